@@ -1,0 +1,1 @@
+"""The echo tool, written the way that each framework's users would write it."""

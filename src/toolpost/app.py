@@ -1,0 +1,114 @@
+"""The parts put together: opened in order, closed in reverse. The only place that constructs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from anyio import CancelScope
+
+from toolpost.authoring import Plugin
+from toolpost.config import Config
+from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.version import __version__
+from toolpost.discovery import Catalogue
+from toolpost.endpoints.access import Access
+from toolpost.endpoints.http import MCP_PATH, HttpEndpoint
+from toolpost.endpoints.lane import Lane
+from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.listener import bound_socket, open_http_server
+from toolpost.endpoints.listing import Listing
+from toolpost.endpoints.stdio import Wire, serve_stdio
+from toolpost.gateway import Gateway
+from toolpost.pipeline import standard_pipeline
+from toolpost.plugins import BUNDLED
+from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
+from toolpost.store import Store, open_store
+
+
+@dataclass(frozen=True, kw_only=True)
+class App:
+    """A running Toolpost, without its endpoints."""
+
+    config: Config
+    store: Store
+    host: PluginHost
+    gateway: Gateway
+    lane: Lane
+    sdk: LateSdk
+
+    def health(self) -> JsonObject:
+        """Say how the server and its plugins are doing."""
+        plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
+        is_whole = all(plugin.state == "healthy" for plugin in self.host.plugins)
+        return {
+            "status": "ok" if is_whole else "degraded",
+            "version": __version__,
+            "tools": len(self.gateway.catalogue),
+            "inFlight": self.gateway.in_flight,
+            "plugins": plugins,
+        }
+
+
+@asynccontextmanager
+async def open_app(config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True) -> AsyncIterator[App]:
+    """Open a Toolpost: store, plugins, gateway. Leaving it cancels what is in flight and flushes the audit."""
+    async with open_store(config.store_url) as store:
+        host = _loaded_host(config, plugins, bundled=bundled)
+        async with host.open_started():
+            gateway = _gateway(config, store, host)
+            listing = Listing(
+                gateway.catalogue,
+                page_size=config.limits.page_size,
+                scope="private" if config.token() else "public",
+            )
+            lane = Lane(gateway, listing)
+            try:
+                yield App(config=config, store=store, host=host, gateway=gateway, lane=lane, sdk=LateSdk())
+            finally:
+                await gateway.drain(0)
+
+
+def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) -> PluginHost:
+    host = PluginHost(default_timeout_s=config.limits.timeout_s, threads=config.limits.threads)
+    candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in plugins]  # type: ignore[misc]
+    if bundled:
+        candidates += candidates_of(BUNDLED)
+        if config.plugins.installed:
+            candidates += installed_candidates()
+    candidates += candidates_of(config.plugins.load)
+    for candidate in candidates:
+        host.load(candidate)
+    return host
+
+
+def _gateway(config: Config, store: Store, host: PluginHost) -> Gateway:
+    pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
+    return Gateway(Catalogue(host.sources), pipeline)
+
+
+@asynccontextmanager
+async def open_http(app: App) -> AsyncIterator[str]:
+    """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`."""
+    host, port = app.config.address
+    access = Access(
+        host=host,
+        token=app.config.token(),
+        allowed_hosts=app.config.http.allowed_hosts,
+        allowed_origins=app.config.http.allowed_origins,
+    )
+    body_limit = app.config.http.body_limit_bytes
+    endpoint = HttpEndpoint(app.lane, app.sdk, access, body_limit=body_limit, health=app.health)
+    with bound_socket(host, port) as listener:
+        async with open_http_server(endpoint, listener):
+            shown = f"[{host}]" if ":" in host else host
+            try:
+                yield f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+            finally:
+                with CancelScope(shield=True):
+                    await app.gateway.drain(app.config.limits.grace_s)
+
+
+async def serve_on_stdio(app: App, wire: Wire, stop: asyncio.Event) -> None:
+    """Serve the client that started this process, until it closes its end or `stop` is set."""
+    await serve_stdio(app.lane, app.sdk, wire, message_limit=app.config.http.body_limit_bytes, stop=stop)

@@ -1,0 +1,75 @@
+"""What a running tool is handed: who called, a way to report progress, a way to run a command."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import ToolFailed
+from toolpost.contracts.ids import CallId, ToolName, TraceId
+from toolpost.upstreams import process_tree
+
+
+class Reporter(Protocol):
+    """Takes progress from a tool, from any thread, and never makes it wait."""
+
+    def report(
+        self, progress: float | None, total: float | None, message: str | None, *, stream: str, phase: str
+    ) -> None:
+        """Note how far the work has come; what reaches the client is shaped elsewhere."""
+        ...
+
+
+class Context:
+    """One call, as its tool sees it."""
+
+    __slots__ = ("_reporter", "call_id", "caller", "tool", "trace_id")
+
+    def __init__(
+        self, *, call_id: CallId, trace_id: TraceId, caller: Caller, tool: ToolName, reporter: Reporter | None
+    ) -> None:
+        self.call_id = call_id
+        self.trace_id = trace_id
+        self.caller = caller
+        self.tool = tool
+        self._reporter = reporter
+
+    def progress(
+        self,
+        progress: float | None = None,
+        total: float | None = None,
+        message: str | None = None,
+        *,
+        stream: str = "info",
+        phase: str = "progress",
+    ) -> None:
+        """Say how far the work has come. Call it as often as you like, from any thread: it is shaped before it is sent."""
+        if self._reporter is not None:
+            self._reporter.report(progress, total, message, stream=stream, phase=phase)
+
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | str | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | None = None,  # noqa: A002 (as subprocess calls it)
+        check: bool = True,
+    ) -> process_tree.Finished:
+        """Run a command; its output is progress, its whole process tree ends with this call.
+
+        With `check`, an exit code other than 0 is `HANDLER_ERROR` with the end of both outputs. From a synchronous
+        tool: `anyio.from_thread.run(ctx.run, ["make"])`.
+        """
+        finished = await process_tree.run(command, cwd=cwd, env=env, input=input, on_line=self._show_line)
+        if check and finished.returncode != 0:
+            raise ToolFailed(
+                f"`{command[0]}` ended with exit code {finished.returncode}",
+                stdout=finished.stdout,
+                stderr=finished.stderr,
+                exitCode=finished.returncode,
+            )
+        return finished
+
+    def _show_line(self, stream: str, line: str) -> None:
+        self.progress(message=line, stream=stream, phase="run")

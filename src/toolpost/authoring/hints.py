@@ -1,0 +1,102 @@
+"""Both schemas of a tool from its type hints: pydantic makes them, and turns arguments into what the hints say."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
+
+from toolpost.authoring.context import Context
+from toolpost.authoring.result import Result
+from toolpost.contracts.errors import InvalidArguments
+from toolpost.contracts.ids import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinted:
+    """A type-hinted function, seen as a tool."""
+
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    run: Callable[[JsonObject, Context], Any]
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes up: they repeat the name and fill a model's context."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+    def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        made = super().generate(schema, mode)
+        for part in (made, *made.get("$defs", {}).values()):
+            part.pop("title", None)
+        return made
+
+
+def schemas_of(function: Callable[..., Any], *, skip: str | None) -> Hinted:
+    """Read the hints of a function; `skip` is the parameter that takes the context."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    fields = {p.name: _field_of(p, hints) for p in parameters if p.name != skip}
+    model: type[BaseModel] = create_model(
+        function.__name__, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
+    )
+    # A `Result` carries blocks beside its data, which no hint describes: such a tool states its output schema itself.
+    described = "return" in hints and hints["return"] is not Result
+    returns = TypeAdapter(hints["return"]) if described else None
+    return Hinted(
+        input_schema=model.model_json_schema(schema_generator=_Untitled),
+        output_schema=returns.json_schema(schema_generator=_Untitled, mode="serialization") if returns else None,
+        run=_runner(function, model, tuple(fields), skip, returns),
+    )
+
+
+def _field_of(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise TypeError(f"`{parameter}`: a tool names each of its arguments")
+    if parameter.name not in hints:
+        raise TypeError(f"`{parameter.name}` has no type hint, so the tool's schema cannot be made from it")
+    default = ... if parameter.default is parameter.empty else parameter.default
+    return (hints[parameter.name], default)
+
+
+def _runner(
+    function: Callable[..., Any],
+    model: type[BaseModel],
+    names: tuple[str, ...],
+    context_name: str | None,
+    returns: TypeAdapter[Any] | None,
+) -> Callable[[JsonObject, Context], Any]:
+    is_async = inspect.iscoroutinefunction(function)
+
+    def bound(arguments: JsonObject, context: Context) -> dict[str, Any]:
+        made = _made(model, arguments)
+        given = {name: getattr(made, name) for name in names}
+        return given if context_name is None else given | {context_name: context}
+
+    def shown(value: Any) -> Any:
+        return value if returns is None else returns.dump_python(value, mode="json", warnings=False)
+
+    async def run_async(arguments: JsonObject, context: Context) -> Any:
+        return shown(await function(**bound(arguments, context)))
+
+    def run_sync(arguments: JsonObject, context: Context) -> Any:
+        return shown(function(**bound(arguments, context)))
+
+    return run_async if is_async else run_sync
+
+
+def _made(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        # The schema accepted what a validator of the author's own refuses: still the caller's to mend.
+        issues = [
+            {"path": "".join(f"/{part}" for part in e["loc"]), "keyword": e["type"], "message": e["msg"]}
+            for e in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise InvalidArguments(issues=issues) from error

@@ -1,0 +1,73 @@
+"""A plugin: tools under one name, started and stopped together."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, overload
+
+from toolpost.authoring.hookspecs import hookimpl
+from toolpost.authoring.tool import Function, Tool
+from toolpost.authoring.tool import tool as declare
+
+Step = Callable[[], Awaitable[None] | None]
+
+
+class Plugin:
+    """Tools under one name.
+
+    plugin = Plugin("greetings", version="1.2.0")
+
+    @plugin.tool
+    async def greet(name: str) -> str: ...
+    """
+
+    def __init__(self, name: str, *, version: str = "", tools: Iterable[Tool] = ()) -> None:
+        self.name = name
+        self.version = version
+        self._tools = list(tools)
+        self._starting: list[Step] = []
+        self._stopping: list[Step] = []
+
+    @overload
+    def tool(self, function: Function, /) -> Tool: ...
+    @overload
+    def tool(self, function: None = None, /, **options: Any) -> Callable[[Function], Tool]: ...
+    def tool(self, function: Function | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
+        """Add a function as a tool; takes what `toolpost.tool` takes."""
+        if function is not None:
+            return self.add(declare(function))
+        return lambda decorated: self.add(declare(**options)(decorated))
+
+    def add(self, tool: Tool) -> Tool:
+        """Add a tool that is declared already."""
+        self._tools.append(tool)
+        return tool
+
+    def on_start(self, step: Step) -> Step:
+        """Run this before the first call; decorates a function, sync or async."""
+        self._starting.append(step)
+        return step
+
+    def on_stop(self, step: Step) -> Step:
+        """Run this after the last call, in reverse order of registration."""
+        self._stopping.insert(0, step)
+        return step
+
+    @hookimpl
+    def toolpost_tools(self) -> Iterable[Tool]:
+        """Bring the tools."""
+        return tuple(self._tools)
+
+    @hookimpl
+    async def toolpost_start(self) -> None:
+        """Run the start steps in order."""
+        await _run_all(self._starting)
+
+    @hookimpl
+    async def toolpost_stop(self) -> None:
+        """Run the stop steps."""
+        await _run_all(self._stopping)
+
+
+async def _run_all(steps: Iterable[Step]) -> None:
+    for step in steps:
+        if (pending := step()) is not None:
+            await pending

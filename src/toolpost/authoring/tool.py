@@ -1,0 +1,98 @@
+"""A tool as its author declares it, with an explicit JSON Schema or with `@tool` on a type-hinted function."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints, overload
+
+from toolpost.authoring.context import Context
+from toolpost.contracts.contract import Concurrency, Terms
+from toolpost.contracts.envelope import ResultStyle
+from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.ids import JsonObject
+
+Function = Callable[..., Any]
+
+Run = Callable[[JsonObject, Context], Any]
+"""Takes the arguments and the context, returns a JSON value, or an awaitable of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A function and the terms it runs under."""
+
+    terms: Terms
+    run: Run
+    is_async: bool
+
+
+@overload
+def tool(function: Function, /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    input_schema: JsonObject | None = None,
+    output_schema: JsonObject | None = None,
+    schema_version: int = 1,
+    tooling_version: str = "",
+    annotations: Mapping[str, Any] | None = None,
+    aliases: Sequence[str] = (),
+    errors: Sequence[ErrorCode] = (),
+    timeout_s: float | None = None,
+    concurrency: Concurrency = "parallel",
+    style: ResultStyle | str = ResultStyle.ENVELOPE,
+) -> Callable[[Function], Tool]: ...
+def tool(function: Function | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
+    """Make a function a tool.
+
+    With `input_schema`, the function takes the arguments as one dict. Without, both schemas come from its type hints
+    and it takes them by name. Either way a parameter annotated `Context` is handed the call's context.
+
+        @tool
+        async def greet(name: str, excited: bool = False) -> str:
+            "Greet somebody."
+            return f"Hello {name}" + "!" * excited
+    """
+    if function is not None:
+        return _declared(function, {})
+    return lambda decorated: _declared(decorated, options)
+
+
+def _declared(function: Function, options: dict[str, Any]) -> Tool:
+    given = {key: value for key, value in options.items() if value is not None}
+    description = given.pop("description", None) or inspect.getdoc(function) or ""
+    name = given.pop("name", None) or function.__name__
+    for key in ("aliases", "errors"):
+        given[key] = tuple(given.get(key, ()))
+    given["style"] = ResultStyle(given.get("style", ResultStyle.ENVELOPE))
+    run: Run
+    if "input_schema" in given:
+        run = _run_with_dict(function)
+    else:
+        # pydantic is loaded for those who leave their schemas to it, and for nobody else.
+        from toolpost.authoring.hints import schemas_of
+
+        hinted = schemas_of(function, skip=_context_parameter(function))
+        run = hinted.run
+        given["input_schema"] = hinted.input_schema
+        given.setdefault("output_schema", hinted.output_schema)
+    terms = Terms(name=name, description=description, **given)
+    return Tool(terms=terms, run=run, is_async=inspect.iscoroutinefunction(function))
+
+
+def _run_with_dict(function: Function) -> Run:
+    context_name = _context_parameter(function)
+    if context_name is None:
+        return lambda arguments, _context: function(arguments)
+    others = [name for name in inspect.signature(function).parameters if name != context_name]
+    if not others:
+        return lambda _arguments, context: function(**{context_name: context})
+    return lambda arguments, context: function(**{others[0]: arguments, context_name: context})
+
+
+def _context_parameter(function: Function) -> str | None:
+    hints = get_type_hints(function)
+    return next((name for name, hint in hints.items() if hint is Context and name != "return"), None)

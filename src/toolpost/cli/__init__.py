@@ -1,0 +1,23 @@
+"""What a person types. Only what `--help` needs is loaded at once; a command's module comes when it is asked for.
+
+main         the `toolpost` command: a table of sub-commands
+group        a group that loads late, and names the nearest command for a miss
+failures     what a failure looks like on stderr
+exits        what the process ends with
+leaving      the end of the process
+
+serve, tools, call, audit, config, completion: a command each
+
+options      the options that commands share, and the configuration they make
+in_process   the gateway inside this process, for one command
+arguments    `key=value` and JSON as a tool's arguments
+call_progress, definition, audit_view, show: what is put on the screen
+moments      points in time as people write them
+signals      Ctrl-C and SIGTERM
+logs         events on stderr, as text or as JSON lines
+reference    the reference page in the docs
+"""
+
+from toolpost.cli.main import main
+
+__all__ = ["main"]

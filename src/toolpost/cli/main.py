@@ -1,0 +1,34 @@
+"""The `toolpost` command and its table of sub-commands."""
+
+from typing import Final
+
+import click
+
+from toolpost.cli.examples import examples
+from toolpost.cli.group import Late, RootGroup
+from toolpost.contracts.version import __version__
+
+COMMANDS: Final = {
+    "serve": Late("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
+    "tools": Late("toolpost.cli.tools:tools", "List the tools, or show one in full."),
+    "call": Late("toolpost.cli.call:call", "Call a tool."),
+    "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
+    "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),
+    "completion": Late("toolpost.cli.completion:completion", "Print the completion script of a shell."),
+}
+
+
+@click.group(
+    cls=RootGroup,
+    late=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        ("toolpost serve", "serve on http://127.0.0.1:8420/mcp"),
+        ("toolpost tools", "see what there is"),
+        ("toolpost call time__current_time timezone=Asia/Tokyo", "call a tool from here"),
+    ),
+)
+@click.version_option(__version__, prog_name="toolpost")
+@click.option("--debug", is_flag=True, envvar="TOOLPOST_DEBUG", help="Show tracebacks and every log event.")
+def main(*, debug: bool) -> None:  # noqa: ARG001 (read from the context, where a failure is shown)
+    """One MCP endpoint where every tool is held to its contract."""

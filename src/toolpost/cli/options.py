@@ -1,0 +1,51 @@
+"""The options that commands share, and the configuration they make."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from toolpost.config import Config, load_config, parse_address
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+config_option: Decorator = click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Configuration file (default: toolpost.toml here, if there is one).",
+)
+
+plugin_option: Decorator = click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="MODULE:ATTRIBUTE",
+    help="A plugin to load beside those that are configured; repeatable.",
+)
+
+
+def json_option(what: str) -> Decorator:
+    """Make a `--json` that says what it prints."""
+    return click.option("--json", "as_json", is_flag=True, help=what)
+
+
+def configured(path: Path | None, plugins: tuple[str, ...] = (), listen: str | None = None) -> Config:
+    """Read the configuration and put the options on top."""
+    config = load_config(path)
+    if plugins:
+        loaded = msgspec.structs.replace(config.plugins, load=[*config.plugins.load, *plugins])
+        config = msgspec.structs.replace(config, plugins=loaded)
+    if listen is not None:
+        parse_address(listen)
+        config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
+    return config
+
+
+def is_debugging() -> bool:
+    """Say whether `--debug` or TOOLPOST_DEBUG was given."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.find_root().params.get("debug"))

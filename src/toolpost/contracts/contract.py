@@ -1,0 +1,207 @@
+"""A contract: what a tool promises, compiled once and enforced on every call."""
+
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from toolpost.contracts.digest import canonical_digest
+from toolpost.contracts.envelope import ResultStyle, published_output_schema
+from toolpost.contracts.errors import ContractRefused, ErrorCode
+from toolpost.contracts.faults import Fault, faults_in
+from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
+from toolpost.contracts.schema import Schema, SchemaProblem, closed, compile_schema
+
+DEFAULT_TIMEOUT_S = 60.0
+NAME_LIMIT = 64
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Calls with the same value of this argument wait for each other; others run side by side."""
+
+    argument: str
+
+
+Concurrency = Literal["parallel", "serial"] | Keyed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a tool's author writes down: a contract that nobody has checked yet."""
+
+    name: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None = None
+    title: str | None = None
+    description: str = ""
+    schema_version: int = 1
+    tooling_version: str = ""
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    errors: tuple[ErrorCode, ...] = ()
+    timeout_s: float | None = None
+    concurrency: Concurrency = "parallel"
+    style: ResultStyle = ResultStyle.ENVELOPE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contract:
+    """What is listed and enforced. Made by `contract_of`, which refuses what could not be kept."""
+
+    name: ToolName
+    terms: Terms
+    takes: Schema
+    gives: Schema | None
+    timeout_s: float
+    aliases: tuple[ToolName, ...]
+    """Former names, which still answer and are not listed."""
+
+    def faults_in_arguments(self, arguments: Json) -> list[Fault]:
+        """Say what is wrong with these arguments; nothing, most of the time."""
+        return _faults(self.takes, arguments)
+
+    def faults_in_result(self, result: Json) -> list[Fault]:
+        """Say what is wrong with what the tool returned."""
+        return [] if self.gives is None else _faults(self.gives, result)
+
+    @cached_property
+    def definition(self) -> JsonObject:
+        """The tool as `tools/list` shows it."""
+        terms = self.terms
+        listed: JsonObject = {"name": self.name}
+        if terms.title:
+            listed["title"] = terms.title
+        if terms.description:
+            listed["description"] = terms.description
+        listed["inputSchema"] = self.takes.raw
+        if self.gives is not None:
+            listed["outputSchema"] = published_output_schema(self.gives.raw, terms.style)
+        if terms.annotations:
+            listed["annotations"] = dict(terms.annotations)
+        listed["_meta"] = {META_KEY: {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}}
+        return listed
+
+    @cached_property
+    def mirrors_arguments(self) -> bool:
+        """Whether the schema mirrors arguments into HTTP headers (`x-mcp-header`); hardly any does."""
+        return b'"x-mcp-header"' in msgspec.json.encode(self.takes.raw)
+
+    @cached_property
+    def digest(self) -> Digest:
+        """The name of exactly this contract: what is listed, and what is promised beside it."""
+        terms = self.terms
+        return canonical_digest(
+            {
+                "definition": self.definition,
+                "aliases": list(self.aliases),
+                "errors": [code.value for code in terms.errors],
+                "timeoutMs": round(self.timeout_s * 1000),
+                "concurrency": _spelled(terms.concurrency),
+            }
+        )
+
+
+def contract_of(terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S) -> Contract:
+    """Compile what an author wrote, or refuse it, naming plugin, tool and place."""
+    name = _checked_name(terms.name, plugin)
+    _check_numbers(terms, plugin)
+    takes = _compiled(terms.input_schema, "inputSchema", terms, plugin, close=True)
+    gives = None
+    if terms.output_schema is not None:
+        # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
+        is_plain = terms.style is ResultStyle.PLAIN
+        gives = _compiled(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+    return Contract(
+        name=name,
+        terms=terms,
+        takes=takes,
+        gives=gives,
+        timeout_s=terms.timeout_s or default_timeout_s,
+        aliases=tuple(_checked_name(alias, plugin) for alias in terms.aliases),
+    )
+
+
+def _faults(schema: Schema, value: Json) -> list[Fault]:
+    # A value that the validator cannot even read, such as half a surrogate pair, is explained by `faults_in`.
+    with suppress(ValueError):
+        if schema.is_valid(value):
+            return []
+    return faults_in(schema, value)
+
+
+def check_plugin_name(name: str) -> PluginName:
+    """Refuse a plugin whose tools could not be told apart by name."""
+    if not _PLUGIN_NAME.fullmatch(name):
+        raise ContractRefused(
+            f"plugin `{name}`: a plugin's name is letters, digits, `-` and single `_`",
+            plugin=name,
+            place="name",
+        )
+    return PluginName(name)
+
+
+def _checked_name(name: str, plugin: PluginName) -> ToolName:
+    full = f"{plugin}__{name}"
+    if not name or not _NAME.fullmatch(full):
+        reason = "clients accept only letters, digits, `_` and `-` in a tool's name"
+    elif len(full) > NAME_LIMIT:
+        reason = f"`{full}` has {len(full)} characters, and several clients stop at {NAME_LIMIT}"
+    else:
+        return ToolName(full)
+    raise _refusal(plugin, name, "name", reason)
+
+
+def _check_numbers(terms: Terms, plugin: PluginName) -> None:
+    version: object = terms.schema_version
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise _refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
+    limit = terms.timeout_s
+    if limit is not None and not (math.isfinite(limit) and limit > 0):
+        raise _refusal(plugin, terms.name, "timeout_s", "a time limit is a number of seconds above 0")
+    concurrency = terms.concurrency
+    if isinstance(concurrency, Keyed) and concurrency.argument not in _properties(terms.input_schema):
+        raise _refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
+
+
+def _properties(schema: Json) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _compiled(
+    raw: JsonObject,
+    place: str,
+    terms: Terms,
+    plugin: PluginName,
+    *,
+    root_object: bool = True,
+    close: bool = False,
+) -> Schema:
+    try:
+        schema = compile_schema(raw, root_object=root_object)
+        return compile_schema(closed(raw), root_object=root_object) if close else schema
+    except SchemaProblem as problem:
+        raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason) from problem
+
+
+def _refusal(plugin: PluginName, tool: str, place: str, reason: str) -> ContractRefused:
+    return ContractRefused(
+        f"plugin `{plugin}`, tool `{tool}`, {place}: {reason}",
+        plugin=plugin,
+        tool=tool,
+        place=place,
+        reason=reason,
+    )
+
+
+def _spelled(concurrency: Concurrency) -> str:
+    return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

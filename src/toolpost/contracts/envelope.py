@@ -1,0 +1,93 @@
+"""The two shapes of an answer, and the schema that describes what is really sent.
+
+`envelope`: `{"ok": true, "data": …}` or `{"ok": false, "error": {…}}`. `plain`: the tool's own value, or the bare error object.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.ids import Json, JsonObject
+
+_encode = msgspec.json.Encoder().encode
+
+ERROR_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+        "message": {"type": "string"},
+        "hint": {"type": "string"},
+        "details": {"type": "object"},
+        "timeoutMs": {"type": "number"},
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+    },
+    "required": ["code", "message"],
+}
+"""The error object, as a client's validator sees it. Open, so that a field may be added without breaking anybody."""
+
+_DATA_PLACE = "/properties/data"
+
+
+class ResultStyle(StrEnum):
+    """How a tool's answers look on the wire."""
+
+    ENVELOPE = "envelope"
+    PLAIN = "plain"
+
+
+def published_output_schema(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
+    """Describe what is sent, given what the tool returns."""
+    if style is ResultStyle.PLAIN:
+        return result_schema
+    inner = _moved(result_schema) if isinstance(result_schema, dict) else result_schema
+    dialect = {"$schema": inner.pop("$schema")} if isinstance(inner, dict) and "$schema" in inner else {}
+    return dialect | {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "data": inner, "error": ERROR_SCHEMA},
+        "required": ["ok"],
+        "oneOf": [
+            {"properties": {"ok": {"const": True}}, "required": ["data"]},
+            {"properties": {"ok": {"const": False}}, "required": ["error"]},
+        ],
+        "additionalProperties": False,
+    }
+
+
+def success_payload(result: bytes, style: ResultStyle) -> bytes:
+    """Wrap the JSON of a result."""
+    return b'{"ok":true,"data":%b}' % result if style is ResultStyle.ENVELOPE else result
+
+
+def failure_payload(error: JsonObject, style: ResultStyle) -> bytes:
+    """Wrap an error object."""
+    encoded = _encode(error)
+    return b'{"ok":false,"error":%b}' % encoded if style is ResultStyle.ENVELOPE else encoded
+
+
+def _moved(schema: JsonObject) -> JsonObject:
+    """Copy a schema for its place inside the envelope: references to its own root follow it there."""
+    if "$id" in schema or "id" in schema:
+        # A schema with an identity of its own resolves its references against that, wherever it stands.
+        return dict(schema)
+    moved = _with_references_moved(schema)
+    assert isinstance(moved, dict)
+    return moved
+
+
+def _with_references_moved(node: Json) -> Json:
+    if isinstance(node, list):
+        return [_with_references_moved(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: _moved_reference(key, value) for key, value in node.items()}
+
+
+def _moved_reference(key: str, value: Json) -> Json:
+    if key in ("const", "enum", "default", "examples"):
+        return value
+    if key in ("$ref", "$dynamicRef") and isinstance(value, str) and (value == "#" or value.startswith("#/")):
+        return f"#{_DATA_PLACE}{value[1:]}"
+    return _with_references_moved(value)

@@ -1,0 +1,260 @@
+"""Every error that Toolpost knows, who can put it right, and the object that a caller sees.
+
+ToolpostError
+├── CallerError                  whoever calls can put it right
+│   ├── InvalidRequest           INVALID_REQUEST
+│   │   └── UnknownTool          INVALID_REQUEST
+│   ├── InvalidArguments         INVALID_PARAMS
+│   ├── NotFound                 NOT_FOUND
+│   ├── NoIndex                  NO_INDEX
+│   ├── Unauthorized             UNAUTHORIZED
+│   ├── Forbidden                FORBIDDEN
+│   ├── CallCancelled            CANCELLED
+│   ├── QueueOverloaded          QUEUE_OVERLOADED
+│   └── StaleLease               STALE_LEASE
+├── SourceError                  the tool or the server behind it
+│   ├── ToolTimedOut             TOOL_TIMEOUT
+│   ├── ToolFailed               HANDLER_ERROR
+│   ├── InvalidResult            OUTPUT_VALIDATION_FAILED
+│   └── UpstreamUnavailable      UPSTREAM_UNAVAILABLE
+├── OperatorError                whoever runs or configures this server
+│   ├── ContractChanged          CONTRACT_CHANGED
+│   ├── CapabilityMissing        CAPABILITY_MISSING
+│   ├── DownloadUnverified       DOWNLOAD_VERIFY_FAILED
+│   ├── ArchiveUnsafe            ARCHIVE_UNSAFE
+│   ├── ArchiveTooLarge          ARCHIVE_TOO_LARGE
+│   ├── ContractRefused          INVALID_REQUEST    (at registration, never on the wire)
+│   ├── PluginFailed             CAPABILITY_MISSING (at start, never on the wire)
+│   └── BadConfiguration         INVALID_REQUEST    (at start, never on the wire)
+└── GatewayError                 INTERNAL, a bug of ours
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar
+
+MESSAGE_LIMIT = 2_000
+TAIL_LIMIT = 4_000
+
+
+class ErrorCode(StrEnum):
+    """The public codes. Added rarely, never reused; docs/reference/errors.md says what each means."""
+
+    INVALID_REQUEST = "INVALID_REQUEST"
+    INVALID_PARAMS = "INVALID_PARAMS"
+    NOT_FOUND = "NOT_FOUND"
+    NO_INDEX = "NO_INDEX"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    FORBIDDEN = "FORBIDDEN"
+    CANCELLED = "CANCELLED"
+    QUEUE_OVERLOADED = "QUEUE_OVERLOADED"
+    STALE_LEASE = "STALE_LEASE"
+    TOOL_TIMEOUT = "TOOL_TIMEOUT"
+    HANDLER_ERROR = "HANDLER_ERROR"
+    OUTPUT_VALIDATION_FAILED = "OUTPUT_VALIDATION_FAILED"
+    UPSTREAM_UNAVAILABLE = "UPSTREAM_UNAVAILABLE"
+    CONTRACT_CHANGED = "CONTRACT_CHANGED"
+    CAPABILITY_MISSING = "CAPABILITY_MISSING"
+    DOWNLOAD_VERIFY_FAILED = "DOWNLOAD_VERIFY_FAILED"
+    ARCHIVE_UNSAFE = "ARCHIVE_UNSAFE"
+    ARCHIVE_TOO_LARGE = "ARCHIVE_TOO_LARGE"
+    INTERNAL = "INTERNAL"
+
+
+class ToolpostError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
+
+    def __init__(
+        self,
+        message: str | None = None,
+        /,
+        *,
+        hint: str | None = None,
+        stdout: str | None = None,
+        stderr: str | None = None,
+        **details: Any,
+    ) -> None:
+        self.message = _bounded(message or _fact_of(type(self)), MESSAGE_LIMIT)
+        self.hint = hint
+        self.stdout = stdout
+        self.stderr = stderr
+        self.details: Mapping[str, Any] = details
+        super().__init__(self.message)
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the error object of the wire; fields that do not apply are absent."""
+        error: dict[str, Any] = {"code": self.code.value, "message": self.message}
+        if self.hint:
+            error["hint"] = self.hint
+        if self.details:
+            error["details"] = dict(self.details)
+        for stream in ("stdout", "stderr"):
+            if text := getattr(self, stream):
+                error[stream] = _tail(text)
+        return error
+
+
+def _fact_of(kind: type[ToolpostError]) -> str:
+    return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+
+
+def _bounded(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _tail(text: str) -> str:
+    return text if len(text) <= TAIL_LIMIT else f"…{text[-TAIL_LIMIT:]}"
+
+
+class CallerError(ToolpostError):
+    """The caller can put this right."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRequest(CallerError):
+    """The request is malformed."""
+
+
+class UnknownTool(InvalidRequest):
+    """No tool has this name."""
+
+
+class InvalidArguments(CallerError):
+    """The arguments break the tool's schema."""
+
+    code = ErrorCode.INVALID_PARAMS
+
+
+class NotFound(CallerError):
+    """What was asked for is not there."""
+
+    code = ErrorCode.NOT_FOUND
+
+
+class NoIndex(CallerError):
+    """An index is needed and has not been built."""
+
+    code = ErrorCode.NO_INDEX
+
+
+class Unauthorized(CallerError):
+    """Who is calling is not known."""
+
+    code = ErrorCode.UNAUTHORIZED
+
+
+class Forbidden(CallerError):
+    """The caller may not do this."""
+
+    code = ErrorCode.FORBIDDEN
+
+
+class CallCancelled(CallerError):
+    """The call was cancelled."""
+
+    code = ErrorCode.CANCELLED
+
+
+class QueueOverloaded(CallerError):
+    """Too many calls are waiting."""
+
+    code = ErrorCode.QUEUE_OVERLOADED
+
+
+class StaleLease(CallerError):
+    """The task was given to another worker meanwhile."""
+
+    code = ErrorCode.STALE_LEASE
+
+
+class SourceError(ToolpostError):
+    """The tool, or the server behind it, failed."""
+
+    code = ErrorCode.HANDLER_ERROR
+
+
+class ToolTimedOut(SourceError):
+    """The tool did not answer within its time limit."""
+
+    code = ErrorCode.TOOL_TIMEOUT
+
+    def __init__(self, message: str | None = None, /, *, timeout_ms: int, **options: Any) -> None:
+        super().__init__(message, **options)
+        self.timeout_ms = timeout_ms
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the error object, with the limit that passed."""
+        return super().as_object() | {"timeoutMs": self.timeout_ms}
+
+
+class ToolFailed(SourceError):
+    """The tool failed."""
+
+
+class InvalidResult(SourceError):
+    """The tool's result breaks its output schema."""
+
+    code = ErrorCode.OUTPUT_VALIDATION_FAILED
+
+
+class UpstreamUnavailable(SourceError):
+    """The server behind this tool is not available."""
+
+    code = ErrorCode.UPSTREAM_UNAVAILABLE
+
+
+class OperatorError(ToolpostError):
+    """Whoever runs this server can put this right."""
+
+    code = ErrorCode.CAPABILITY_MISSING
+
+
+class ContractChanged(OperatorError):
+    """The tool is no longer what was locked."""
+
+    code = ErrorCode.CONTRACT_CHANGED
+
+
+class CapabilityMissing(OperatorError):
+    """An optional dependency or platform feature is missing."""
+
+
+class DownloadUnverified(OperatorError):
+    """A download does not match its checksum."""
+
+    code = ErrorCode.DOWNLOAD_VERIFY_FAILED
+
+
+class ArchiveUnsafe(OperatorError):
+    """An archive holds something unsafe."""
+
+    code = ErrorCode.ARCHIVE_UNSAFE
+
+
+class ArchiveTooLarge(OperatorError):
+    """An archive is too large."""
+
+    code = ErrorCode.ARCHIVE_TOO_LARGE
+
+
+class ContractRefused(OperatorError):
+    """A tool cannot be registered as it is defined."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class PluginFailed(OperatorError):
+    """A plugin could not be loaded or started."""
+
+
+class BadConfiguration(OperatorError):
+    """The configuration cannot be used."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class GatewayError(ToolpostError):
+    """Something went wrong inside Toolpost."""

@@ -1,0 +1,36 @@
+"""The names and ids that cross module borders. Each has a type, so that a mix-up does not compile."""
+
+import itertools
+import os
+from typing import Any, NewType
+
+Json = Any
+"""A JSON value: None, bool, int, float, str, list or dict of them."""
+
+JsonObject = dict[str, Any]
+
+PluginName = NewType("PluginName", str)
+ToolName = NewType("ToolName", str)
+"""A tool's name on the wire, `plugin__tool`."""
+
+CallId = NewType("CallId", str)
+TraceId = NewType("TraceId", str)
+CallerId = NewType("CallerId", str)
+Digest = NewType("Digest", str)
+"""`sha256:` and 64 hexadecimal digits."""
+
+META_KEY = "dev.toolpost/meta"
+"""The one key of ours in any `_meta`."""
+
+_process = os.urandom(6).hex()
+_calls = itertools.count(1)
+
+
+def new_call_id() -> CallId:
+    """Name a call: unique across processes, short enough to read out, cheap enough for every call."""
+    return CallId(f"{_process}-{next(_calls):x}")
+
+
+def new_trace_id() -> TraceId:
+    """Make a W3C trace id for a call that came without one."""
+    return TraceId(os.urandom(16).hex())

@@ -1,0 +1,1 @@
+"""Where a client comes in: stdio, HTTP, memory. Two methods take the lean lane, everything else the official SDK."""

@@ -1,0 +1,194 @@
+"""One client on a two-way channel (stdio, memory): who is asking for what, in which era, and what is still in flight."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.ids import JsonObject
+from toolpost.endpoints import era, rpc
+from toolpost.endpoints.lane import METHODS, Lane
+from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.rpc import INVALID_REQUEST, Message, ProtocolError
+from toolpost.pipeline import Call
+
+if TYPE_CHECKING:
+    from toolpost.endpoints.sdk import SdkConnection
+
+CANCELLED = "notifications/cancelled"
+CANCEL_REQUEST = "$/cancelRequest"
+
+
+class _Initialized(msgspec.Struct):
+    class Result(msgspec.Struct):
+        protocolVersion: str  # noqa: N815 (as on the wire)
+
+    result: Result
+
+
+_initialized = msgspec.json.Decoder(_Initialized)
+
+
+class Connection:
+    """A client from its first byte to its last."""
+
+    def __init__(self, lane: Lane, sdk: LateSdk, *, caller: Caller, send: Callable[[bytes], None]) -> None:
+        self._lane = lane
+        self._sdk = sdk
+        self._caller = caller
+        self._send = send
+        self._revision: era.Revision | None = None
+        """Agreed in a handshake; None before one, and in the stateless era."""
+        self._calls: dict[str, Call] = {}
+        self._silenced: set[str] = set()
+        self._asked: dict[str, anyio.Event] = {}
+        """What the SDK has not answered yet."""
+        self._idle = anyio.Event()
+        self._has_ended = False
+
+    async def serve(self, messages: AsyncIterator[bytes], *, grace_s: float) -> None:
+        """Answer until the client is gone, then give what is in flight a moment, then cancel it."""
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+            feed = _LateFeed(self._sdk, stack, self._deliver)
+            async for raw in messages:
+                try:
+                    await self._take(raw, tasks, feed)
+                except ProtocolError as error:
+                    self._send(error.as_response())
+            self._has_ended = True
+            await self._finish(grace_s)
+
+    async def _finish(self, grace_s: float) -> None:
+        if self._calls or self._asked:
+            with anyio.move_on_after(grace_s):
+                await self._idle.wait()
+        for call in tuple(self._calls.values()):
+            call.cancel("the client is gone")
+
+    def _end_if_idle(self) -> None:
+        if self._has_ended and not self._calls and not self._asked:
+            self._idle.set()
+
+    async def _take(self, raw: bytes, tasks: TaskGroup, feed: "_LateFeed") -> None:
+        message = rpc.parse(raw)
+        method = message.method
+        if method in (CANCELLED, CANCEL_REQUEST) and self._cancel(message):
+            return
+        if method in METHODS and message.id is not None:
+            if method == "tools/list":
+                cursor, meta = rpc.list_params(message)
+                if (revision := self._revision_of(message.id, meta)) is not None:
+                    self._send(self._lane.list_tools(message.id, cursor, revision))
+                    return
+            else:
+                name, arguments, meta = rpc.call_params(message)
+                if (revision := self._revision_of(message.id, meta)) is not None:
+                    self._start(message, name, arguments, meta, revision, tasks)
+                    return
+        if method != CANCEL_REQUEST:
+            await self._ask_sdk(message, feed)
+
+    def _revision_of(self, request_id: bytes, meta: JsonObject) -> era.Revision | None:
+        """Say which revision a request speaks; None leaves it to the SDK to refuse."""
+        if not era.has_modern_envelope(meta):
+            return self._revision
+        if self._revision is not None:
+            return None
+        era.check_modern_envelope(meta, request_id=request_id)
+        return era.MODERN
+
+    def _start(
+        self,
+        message: Message,
+        name: str,
+        arguments: JsonObject,
+        meta: JsonObject,
+        revision: era.Revision,
+        tasks: TaskGroup,
+    ) -> None:
+        assert message.id is not None
+        key = message.key
+        if key in self._calls:
+            # Answered without an id: with one, the client would take it for the answer of the call in flight.
+            raise ProtocolError(INVALID_REQUEST, f"A request with the id {key} is in flight already", data={"id": key})
+        call = self._lane.admit(message.id, name, arguments, meta, caller=self._caller, notify=self._send)
+        self._calls[key] = call
+        tasks.start_soon(self._run, message.id, key, call, revision)
+
+    async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
+        try:
+            response = await self._lane.answer(request_id, call, revision)
+            if key not in self._silenced:
+                self._send(response)
+        finally:
+            del self._calls[key]
+            self._silenced.discard(key)
+            self._end_if_idle()
+
+    def _cancel(self, message: Message) -> bool:
+        """Stop a call of ours. MCP's cancellation takes no answer; the older `$/cancelRequest` takes one, `CANCELLED`."""
+        params = rpc.params_object(message)
+        key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))
+        call = self._calls.get(key)
+        if call is None:
+            return False
+        if message.method == CANCELLED:
+            self._silenced.add(key)
+        call.cancel("the client asked for it")
+        return True
+
+    async def _ask_sdk(self, message: Message, feed: "_LateFeed") -> None:
+        if message.id is None or message.method is None:
+            await feed.send(message)
+            return
+        answered = self._asked[message.key] = anyio.Event()
+        try:
+            await feed.send(message)
+        except ProtocolError:
+            del self._asked[message.key]
+            raise
+        if message.method == "initialize":
+            # Nothing more is read until it is answered: what follows depends on the revision that is agreed.
+            await answered.wait()
+
+    def _deliver(self, raw: bytes) -> None:
+        """Take what the SDK says to the client, and learn from it which revision was agreed."""
+        message = rpc.parse(raw)
+        if message.id is not None and message.method is None and (answered := self._asked.pop(message.key, None)):
+            if (agreed := _agreed_version(raw)) is not None:
+                self._revision = era.REVISIONS.get(agreed)
+            answered.set()
+        self._send(raw)
+        self._end_if_idle()
+
+
+def _agreed_version(raw: bytes) -> str | None:
+    try:
+        return _initialized.decode(raw).result.protocolVersion
+    except msgspec.DecodeError:
+        return None
+
+
+class _LateFeed:
+    """The way to the SDK, opened when the first message needs it."""
+
+    def __init__(self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None]) -> None:
+        self._sdk = sdk
+        self._stack = stack
+        self._deliver = deliver
+        self._connection: SdkConnection | None = None
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; what the SDK cannot read is refused with its id."""
+        if self._connection is None:
+            server = await self._sdk.server()
+            self._connection = await self._stack.enter_async_context(server.open_connection(self._deliver))
+        try:
+            await self._connection.feed(message.raw)
+        except ProtocolError as error:
+            error.request_id = message.id or b"null"
+            raise

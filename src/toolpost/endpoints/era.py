@@ -1,0 +1,117 @@
+"""Which revision of MCP a request speaks, and whether its envelope and headers agree with its body.
+
+The rules are those of the official SDK (`mcp.shared.inbound`), written again here because importing it costs over a second
+of start-up; a test compares the two, rule by rule.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from toolpost.contracts.ids import JsonObject
+from toolpost.endpoints.rpc import INVALID_PARAMS, ProtocolError
+
+PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+
+HEADER_MISMATCH: Final = -32020
+UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """One released revision, and what its clients understand."""
+
+    version: str
+    is_modern: bool = False
+    has_structured_content: bool = True
+    unknown_fields: frozenset[str] = frozenset()
+    """Fields of a tool definition that came later."""
+
+
+_LATER = frozenset({"title", "outputSchema", "_meta"})
+
+REVISIONS: Final[Mapping[str, Revision]] = {
+    revision.version: revision
+    for revision in (
+        Revision(
+            version="2024-11-05",
+            has_structured_content=False,
+            unknown_fields=_LATER | frozenset({"annotations"}),
+        ),
+        Revision(version="2025-03-26", has_structured_content=False, unknown_fields=_LATER),
+        Revision(version="2025-06-18"),
+        Revision(version="2025-11-25"),
+        Revision(version="2026-07-28", is_modern=True),
+    )
+}
+MODERN: Final = REVISIONS["2026-07-28"]
+HANDSHAKE_VERSIONS: Final = frozenset(version for version, known in REVISIONS.items() if not known.is_modern)
+
+
+def has_modern_envelope(meta: JsonObject) -> bool:
+    """Whether a request says its own revision, as the stateless era asks."""
+    return PROTOCOL_VERSION in meta
+
+
+def check_envelope_keys(meta: JsonObject, *, request_id: bytes) -> None:
+    """Refuse an envelope that lacks a required key."""
+    if missing := [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]:
+        raise ProtocolError(
+            INVALID_PARAMS, f"params._meta lacks the required {' and '.join(missing)}", request_id=request_id
+        )
+
+
+def check_modern_envelope(meta: JsonObject, *, request_id: bytes) -> None:
+    """Refuse an envelope that lacks a required key or names a revision that is not served."""
+    check_envelope_keys(meta, request_id=request_id)
+    version = meta[PROTOCOL_VERSION]
+    if not isinstance(version, str):
+        raise ProtocolError(INVALID_PARAMS, f"params._meta {PROTOCOL_VERSION} must be a string", request_id=request_id)
+    if version != MODERN.version:
+        raise ProtocolError(
+            UNSUPPORTED_PROTOCOL_VERSION,
+            f"Protocol version {version[:64]} is not served in this era",
+            data={"supported": [MODERN.version], "requested": version[:64]},
+            request_id=request_id,
+        )
+
+
+def check_modern_headers(
+    headers: Mapping[bytes, bytes], *, meta: JsonObject, method: str, name: str | None, request_id: bytes
+) -> None:
+    """Refuse headers that say something else than the body: a proxy would have routed on a lie."""
+    version = meta.get(PROTOCOL_VERSION)
+    for header, said, meant in (
+        (b"mcp-protocol-version", _text(headers.get(b"mcp-protocol-version")), version),
+        (b"mcp-method", _text(headers.get(b"mcp-method")), method),
+        (b"mcp-name", decoded_header(headers.get(b"mcp-name")), name),
+    ):
+        if header == b"mcp-name" and name is None:
+            continue
+        if said is None or said != meant:
+            raise ProtocolError(
+                HEADER_MISMATCH,
+                f"The {header.decode()} header does not match the body",
+                request_id=request_id,
+            )
+
+
+def decoded_header(raw: bytes | None) -> str | None:
+    """Read a header value that may be wrapped as `=?base64?…?=` because it is not plain ASCII."""
+    if raw is None:
+        return None
+    if raw.startswith(b"=?base64?") and raw.endswith(b"?="):
+        try:
+            decoded = base64.b64decode(raw[9:-2], validate=True)
+            return decoded.decode() if base64.b64encode(decoded) == raw[9:-2] else None
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+    return _text(raw)
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode("latin-1")

@@ -1,0 +1,120 @@
+"""One call over HTTP: a JSON answer, or a stream of events when progress came first."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import Final
+
+import anyio
+
+from toolpost.endpoints.request import Receive, Send
+from toolpost.pipeline import Call
+
+WATCH_AFTER_S: Final = 0.02
+"""A call that takes longer than this gets a watcher for its client; most never do, and are spared the task."""
+
+KEEP_ALIVE_S: Final = 15.0
+
+_JSON_TYPE: Final = (b"content-type", b"application/json")
+_SSE_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def send_json(
+    send: Send, body: bytes, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    """Send a whole response."""
+    fields = [_JSON_TYPE, (b"content-length", b"%d" % len(body)), *(headers or ())]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_quietly(call: Call, answering: Awaitable[bytes], receive: Receive, send: Send) -> None:
+    """Answer a call that streams nothing: no task of its own unless it takes long."""
+    loop = asyncio.get_running_loop()
+    watcher: asyncio.Task[None] | None = None
+
+    def watch() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(_cancel_when_gone(call, receive))
+
+    timer = loop.call_later(WATCH_AFTER_S, watch)
+    try:
+        body = await answering
+    finally:
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
+    await send_json(send, body)
+
+
+class EventStream:
+    """A response that turns into server-sent events with the first notification."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: deque[bytes] = deque()
+        self._news = anyio.Event()
+        self._has_started = False
+
+    def notify(self, raw: bytes) -> None:
+        """Queue a notification; it is sent by `answer`."""
+        self._waiting.append(raw)
+        self._news.set()
+
+    async def answer(self, call: Call, answering: Awaitable[bytes], receive: Receive) -> None:
+        """Send notifications as they come, then the answer."""
+        body = b""
+
+        async def run() -> None:
+            nonlocal body
+            body = await answering
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            tasks.start_soon(_cancel_when_gone, call, receive)
+            await self._send_news()
+        await self._finish(body)
+
+    async def _send_news(self) -> None:
+        while True:
+            with anyio.move_on_after(KEEP_ALIVE_S):
+                await self._news.wait()
+            if not self._waiting and self._has_started:
+                await self._write(b": still at work\r\n\r\n")
+            await self._flush()
+
+    async def _flush(self) -> None:
+        self._news = anyio.Event()
+        while self._waiting:
+            await self._write(_event(self._waiting.popleft()))
+
+    async def _finish(self, body: bytes) -> None:
+        await self._flush()
+        if not self._has_started:
+            await send_json(self._send, body)
+            return
+        await self._send({"type": "http.response.body", "body": _event(body)})
+
+    async def _write(self, data: bytes) -> None:
+        # A half-sent event would garble the stream, so a cancelled send is never one of ours.
+        with anyio.CancelScope(shield=True):
+            if not self._has_started:
+                self._has_started = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": _SSE_HEADERS})
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _cancel_when_gone(call: Call, receive: Receive) -> None:
+    """In HTTP the closed response stream is the cancellation."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    call.cancel("the client is gone")
+
+
+def _event(raw: bytes) -> bytes:
+    return b"event: message\r\ndata: %b\r\n\r\n" % raw

@@ -1,0 +1,188 @@
+"""Clients over streamable HTTP, as an ASGI application: `/mcp` for MCP, `/healthz` for whoever watches over us."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+from anyio.abc import TaskStatus
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.ids import JsonObject
+from toolpost.endpoints import era, rpc
+from toolpost.endpoints.access import Access, Refused
+from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
+from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
+from toolpost.endpoints.lane import METHODS, Lane, progress_token
+from toolpost.endpoints.late import LateSdk, parameter_header_problem
+from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
+from toolpost.endpoints.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError
+from toolpost.endpoints.sdk_http import SdkHttp
+from toolpost.endpoints.sessions import Session, Sessions
+from toolpost.pipeline import Call
+
+MCP_PATH: Final = "/mcp"
+HEALTH_PATH: Final = "/healthz"
+
+
+class HttpEndpoint:
+    """The ASGI application. `run` must be running beside it: it keeps the SDK's part alive."""
+
+    def __init__(
+        self, lane: Lane, sdk: LateSdk, access: Access, *, body_limit: int, health: Callable[[], JsonObject]
+    ) -> None:
+        self._lane = lane
+        self._access = access
+        self._body_limit = body_limit
+        self._health = health
+        self._sessions = Sessions()
+        self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            await self._route(HttpRequest(scope, receive, send))
+        except Refused as refusal:
+            challenge = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else None
+            await send_json(send, refusal.body, status=refusal.status, headers=challenge)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Do what goes on between requests, until cancelled."""
+        await self._sdk.run(task_status=task_status)
+
+    async def _route(self, request: HttpRequest) -> None:
+        if request.path == MCP_PATH:
+            caller = self._access.caller_of(request.headers)
+            if request.method == "POST":
+                await self._post(request, caller)
+            else:
+                await self._sdk.serve(request, caller, request.receive)
+        elif request.path == HEALTH_PATH:
+            await self._answer_health(request)
+        else:
+            raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
+
+    async def _answer_health(self, request: HttpRequest) -> None:
+        try:
+            self._access.caller_of(request.headers)
+        except Refused:
+            # Whoever may not call tools learns that the server is up, and nothing about it.
+            await send_json(request.send, b'{"status":"ok"}')
+            return
+        await send_json(request.send, rpc.encode(self._health()))
+
+    async def _post(self, request: HttpRequest, caller: Caller) -> None:
+        if not request.is_json:
+            raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
+        body = await request.body(self._body_limit)
+        if body is None:
+            return
+        try:
+            message = rpc.parse(body)
+            if not await self._in_lane(message, request, caller):
+                await self._sdk.serve(request, caller, request.replayed(body), message)
+        except ProtocolError as error:
+            await send_json(request.send, error.as_response(), status=_status_of(error, request))
+
+    async def _in_lane(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
+        """Answer what the lean lane can; False leaves the message to the SDK."""
+        session = None
+        if request.version != era.MODERN.version:
+            session = self._session_of(request, caller)
+            if session is None:
+                return False
+            if message.method in (CANCELLED, CANCEL_REQUEST):
+                return await _cancel(session, message, request.send)
+        if message.method not in METHODS or message.id is None:
+            return False
+        if not request.takes(b"application/json"):
+            raise Refused(406, ErrorCode.INVALID_REQUEST, "Send `Accept: application/json, text/event-stream`")
+        if message.method == "tools/list":
+            cursor, meta = rpc.list_params(message)
+            revision = _agreed(session, message, meta, request, None)
+            await send_json(request.send, self._lane.list_tools(message.id, cursor, revision))
+        else:
+            await self._call(message, session, request, caller)
+        return True
+
+    def _session_of(self, request: HttpRequest, caller: Caller) -> Session | None:
+        if request.version and request.version not in era.HANDSHAKE_VERSIONS:
+            return None
+        return self._sessions.find(request.session_id, caller)
+
+    async def _call(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
+        assert message.id is not None
+        name, arguments, meta = rpc.call_params(message)
+        revision = _agreed(session, message, meta, request, name)
+        streams = progress_token(meta) is not None and request.takes(b"text/event-stream")
+        stream = EventStream(request.send) if streams else None
+        notify = stream.notify if stream else None
+        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=notify)
+        if session is None and call.tool.contract.mirrors_arguments:
+            await _check_parameter_headers(call, request, message.id)
+        with _noted(session, message, call):
+            answering = self._lane.answer(message.id, call, revision)
+            if stream is None:
+                await answer_quietly(call, answering, request.receive, request.send)
+            else:
+                await stream.answer(call, answering, request.receive)
+
+
+def _agreed(
+    session: Session | None, message: Message, meta: JsonObject, request: HttpRequest, name: str | None
+) -> era.Revision:
+    """Say which revision the request speaks, or refuse one whose headers and body disagree."""
+    if session is not None:
+        return session.revision
+    assert message.id is not None
+    assert message.method is not None
+    era.check_envelope_keys(meta, request_id=message.id)
+    era.check_modern_headers(request.headers, meta=meta, method=message.method, name=name, request_id=message.id)
+    return era.MODERN
+
+
+async def _check_parameter_headers(call: Call, request: HttpRequest, request_id: bytes) -> None:
+    text = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
+    schema = call.tool.contract.takes.raw
+    if (problem := await parameter_header_problem(schema, call.arguments, text)) is not None:
+        raise ProtocolError(era.HEADER_MISMATCH, problem, request_id=request_id)
+
+
+@contextmanager
+def _noted(session: Session | None, message: Message, call: Call) -> Iterator[None]:
+    """Keep a call where its session's cancellations find it."""
+    if session is None:
+        yield
+        return
+    key = message.key
+    if key in session.calls:
+        raise ProtocolError(
+            INVALID_REQUEST, f"A request with the id {key} is in flight already", request_id=message.id or b"null"
+        )
+    session.calls[key] = call
+    try:
+        yield
+    finally:
+        del session.calls[key]
+
+
+async def _cancel(session: Session, message: Message, send: Send) -> bool:
+    """Stop a call of this session; in this era its own response then says `CANCELLED`."""
+    params = rpc.params_object(message)
+    key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))
+    if (call := session.calls.get(key)) is None:
+        return False
+    call.cancel("the client asked for it")
+    await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+    return True
+
+
+def _status_of(error: ProtocolError, request: HttpRequest) -> int:
+    """Follow the era: the stateless one says it in the HTTP status too, older ones only what is no request at all."""
+    if request.version == era.MODERN.version:
+        return 404 if error.code == METHOD_NOT_FOUND else 400
+    return 400 if error.code in (INVALID_REQUEST, PARSE_ERROR) else 200

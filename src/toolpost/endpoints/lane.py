@@ -1,0 +1,115 @@
+"""The lean lane: `tools/list` and `tools/call`, parsed once, answered in bytes, the same on every transport and in both eras.
+
+Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.envelope import ResultStyle
+from toolpost.contracts.errors import UnknownTool
+from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
+from toolpost.endpoints.era import Revision
+from toolpost.endpoints.listing import SERVER_STAMP, Listing
+from toolpost.endpoints.rpc import INVALID_PARAMS, ProtocolError, encode, result_response
+from toolpost.gateway import Answer, Gateway
+from toolpost.pipeline import Call, ProgressNote
+
+METHODS: Final = frozenset({"tools/call", "tools/list"})
+
+Notify = Callable[[bytes], None]
+
+
+class Lane:
+    """Two methods, in bytes."""
+
+    def __init__(self, gateway: Gateway, listing: Listing) -> None:
+        self.gateway = gateway
+        self._listing = listing
+
+    def list_tools(self, request_id: bytes, cursor: str | None, revision: Revision) -> bytes:
+        """Answer a `tools/list`."""
+        return result_response(request_id, self._listing.page(revision, cursor, request_id=request_id))
+
+    def admit(
+        self,
+        request_id: bytes,
+        name: str,
+        arguments: JsonObject,
+        meta: JsonObject,
+        *,
+        caller: Caller,
+        notify: Notify | None,
+    ) -> Call:
+        """Make a call of a `tools/call`; an unknown name is a protocol error."""
+        token = progress_token(meta)
+        emit = None
+        if notify is not None and token is not None:
+            emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
+        try:
+            return self.gateway.admit(
+                caller=caller, name=name, arguments=arguments, trace_id=_trace_id(meta), on_progress=emit
+            )
+        except UnknownTool as error:
+            raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
+
+    async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
+        """Let the call pass and return its response."""
+        return result_response(request_id, call_result(await self.gateway.call(call), revision))
+
+
+def call_result(answer: Answer, revision: Revision) -> bytes:
+    """Write an answer as the result of a `tools/call`."""
+    text, structured = _shown(answer)
+    blocks = b"".join(b",%b" % encode(block) for block in answer.content)
+    fields = [
+        b'"content":[{"type":"text","text":%b}%b]' % (text, blocks),
+        b'"isError":%b' % (b"true" if answer.is_error else b"false"),
+    ]
+    facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
+    meta = b'"%b":%b' % (META_KEY.encode(), encode(facts))
+    if structured and revision.has_structured_content:
+        fields.append(b'"structuredContent":%b' % answer.payload)
+    if revision.is_modern:
+        fields.append(b'"resultType":"complete"')
+        meta += b",%b" % SERVER_STAMP[1:-1]
+    fields.append(b'"_meta":{%b}' % meta)
+    return b"{%b}" % b",".join(fields)
+
+
+def progress_token(meta: JsonObject) -> Json:
+    """Return the token that asks for progress, None without one."""
+    token = meta.get("progressToken")
+    return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+
+def _shown(answer: Answer) -> tuple[bytes, bool]:
+    """Return the text of an answer, as a JSON string, and whether its payload is structured content too."""
+    payload = answer.payload
+    if answer.style is ResultStyle.PLAIN:
+        if payload[:1] == b'"':
+            return payload, False
+        # A bare error object would break the tool's own output schema, so it is text alone.
+        return encode(payload.decode()), payload[:1] == b"{" and not answer.is_error
+    return encode(payload.decode()), True
+
+
+def _progress_notification(token: Json, note: ProgressNote) -> bytes:
+    params: JsonObject = {"progressToken": token, "progress": note.progress}
+    if note.total is not None:
+        params["total"] = note.total
+    if note.message is not None:
+        params["message"] = note.message
+    params["_meta"] = {META_KEY: note.facts}
+    return b'{"jsonrpc":"2.0","method":"notifications/progress","params":%b}' % encode(params)
+
+
+def _trace_id(meta: JsonObject) -> TraceId | None:
+    """Read the trace id out of a W3C `traceparent`: version, trace id, parent id, flags."""
+    parent = meta.get("traceparent")
+    if isinstance(parent, str):
+        parts = parent.split("-")
+        if len(parts) >= 4 and len(parts[1]) == 32 and parts[1].isalnum():
+            return TraceId(parts[1])
+    return None

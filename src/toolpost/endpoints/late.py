@@ -1,0 +1,46 @@
+"""The one deliberate late import: the official SDK costs over a second to load, and the first answers do not need it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anyio import Lock, to_thread
+
+from toolpost.contracts.ids import JsonObject
+
+if TYPE_CHECKING:
+    from toolpost.endpoints.sdk import SdkServer
+
+
+class LateSdk:
+    """Loads the SDK once, in a thread, when a request first needs it or in the background."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._server: SdkServer | None = None
+
+    async def server(self) -> "SdkServer":
+        """Return the SDK's server, loading it if nobody has."""
+        if self._server is None:
+            async with self._lock:
+                if self._server is None:
+                    self._server = await to_thread.run_sync(_load)
+        return self._server
+
+
+async def parameter_header_problem(
+    schema: JsonObject | bool, arguments: JsonObject, headers: Mapping[str, str]
+) -> str | None:
+    """Say where mirrored headers and arguments disagree, by the SDK's own rule."""
+
+    def check() -> str | None:
+        from toolpost.endpoints import sdk
+
+        return sdk.parameter_header_problem(schema, arguments, headers)
+
+    return await to_thread.run_sync(check)
+
+
+def _load() -> "SdkServer":
+    from toolpost.endpoints.sdk import SdkServer
+
+    return SdkServer()

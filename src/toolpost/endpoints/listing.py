@@ -1,0 +1,75 @@
+"""`tools/list` from prepared bytes: encoded once per revision, cut into pages, never rebuilt for a request."""
+
+import base64
+import binascii
+from bisect import bisect_right
+from functools import lru_cache
+from typing import Final, Literal
+
+from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.version import __version__
+from toolpost.discovery import Catalogue
+from toolpost.endpoints.era import SERVER_INFO, Revision
+from toolpost.endpoints.rpc import INVALID_PARAMS, ProtocolError, encode
+
+PAGE_SIZE: Final = 1_000
+TTL_MS: Final = 60_000
+
+SERVER_NAME: Final = "toolpost"
+SERVER_STAMP: Final = encode({SERVER_INFO: {"name": SERVER_NAME, "version": __version__, "title": "Toolpost"}})
+"""What a result of the stateless era says about who sent it."""
+
+_CURSOR_MARK = "after:"
+
+
+class Listing:
+    """The catalogue as the wire shows it."""
+
+    def __init__(
+        self, catalogue: Catalogue, *, page_size: int = PAGE_SIZE, scope: Literal["public", "private"]
+    ) -> None:
+        self._definitions = [tool.contract.definition for tool in catalogue]
+        self._names = [tool.contract.name for tool in catalogue]
+        self._page_size = page_size
+        self._scope = scope
+        self._prepared = lru_cache(maxsize=64)(self._prepare)
+
+    def page(self, revision: Revision, cursor: str | None, *, request_id: bytes) -> bytes:
+        """Return the result of a `tools/list`."""
+        start = 0
+        if cursor:
+            try:
+                start = bisect_right(self._names, _read(cursor))
+            except (binascii.Error, ValueError) as error:
+                raise ProtocolError(
+                    INVALID_PARAMS, "The cursor is not one that this server gave", request_id=request_id
+                ) from error
+        return self._prepared(revision, start)
+
+    def _prepare(self, revision: Revision, start: int) -> bytes:
+        end = start + self._page_size
+        fields: list[bytes] = [
+            b'"tools":[%b]' % b",".join(self._encoded(d, revision) for d in self._definitions[start:end])
+        ]
+        if end < len(self._names):
+            fields.append(b'"nextCursor":%b' % encode(_written(self._names[end - 1])))
+        if revision.is_modern:
+            fields.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":%b' % (TTL_MS, encode(self._scope)))
+            fields.append(b'"_meta":%b' % SERVER_STAMP)
+        return b"{%b}" % b",".join(fields)
+
+    @staticmethod
+    def _encoded(definition: JsonObject, revision: Revision) -> bytes:
+        unknown = revision.unknown_fields
+        return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
+
+
+def _written(name: str) -> str:
+    return base64.urlsafe_b64encode(f"{_CURSOR_MARK}{name}".encode()).decode()
+
+
+def _read(cursor: str) -> str:
+    text = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    if not text.startswith(_CURSOR_MARK):
+        raise ValueError(cursor)
+    return text.removeprefix(_CURSOR_MARK)

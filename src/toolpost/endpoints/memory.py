@@ -1,0 +1,44 @@
+"""A client in the same process: the same connection as stdio, without the bytes leaving memory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import mcp_types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.ids import CallerId
+from toolpost.endpoints.duplex import Connection
+from toolpost.endpoints.lane import Lane
+from toolpost.endpoints.late import LateSdk
+
+BUFFER = 1024
+
+ClientStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def open_memory_endpoint(lane: Lane, sdk: LateSdk, *, grace_s: float = 1.0) -> AsyncIterator[ClientStreams]:
+    """Serve one client; yields the streams that `mcp.Client` takes as a transport."""
+    to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](BUFFER)
+    to_server, from_client = anyio.create_memory_object_stream[SessionMessage](BUFFER)
+
+    def send(raw: bytes) -> None:
+        to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
+
+    caller = Caller(id=CallerId("local"), transport="memory")
+    connection = Connection(lane, sdk, caller=caller, send=send)
+    async with to_client, from_server, to_server, from_client, anyio.create_task_group() as tasks:
+        messages = _as_bytes(from_client)
+        tasks.start_soon(lambda: connection.serve(messages, grace_s=grace_s))
+        try:
+            yield from_server, to_server
+        finally:
+            to_server.close()
+
+
+async def _as_bytes(stream: MemoryObjectReceiveStream[SessionMessage]) -> AsyncIterator[bytes]:
+    async for item in stream:
+        yield item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()

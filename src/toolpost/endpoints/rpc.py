@@ -1,0 +1,171 @@
+"""JSON-RPC as values: bytes in, messages out. No sockets, no tasks."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from toolpost.contracts.ids import Json, JsonObject
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+DEPTH_LIMIT: Final = 256
+ID_LIMIT_BYTES: Final = 256
+
+_ABSENT: Final = msgspec.Raw(b"")
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
+
+encode = msgspec.json.Encoder().encode
+
+
+class ProtocolError(Exception):
+    """A request that breaks the protocol: answered with a JSON-RPC error, never with a tool's result."""
+
+    def __init__(self, code: int, message: str, *, data: Json = None, request_id: bytes = b"null") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.request_id = request_id
+
+    def as_response(self) -> bytes:
+        """Return the JSON-RPC error."""
+        error: JsonObject = {"code": self.code, "message": self.message}
+        if self.data is not None:
+            error["data"] = self.data
+        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.request_id, encode(error))
+
+
+class _Wire(msgspec.Struct):
+    jsonrpc: Any = None
+    id: msgspec.Raw = _ABSENT
+    method: str | None = None
+    params: msgspec.Raw = _ABSENT
+
+
+class Message:
+    """A request, a notification, or a client's response to somebody else's request."""
+
+    __slots__ = ("id", "method", "params", "raw")
+
+    def __init__(self, raw: bytes, request_id: bytes | None, method: str | None, params: bytes) -> None:
+        self.raw = raw
+        self.id = request_id
+        """The id exactly as it was written, so that it goes back unchanged; None for a notification."""
+        self.method = method
+        """None for a response."""
+        self.params = params
+
+    @property
+    def key(self) -> str:
+        """The id as a string: `7` and `"7"` are the same request."""
+        assert self.id is not None
+        return id_key(msgspec.json.decode(self.id))
+
+
+class _CallParams(msgspec.Struct):
+    name: str
+    arguments: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class _ListParams(msgspec.Struct):
+    cursor: str | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+_wire = msgspec.json.Decoder(_Wire)
+_call_params = msgspec.json.Decoder(_CallParams)
+_list_params = msgspec.json.Decoder(_ListParams)
+
+_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def parse(raw: bytes) -> Message:
+    """Read one message, or say what is wrong with it."""
+    refuse_deep_nesting(raw)
+    try:
+        wire = _wire.decode(raw)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(INVALID_REQUEST, _why_invalid(raw, error)) from error
+    except _FAILURES as error:
+        raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
+    request_id = _checked_id(bytes(wire.id))
+    if wire.jsonrpc != "2.0":
+        raise ProtocolError(INVALID_REQUEST, 'A message says "jsonrpc": "2.0"', request_id=request_id or b"null")
+    return Message(raw, request_id, wire.method, bytes(wire.params))
+
+
+def call_params(message: Message) -> tuple[str, JsonObject, JsonObject]:
+    """Return name, arguments and `_meta` of a `tools/call`."""
+    params = _decoded(_call_params, message)
+    return params.name, params.arguments or {}, params.meta or {}
+
+
+def list_params(message: Message) -> tuple[str | None, JsonObject]:
+    """Return cursor and `_meta` of a `tools/list`."""
+    params = _decoded(_list_params, message)
+    return params.cursor, params.meta or {}
+
+
+def params_object(message: Message) -> JsonObject:
+    """Return the parameters as an object, empty if they are anything else."""
+    try:
+        params = msgspec.json.decode(message.params or b"{}")
+    except _FAILURES:
+        return {}
+    return params if isinstance(params, dict) else {}
+
+
+def id_key(request_id: Json) -> str:
+    """Return the string under which a request is known while it is in flight."""
+    return str(request_id)
+
+
+def result_response(request_id: bytes, result: bytes) -> bytes:
+    """Wrap the JSON of a result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)
+
+
+def refuse_deep_nesting(raw: bytes) -> None:
+    """Refuse what nests deeper than anything honest does, before a parser recurses into it."""
+    if raw.count(b"[") + raw.count(b"{") <= DEPTH_LIMIT:
+        return
+    depth = 0
+    for match in _BRACKETS.finditer(raw):
+        token = match.group()
+        if token in b"[{":
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                raise ProtocolError(INVALID_REQUEST, f"The message nests deeper than {DEPTH_LIMIT} levels")
+        elif token in b"]}":
+            depth -= 1
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
+    try:
+        return decoder.decode(message.params or b"{}")
+    except _FAILURES as error:
+        text = str(error).replace("`$.", "`params.").replace("`$`", "`params`")
+        raise ProtocolError(INVALID_PARAMS, f"Invalid parameters: {text}", request_id=message.id or b"null") from error
+
+
+def _why_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
+    if raw.lstrip()[:1] == b"[":
+        return "Batches are not part of MCP: send one message at a time"
+    return f"The message is not a JSON-RPC request: {error}"
+
+
+def _checked_id(raw: bytes) -> bytes | None:
+    """Accept a string or a whole number, as MCP asks; nothing larger than anybody needs."""
+    if not raw:
+        return None
+    if len(raw) > ID_LIMIT_BYTES:
+        raise ProtocolError(INVALID_REQUEST, f"A request id has at most {ID_LIMIT_BYTES} bytes")
+    if raw[:1] == b'"' or raw.lstrip(b"-").isdigit():
+        return raw
+    raise ProtocolError(INVALID_REQUEST, "A request id is a string or a whole number")

@@ -1,0 +1,120 @@
+"""The SDK's share of HTTP: every request that the lean lane leaves, and the sessions that the SDK opens and closes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import ErrorCode
+from toolpost.endpoints import rpc
+from toolpost.endpoints.access import Refused
+from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.request import HttpRequest, Receive, Send
+from toolpost.endpoints.sessions import Session, Sessions
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+SWEEP_S: Final = 60.0
+
+
+class SdkHttp:
+    """Passes requests on to the SDK, which is started when the first one needs it."""
+
+    def __init__(self, sdk: LateSdk, sessions: Sessions, *, body_limit: int) -> None:
+        self._sdk = sdk
+        self._sessions = sessions
+        self._body_limit = body_limit
+        self._lock = anyio.Lock()
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keep the SDK's part alive and end idle sessions, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._started)  # in the background, before a request has to wait for it
+            task_status.started()
+            while True:
+                await anyio.sleep(SWEEP_S)
+                for session_id in self._sessions.idle():
+                    await self._end(session_id)
+
+    async def serve(
+        self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.Message | None = None
+    ) -> None:
+        """Leave a request to the SDK, and note the sessions that it opens and closes."""
+        if self._sessions.is_foreign(request.session_id, caller):
+            raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
+        manager = await self._started()
+
+        def on_start(status: int, opened: str | None) -> None:
+            # Before the client can read the answer: its next request may come at once.
+            if message is not None and message.method == "initialize" and opened:
+                requested = rpc.params_object(message).get("protocolVersion")
+                self._sessions.open(opened, caller=caller, requested_version=requested)
+            if request.method == "DELETE" and status < 400:
+                self._sessions.close(request.session_id)
+
+        with _counted(self._sessions.find(request.session_id, caller)):
+            await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
+
+    async def _started(self) -> "StreamableHTTPSessionManager":
+        async with self._lock:
+            if self._manager is None:
+                assert self._tasks is not None, "the endpoint has not been started"
+                server = await self._sdk.server()
+                manager = server.http_manager(body_limit=self._body_limit)
+                await self._tasks.start(_keep_running, manager)
+                self._manager = manager
+            return self._manager
+
+    async def _end(self, session_id: str) -> None:
+        """End a session that nobody uses, at the SDK too, through its own front door."""
+        self._sessions.close(session_id)
+        headers = [(b"mcp-session-id", session_id.encode()), (b"accept", b"application/json")]
+        scope = {"type": "http", "method": "DELETE", "path": "/", "headers": headers, "query_string": b""}
+        await (await self._started()).handle_request(scope, _nothing, _nowhere)
+
+
+async def _keep_running(
+    manager: "StreamableHTTPSessionManager", *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    async with manager.run():
+        task_status.started()
+        await anyio.sleep_forever()
+
+
+@contextmanager
+def _counted(session: Session | None) -> Iterator[None]:
+    if session is None:
+        yield
+        return
+    session.streams += 1
+    try:
+        yield
+    finally:
+        session.streams -= 1
+
+
+def _watched(send: Send, on_start: Callable[[int, str | None], None]) -> Send:
+    """Look at the head of a response as it goes out."""
+
+    async def watched(event: Any) -> None:
+        if event["type"] == "http.response.start":
+            opened = next((v.decode("latin-1") for k, v in event["headers"] if k.lower() == b"mcp-session-id"), None)
+            on_start(event["status"], opened)
+        await send(event)
+
+    return watched
+
+
+async def _nothing() -> Any:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _nowhere(_event: Any) -> None:
+    return None

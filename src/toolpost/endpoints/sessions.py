@@ -1,0 +1,69 @@
+"""Sessions of the handshake era over HTTP: which revision each agreed on, whose it is, what it has in flight."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.ids import CallerId
+from toolpost.endpoints.era import REVISIONS, Revision
+from toolpost.pipeline import Call
+
+IDLE_S: Final = 30 * 60
+LATEST_HANDSHAKE: Final = "2025-11-25"
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One client's session, from its `initialize` to its end."""
+
+    id: str
+    owner: CallerId
+    revision: Revision
+    calls: dict[str, Call] = field(default_factory=dict)
+    streams: int = 0
+    used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call or a stream is open."""
+        return bool(self.calls) or self.streams > 0
+
+
+class Sessions:
+    """Every session that the SDK has opened, as the lean lane needs to know it."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def open(self, session_id: str, *, caller: Caller, requested_version: object) -> None:
+        """Note a session that the SDK has just opened; the revision follows the SDK's own rule."""
+        version = requested_version if isinstance(requested_version, str) else ""
+        revision = REVISIONS.get(version)
+        if revision is None or revision.is_modern:
+            revision = REVISIONS[LATEST_HANDSHAKE]
+        self._sessions[session_id] = Session(id=session_id, owner=caller.id, revision=revision)
+
+    def find(self, session_id: str, caller: Caller) -> Session | None:
+        """Return the session, if it is this caller's: somebody else's does not exist for them."""
+        session = self._sessions.get(session_id)
+        if session is None or session.owner != caller.id:
+            return None
+        session.used_at = time.monotonic()
+        return session
+
+    def is_foreign(self, session_id: str, caller: Caller) -> bool:
+        """Whether the session belongs to another caller."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.owner != caller.id
+
+    def close(self, session_id: str) -> None:
+        """Forget a session and cancel what it has in flight."""
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            for call in tuple(session.calls.values()):
+                call.cancel("the session was closed")
+
+    def idle(self) -> list[str]:
+        """Return the sessions that nobody has used for long."""
+        oldest = time.monotonic() - IDLE_S
+        return [s.id for s in self._sessions.values() if not s.is_busy and s.used_at < oldest]

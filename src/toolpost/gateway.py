@@ -1,0 +1,130 @@
+"""The gateway: find the tool, let the call pass, give one answer. Every endpoint comes through here."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
+from toolpost.contracts.errors import GatewayError, ToolpostError
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject, TraceId, new_call_id, new_trace_id
+from toolpost.discovery import Catalogue
+from toolpost.pipeline import Call, Next, ProgressNote, ProgressShaper
+
+_log = logging.getLogger("toolpost.gateway")
+
+_CLOSING = "the server is shutting down"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The one terminal answer of a call, as JSON that any endpoint can send."""
+
+    call: Call
+    payload: bytes
+    is_error: bool
+    code: str | None = None
+    content: Sequence[JsonObject] = ()
+
+    @property
+    def style(self) -> ResultStyle:
+        """How the payload is shaped."""
+        return self.call.tool.contract.terms.style
+
+
+class Gateway:
+    """What is behind every endpoint."""
+
+    def __init__(self, catalogue: Catalogue, pipeline: Next) -> None:
+        self.catalogue = catalogue
+        self._pipeline = pipeline
+        self._calls: set[Call] = set()
+        self._is_closing = False
+        self._idle = anyio.Event()
+
+    def admit(
+        self,
+        *,
+        caller: Caller,
+        name: str,
+        arguments: JsonObject,
+        trace_id: TraceId | None = None,
+        on_progress: Callable[[ProgressNote], None] | None = None,
+    ) -> Call:
+        """Find the tool and make a call of the wish; an unknown name gets no further than this."""
+        tool = self.catalogue.find(name)
+        call_id = new_call_id()
+        progress = None
+        if on_progress is not None:
+            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name)
+        call = Call(
+            call_id=call_id,
+            trace_id=trace_id or new_trace_id(),
+            caller=caller,
+            tool=tool,
+            arguments=arguments,
+            progress=progress,
+        )
+        if self._is_closing:
+            call.cancel(_CLOSING)
+        return call
+
+    async def call(self, call: Call) -> Answer:
+        """Let the call pass and return its one answer, whatever happens to it."""
+        with self._in_flight(call):
+            try:
+                outcome = await self._pipeline(call)
+            except ToolpostError as error:
+                return _failure(call, error)
+            except Exception as error:  # noqa: BLE001 (a bug of ours: logged in full, shown as INTERNAL)
+                return _failure(call, _internal(call, error))
+            payload = success_payload(outcome.encoded, call.tool.contract.terms.style)
+            return Answer(call=call, payload=payload, is_error=False, content=outcome.content)
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls have not been answered yet."""
+        return len(self._calls)
+
+    async def drain(self, grace_s: float) -> None:
+        """Admit nothing more, give what is in flight this long, then cancel it."""
+        self._is_closing = True
+        if self._calls:
+            with anyio.move_on_after(grace_s):
+                await self._idle.wait()
+        for call in tuple(self._calls):
+            call.cancel(_CLOSING)
+
+    @contextmanager
+    def _in_flight(self, call: Call) -> Iterator[None]:
+        self._calls.add(call)
+        try:
+            yield
+        finally:
+            self._calls.discard(call)
+            if call.progress is not None:
+                call.progress.close(deliver=not call.is_cancelled)
+            if self._is_closing and not self._calls:
+                self._idle.set()
+
+
+def _failure(call: Call, error: ToolpostError) -> Answer:
+    payload = failure_payload(error.as_object(), call.tool.contract.terms.style)
+    return Answer(call=call, payload=payload, is_error=True, code=error.code.value)
+
+
+def _internal(call: Call, error: Exception) -> GatewayError:
+    event(
+        _log,
+        logging.ERROR,
+        "internal error",
+        tool=call.tool.contract.name,
+        call=call.id,
+        trace=call.trace_id,
+        exception=error,
+    )
+    return GatewayError(hint=f"the server's log has more under call id {call.id}", callId=call.id)

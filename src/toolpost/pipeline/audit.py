@@ -1,0 +1,67 @@
+"""Audit-enter and audit-exit: what a call leaves on the record, whatever became of it."""
+
+import asyncio
+
+from toolpost.contracts.digest import digest_of_bytes, quick_digest
+from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError
+from toolpost.contracts.redaction import redacted
+from toolpost.pipeline.call import Call
+from toolpost.pipeline.stage import Next, Outcome
+from toolpost.store import AuditEntry, AuditLog
+from toolpost.store import Outcome as Recorded
+
+
+async def audit_enter(call: Call, proceed: Next) -> Outcome:
+    """Note that the call passed every gate: from here on the tool may have had an effect."""
+    call.has_entered = True
+    return await proceed(call)
+
+
+class AuditExit:
+    """Writes one entry per call, and holds the answer back until the entry is committed."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    async def __call__(self, call: Call, proceed: Next) -> Outcome:
+        """Let the call pass, then put it on the record."""
+        try:
+            outcome = await proceed(call)
+        except ToolpostError as error:
+            await self._log.append(_entry(call, _outcome_of(call, error), error.code, None))
+            raise
+        except asyncio.CancelledError:
+            # Cancelled from outside, with the task that carried it: the entry is queued, nobody is left to wait for it.
+            self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
+            raise
+        except Exception:
+            await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
+            raise
+        await self._log.append(_entry(call, "ok", None, outcome))
+        return outcome
+
+
+def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
+    if isinstance(error, CallCancelled):
+        return "cancelled"
+    return "error" if call.has_entered else "refused"
+
+
+def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
+    contract = call.tool.contract
+    return AuditEntry(
+        at_utc=call.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        call_id=call.id,
+        trace_id=call.trace_id,
+        caller=call.caller.id,
+        tool=contract.name,
+        source=call.tool.source,
+        contract=contract.digest,
+        schema_version=contract.terms.schema_version,
+        tooling_version=contract.terms.tooling_version,
+        arguments=quick_digest(redacted(call.arguments)),
+        outcome=outcome,
+        code=code.value if code else None,
+        duration_ms=round(call.duration_ms, 3),
+        result=digest_of_bytes(result.encoded) if result else None,
+    )

@@ -1,0 +1,89 @@
+"""A call on its way: this tool, these arguments, until this deadline."""
+
+import time
+from datetime import UTC, datetime
+
+import anyio
+
+from toolpost.authoring.context import Context
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
+from toolpost.contracts.ids import CallId, JsonObject, TraceId
+from toolpost.pipeline.progress import ProgressShaper
+from toolpost.sources import HeldTool
+
+
+class Call:
+    """One caller's wish, from admission to its one terminal answer."""
+
+    __slots__ = (
+        "_cancel_reason",
+        "arguments",
+        "at",
+        "caller",
+        "context",
+        "has_entered",
+        "id",
+        "progress",
+        "scope",
+        "started",
+        "tool",
+        "trace_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        call_id: CallId,
+        trace_id: TraceId,
+        caller: Caller,
+        tool: HeldTool,
+        arguments: JsonObject,
+        progress: ProgressShaper | None = None,
+    ) -> None:
+        self.id = call_id
+        self.trace_id = trace_id
+        self.caller = caller
+        self.tool = tool
+        self.arguments = arguments
+        self.progress = progress
+        self.context = Context(
+            call_id=call_id, trace_id=trace_id, caller=caller, tool=tool.contract.name, reporter=progress
+        )
+        self.at = datetime.now(UTC)
+        self.started = time.perf_counter()
+        # The deadline counts from admission, so that time spent waiting for a lock is part of it.
+        self.scope = anyio.CancelScope(deadline=anyio.current_time() + tool.contract.timeout_s)
+        self.has_entered = False
+        self._cancel_reason: str | None = None
+
+    def cancel(self, reason: str) -> None:
+        """Stop the call wherever it is; a second reason changes nothing."""
+        if self._cancel_reason is None:
+            self._cancel_reason = reason
+            self.scope.cancel()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody asked for the call to stop. A deadline that passed is not that."""
+        return self._cancel_reason is not None
+
+    def raise_if_ended(self) -> None:
+        """Turn a cancelled scope into the error that says why."""
+        if self._cancel_reason is not None:
+            raise CallCancelled(f"The call was cancelled: {self._cancel_reason}.")
+        if self.scope.cancel_called:
+            raise self._timed_out()
+
+    def _timed_out(self) -> ToolpostError:
+        limit_s = self.tool.contract.timeout_s
+        return ToolTimedOut(
+            f"`{self.tool.contract.name}` did not answer within {limit_s:g} s.",
+            timeout_ms=round(limit_s * 1000),
+            hint="ask for less at once, or raise the tool's time limit",
+        )
+
+    @property
+    def duration_ms(self) -> float:
+        """How long the call has taken so far."""
+        return (time.perf_counter() - self.started) * 1000

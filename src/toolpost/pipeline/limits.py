@@ -1,0 +1,16 @@
+"""One cancel scope for every way a call may be stopped: its deadline, its caller, the server's end."""
+
+from toolpost.pipeline.call import Call
+from toolpost.pipeline.stage import Next, Outcome
+
+
+async def within_limits(call: Call, proceed: Next) -> Outcome:
+    """Run the rest under the call's scope, and say why if it was stopped."""
+    call.raise_if_ended()
+    with call.scope:
+        outcome = await proceed(call)
+        if not call.scope.cancel_called:
+            return outcome
+        # The tool swallowed the cancellation and answered all the same: too late, it has been called off.
+    call.raise_if_ended()
+    raise AssertionError("a scope ended without a reason")

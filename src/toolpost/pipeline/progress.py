@@ -1,0 +1,119 @@
+"""Progress, shaped: few, rising, the last one delivered, none after the end."""
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from toolpost.contracts.ids import CallId, JsonObject, ToolName
+
+GAP_S = 1 / 3
+"""Three a second at this pace, and a last one before the answer: never more than four in any second."""
+
+MESSAGE_LIMIT = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgressNote:
+    """What a client is told."""
+
+    progress: float
+    total: float | None
+    message: str | None
+    facts: JsonObject
+    """`{id, tool, stream, phase, ts}`, for our key in `_meta`."""
+
+
+@dataclass(slots=True)
+class _Report:
+    progress: float | None
+    total: float | None
+    message: str | None
+    stream: str
+    phase: str
+
+
+class ProgressShaper:
+    """Takes every report of one call and passes on what a client can use."""
+
+    def __init__(self, emit: Callable[[ProgressNote], None], *, call_id: CallId, tool: ToolName) -> None:
+        self._emit = emit
+        self._id = call_id
+        self._tool = tool
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._waiting: _Report | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_at = 0.0
+        self._last = -math.inf
+        self._has_values = False
+        self._is_closed = False
+
+    def report(
+        self, progress: float | None, total: float | None, message: str | None, *, stream: str, phase: str
+    ) -> None:
+        """Take a report from any thread; a newer one replaces one that still waits."""
+        note = _Report(progress, total, message, stream, phase)
+        if threading.get_ident() == self._thread:
+            self._take(note)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._take, note)
+
+    def close(self, *, deliver: bool) -> None:
+        """End it: what still waits is sent now, or dropped when nobody wants it any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deliver and self._waiting is not None and not self._is_closed:
+            self._send(self._waiting)
+        self._waiting = None
+        self._is_closed = True
+
+    def _take(self, report: _Report) -> None:
+        if self._is_closed:
+            return
+        self._waiting = report
+        if self._timer is None:
+            delay_s = self._next_at - self._loop.time()
+            if delay_s <= 0:
+                self._flush()
+            else:
+                self._timer = self._loop.call_later(delay_s, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self._waiting is not None and not self._is_closed:
+            report, self._waiting = self._waiting, None
+            self._next_at = self._loop.time() + GAP_S
+            self._send(report)
+
+    def _send(self, report: _Report) -> None:
+        self._last = self._risen(report.progress)
+        message = report.message
+        if message is not None and len(message) > MESSAGE_LIMIT:
+            message = f"{message[:MESSAGE_LIMIT]}…"
+        self._emit(
+            ProgressNote(
+                progress=self._last,
+                total=report.total if report.total is not None and report.total >= self._last else None,
+                message=message,
+                facts={
+                    "id": self._id,
+                    "tool": self._tool,
+                    "stream": report.stream,
+                    "phase": report.phase,
+                    "ts": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                },
+            )
+        )
+
+    def _risen(self, value: float | None) -> float:
+        """Make the value strictly larger than the last one that was sent, as the protocol demands."""
+        if value is not None and math.isfinite(value):
+            self._has_values = True
+            return value if value > self._last else math.nextafter(self._last, math.inf)
+        if self._has_values:
+            return math.nextafter(self._last, math.inf)
+        return max(self._last, 0) + 1

@@ -1,0 +1,99 @@
+"""Plugin functions as a source: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from anyio import CapacityLimiter, to_thread
+
+from toolpost.authoring.context import Context
+from toolpost.authoring.result import Result
+from toolpost.authoring.tool import Tool
+from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
+from toolpost.contracts.errors import ContractRefused, ToolFailed
+from toolpost.contracts.ids import JsonObject, PluginName, ToolName
+from toolpost.sources.held import HeldTool, ToolReturn
+
+
+class FunctionSource:
+    """The tools of one plugin."""
+
+    def __init__(
+        self,
+        name: str,
+        tools: Iterable[Tool],
+        *,
+        version: str = "",
+        default_timeout_s: float = DEFAULT_TIMEOUT_S,
+        threads: CapacityLimiter | None = None,
+    ) -> None:
+        self.name: PluginName = check_plugin_name(name)
+        self._held: dict[ToolName, HeldTool] = {}
+        self._refused: list[ContractRefused] = []
+        for tool in tools:
+            try:
+                self._hold(tool, version, default_timeout_s, threads)
+            except ContractRefused as refusal:
+                self._refused.append(refusal)
+
+    @property
+    def tools(self) -> Mapping[ToolName, HeldTool]:
+        """The tools that can be called."""
+        return self._held
+
+    @property
+    def refused(self) -> Sequence[ContractRefused]:
+        """The tools that were turned away."""
+        return self._refused
+
+    def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: CapacityLimiter | None) -> None:
+        terms = _versioned(tool.terms, version)
+        contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s)
+        if contract.name in self._held:
+            raise _duplicate(contract, self.name)
+        invoke = _on_the_loop(tool) if tool.is_async else _in_a_thread(tool, threads)
+        self._held[contract.name] = HeldTool(contract=contract, source=self.name, invoke=invoke)
+
+
+def _versioned(terms: Terms, version: str) -> Terms:
+    return terms if terms.tooling_version else dataclasses.replace(terms, tooling_version=version)
+
+
+def _duplicate(contract: Contract, plugin: PluginName) -> ContractRefused:
+    tool = contract.terms.name
+    reason = "this plugin has a tool of that name already"
+    return ContractRefused(
+        f"plugin `{plugin}`, tool `{tool}`, name: {reason}",
+        plugin=plugin,
+        tool=tool,
+        place="name",
+        reason=reason,
+    )
+
+
+def _on_the_loop(tool: Tool) -> Any:
+    async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+        return _returned(await tool.run(arguments, context))
+
+    return invoke
+
+
+def _in_a_thread(tool: Tool, threads: CapacityLimiter | None) -> Any:
+    async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+        # Abandoned, not awaited: a thread cannot be stopped, and the caller has a right to its answer at the deadline.
+        value = await to_thread.run_sync(tool.run, arguments, context, abandon_on_cancel=True, limiter=threads)
+        return _returned(value)
+
+    return invoke
+
+
+def _returned(value: Any) -> ToolReturn:
+    """Turn what a function returned into plain JSON values."""
+    content: Sequence[JsonObject] = ()
+    if isinstance(value, Result):
+        value, content = value.data, value.content
+    try:
+        return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolFailed(f"the tool returned something that is not JSON: {error}") from error

@@ -1,0 +1,46 @@
+"""A tool held to its contract: the promise, and the way to run it."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from toolpost.authoring.context import Context
+from toolpost.contracts.contract import Contract
+from toolpost.contracts.errors import ContractRefused
+from toolpost.contracts.ids import Json, JsonObject, PluginName, ToolName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolReturn:
+    """What a tool gave back: plain JSON, and content blocks beside it."""
+
+    value: Json
+    content: Sequence[JsonObject] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldTool:
+    """One tool, ready to be called."""
+
+    contract: Contract
+    source: PluginName
+    invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
+
+
+class Source(Protocol):
+    """Brings tools, and says which of its tools could not be held."""
+
+    @property
+    def name(self) -> PluginName:
+        """The name before the `__`."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[ToolName, HeldTool]:
+        """The tools that can be called."""
+        ...
+
+    @property
+    def refused(self) -> Sequence[ContractRefused]:
+        """The tools that were turned away, each with plugin, tool, place and reason."""
+        ...

@@ -1,0 +1,160 @@
+"""Plugins: found, loaded, started, stopped. One that fails is named, and the rest serves."""
+
+import importlib
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import anyio
+import pluggy
+
+from toolpost.authoring import Plugin, hookspecs
+from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
+from toolpost.contracts.errors import PluginFailed, ToolpostError
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
+from toolpost.sources.functions import FunctionSource
+
+_log = logging.getLogger("toolpost.plugins")
+
+STEP_LIMIT_S = 30.0
+
+
+@dataclass(kw_only=True)
+class LoadedPlugin:
+    """A plugin and how it is doing."""
+
+    name: str
+    version: str = ""
+    state: str = "healthy"
+    """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves."""
+    problems: list[str]
+    source: FunctionSource | None = None
+
+    def as_object(self) -> JsonObject:
+        """Say it in JSON."""
+        tools = len(self.source.tools) if self.source else 0
+        shown: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
+        return shown | ({"problems": self.problems} if self.problems else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A plugin that has not been loaded yet."""
+
+    name: str
+    load: Callable[[], Any]
+    version: str = ""
+
+
+def candidates_of(references: Iterable[str]) -> list[Candidate]:
+    """Name plugins by `package.module:attribute`, or by `package.module` for a module that is one."""
+    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
+
+
+def installed_candidates() -> list[Candidate]:
+    """Find the plugins that installed packages announce under the entry point group `toolpost`."""
+    return [_installed(point) for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))]
+
+
+def _installed(point: EntryPoint) -> Candidate:
+    return Candidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
+
+
+class PluginHost:
+    """All plugins of one server."""
+
+    def __init__(self, *, default_timeout_s: float = DEFAULT_TIMEOUT_S, threads: int = 40) -> None:
+        self.plugins: list[LoadedPlugin] = []
+        self._manager = pluggy.PluginManager("toolpost")
+        self._manager.add_hookspecs(hookspecs)
+        self._default_timeout_s = default_timeout_s
+        self._threads = anyio.CapacityLimiter(threads)
+
+    @property
+    def sources(self) -> list[FunctionSource]:
+        """The sources of the plugins that serve."""
+        return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
+
+    def load(self, candidate: Candidate) -> None:
+        """Load one plugin; a failure stays its own."""
+        loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
+        self.plugins.append(loaded)
+        try:
+            self._register(candidate.load(), loaded)
+        except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+            self._fail(loaded, "could not be loaded", error)
+
+    @asynccontextmanager
+    async def open_started(self) -> AsyncIterator[None]:
+        """Start what was loaded, and stop it in reverse."""
+        started: list[LoadedPlugin] = []
+        try:
+            for plugin in self.plugins:
+                if plugin.state == "failed":
+                    continue
+                if await self._ran(plugin, "toolpost_start", "could not be started"):
+                    started.append(plugin)
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                for plugin in reversed(started):
+                    await self._ran(plugin, "toolpost_stop", "could not be stopped")
+
+    def _register(self, found: Any, loaded: LoadedPlugin) -> None:
+        loaded.name = found.name if isinstance(found, Plugin) else loaded.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+        if isinstance(found, Plugin) and found.version:
+            loaded.version = found.version
+        if self._manager.has_plugin(loaded.name):
+            raise PluginFailed(f"another plugin is called `{loaded.name}` already")
+        self._manager.register(found, loaded.name)
+        tools = [tool for brought in self._hook(loaded, "toolpost_tools")() for tool in brought]
+        loaded.source = FunctionSource(
+            loaded.name,
+            tools,
+            version=loaded.version,
+            default_timeout_s=self._default_timeout_s,
+            threads=self._threads,
+        )
+        for refusal in loaded.source.refused:
+            loaded.state = "degraded"
+            loaded.problems.append(refusal.message)
+            event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=refusal.message)
+
+    def _hook(self, plugin: LoadedPlugin, name: str) -> Any:
+        mine = self._manager.get_plugin(plugin.name)
+        others = [other for other in self._manager.get_plugins() if other is not mine]
+        return self._manager.subset_hook_caller(name, remove_plugins=others)
+
+    async def _ran(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
+        try:
+            with anyio.fail_after(STEP_LIMIT_S):
+                for pending in self._hook(plugin, step)():
+                    if inspect.isawaitable(pending):
+                        await _awaited(pending)
+        except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+            self._fail(plugin, failure, error)
+            return False
+        return True
+
+    def _fail(self, plugin: LoadedPlugin, what: str, error: Exception) -> None:
+        plugin.state = "failed"
+        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
+        event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
+
+
+async def _awaited(pending: Awaitable[None]) -> None:
+    await pending
+
+
+def _resolve(reference: str) -> Any:
+    module_name, _, attribute = reference.partition(":")
+    found: Any = importlib.import_module(module_name)
+    for part in attribute.split(".") if attribute else ():
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,27 @@
+"""What is remembered, one room per tenant.
+
+base               Store (protocol), open_store: the front door, chooses by URL
+audit              what a call leaves on the record, and how it is asked for
+chain              the hash chain that makes the record evidence; no I/O
+
+sqlite             SqliteStore: one file, one writer, a few readers
+sqlite_audit       the audit's room in it
+sqlite_connection  how a database file is opened, and what its errors mean
+sqlite_readers     reading, on connections of its own
+group_commit       the writer thread: everything that waits, in one transaction
+migrate            migrations/*.sql, forward-only, run at open
+"""
+
+from toolpost.store.audit import AuditEntry, AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome
+from toolpost.store.base import Store, open_store
+
+__all__ = [
+    "AuditEntry",
+    "AuditFilter",
+    "AuditLog",
+    "AuditRecord",
+    "AuditVerdict",
+    "Outcome",
+    "Store",
+    "open_store",
+]

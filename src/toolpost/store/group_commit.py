@@ -1,0 +1,195 @@
+"""The writer thread: everything that waits is committed in one transaction, then everyone is told at once."""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from queue import SimpleQueue
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from toolpost.contracts.errors import GatewayError
+
+Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
+"""Does all items of its kind that are in a group, and returns a result for each.
+
+It may be run again after a failure in its group was rolled back, so it changes nothing but the database.
+"""
+
+
+class _Job:
+    """An item, and whoever waits for it."""
+
+    __slots__ = ("done", "error", "item", "result", "work")
+
+    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.item = item
+        self.done = done
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class GroupCommit:
+    """Writes for callers on one event loop, through one connection that it owns and closes."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        queue_limit: int,
+        explain: Callable[[BaseException], Exception],
+    ) -> None:
+        self.commits = 0
+        self._connection = connection
+        self._queue_limit = queue_limit
+        self._explain = explain
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._pending = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._is_closing = False
+        self._drained = asyncio.Event()
+        # A daemon: a loop that ended without closing the store must not keep the process alive.
+        self._thread = threading.Thread(target=self._run, name="toolpost-store", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """How many jobs are queued or being committed."""
+        return self._pending
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for room in the queue."""
+        return len(self._line)
+
+    def submit(self, work: Work, item: Any) -> Awaitable[Any]:
+        """Have an item worked on; done when it is committed."""
+        if self._is_closing:
+            raise GatewayError("the store is closed")
+        if self._line or self._pending >= self._queue_limit:
+            return self._submit_when_there_is_room(work, item)
+        return self._enqueue(work, item)
+
+    async def aclose(self) -> None:
+        """Commit all that waits, then end the thread, also for a caller who is being cancelled."""
+        self._is_closing = True
+        with anyio.CancelScope(shield=True):
+            if self._pending or self._line:
+                await self._drained.wait()
+            self._queue.put(None)
+            await anyio.to_thread.run_sync(self._thread.join)
+
+    def _enqueue(self, work: Work, item: Any) -> asyncio.Future[Any]:
+        done = self._loop.create_future()
+        self._pending += 1
+        self._queue.put(_Job(work, item, done))
+        return done
+
+    async def _submit_when_there_is_room(self, work: Work, item: Any) -> Any:
+        room = self._loop.create_future()
+        self._line.append(room)
+        try:
+            await room
+        finally:
+            # Whoever is cancelled here goes over the limit by one: better than an entry that is lost.
+            self._line.remove(room)
+            done = self._enqueue(work, item)
+        return await done
+
+    def _settle(self, group: list[_Job]) -> None:
+        self._pending -= len(group)
+        for job in group:
+            if job.done.done():  # its caller was cancelled
+                continue
+            if job.error is None:
+                job.done.set_result(job.result)
+            else:
+                job.done.set_exception(self._explain(job.error))
+        self._let_in()
+
+    def _let_in(self) -> None:
+        # They leave the line when they run, so until then nobody takes their place.
+        for room in islice(self._line, max(0, self._queue_limit - self._pending)):
+            if not room.done():
+                room.set_result(None)
+        if self._is_closing and not self._pending and not self._line:
+            self._drained.set()
+
+    # What follows runs in the writer thread.
+
+    def _run(self) -> None:
+        with contextlib.closing(self._connection):
+            while group := self._next_group():
+                self._commit(group)
+                # A loop that was closed has nobody left who waits.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._settle, group)
+
+    def _next_group(self) -> list[_Job]:
+        """Wait for a job, then take all that have come; none means the end."""
+        taken = [self._queue.get()]
+        taken += [self._queue.get() for _ in range(self._queue.qsize())]
+        group = [job for job in taken if job is not None]
+        if group and len(group) < len(taken):
+            self._queue.put(None)  # the end comes after what came before it
+        return group
+
+    def _commit(self, group: list[_Job]) -> None:
+        try:
+            self._begin()
+            self._work_on(group)
+            self._connection.execute("COMMIT")
+            self.commits += 1
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
+            self._roll_back()
+            for job in group:
+                job.error = error
+
+    def _work_on(self, group: list[_Job]) -> None:
+        try:
+            self._work_together(group)
+        except BaseException:
+            if len(group) == 1:
+                raise
+            self._roll_back()
+            self._begin()
+            self._work_one_by_one(group)
+
+    def _work_together(self, group: list[_Job]) -> None:
+        kinds: dict[Work, list[_Job]] = {}
+        for job in group:
+            kinds.setdefault(job.work, []).append(job)
+        for work, jobs in kinds.items():
+            results = work(self._connection, [job.item for job in jobs])
+            for job, result in zip(jobs, results, strict=True):
+                job.result = result
+
+    def _work_one_by_one(self, group: list[_Job]) -> None:
+        """Find the jobs that fail, and keep the others."""
+        for job in group:
+            self._connection.execute("SAVEPOINT job")
+            try:
+                (job.result,) = job.work(self._connection, [job.item])
+            except BaseException as error:
+                # SQLite itself ends the transaction when the disk fails: then nothing is left to keep.
+                if not self._connection.in_transaction:
+                    raise
+                self._connection.execute("ROLLBACK TO job")
+                job.error = error
+            self._connection.execute("RELEASE job")
+
+    def _begin(self) -> None:
+        # With the write lock from the start, what a job reads stays true until it is committed.
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")

@@ -1,0 +1,118 @@
+"""A store in one SQLite file: one writer with group commit, a few readers that never wait for it."""
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import anyio.to_thread
+
+from toolpost.contracts.errors import BadConfiguration, GatewayError
+from toolpost.store.audit import AuditLog
+from toolpost.store.group_commit import GroupCommit
+from toolpost.store.migrate import known_migrations, migrate
+from toolpost.store.sqlite_audit import SqliteAuditLog
+from toolpost.store.sqlite_connection import MEMORY, explained, open_writer
+from toolpost.store.sqlite_readers import SqliteReaders
+
+Result = TypeVar("Result")
+SqliteJob = Callable[[sqlite3.Connection], Result]
+
+QUEUE_LIMIT = 4_096
+BUSY_TIMEOUT_S = 10.0
+
+
+class SqliteStore:
+    """One database file, shared with whatever other processes have it open."""
+
+    def __init__(self, path: str | Path, writer: GroupCommit, readers: SqliteReaders | None) -> None:
+        self._path = path
+        self._writer = writer
+        self._readers = readers
+        self._is_closed = False
+        self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        full: bool = False,
+        queue_limit: int = QUEUE_LIMIT,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+    ) -> Self:
+        """Open the file, made when missing, and bring it up to this code.
+
+        With `full`, each commit waits for the disk: it outlives a power cut, not only this process.
+        """
+        path = _absolute(path)
+        connection = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s)
+        writer = GroupCommit(
+            connection, queue_limit=queue_limit, explain=lambda error: _explained_to_caller(error, path)
+        )
+        # What is in memory is seen by its own connection alone.
+        readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
+        return cls(path, writer, readers)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed: far fewer than jobs, under load."""
+        return self._writer.commits
+
+    def write(self, job: SqliteJob[Result]) -> Awaitable[Result]:
+        """Run a job in the next group; done when it is committed.
+
+        A job that raises is rolled back alone. It may be run twice, so it changes nothing but the database.
+        """
+        return self._writer.submit(_each, job)
+
+    async def read(self, job: SqliteJob[Result]) -> Result:
+        """Run a job that only reads, beside the writer."""
+        if self._is_closed:
+            raise GatewayError("the store is closed")
+        if self._readers is None:
+            return await self.write(job)
+        try:
+            return await self._readers.read(job)
+        except sqlite3.Error as error:
+            raise explained(error, self._path, GatewayError) from error
+
+    async def aclose(self) -> None:
+        """Commit all that waits, and close the file."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._readers is not None:
+            await self._readers.aclose()
+        await self._writer.aclose()
+
+
+def _absolute(path: str | Path) -> str | Path:
+    # The process may change its folder before the first reader is opened.
+    return path if path == MEMORY else Path(path).expanduser().absolute()
+
+
+def _open(path: str | Path, full: bool, busy_timeout_s: float) -> sqlite3.Connection:
+    try:
+        connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
+        try:
+            migrate(connection, known_migrations())
+        except BaseException:
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise explained(error, path, BadConfiguration) from error
+    return connection
+
+
+def _each(connection: sqlite3.Connection, jobs: Sequence[SqliteJob[Any]]) -> list[Any]:
+    return [job(connection) for job in jobs]
+
+
+def _explained_to_caller(error: BaseException, path: str | Path) -> Exception:
+    if isinstance(error, sqlite3.Error):
+        return explained(error, path, GatewayError)
+    # A future takes neither of these.
+    if isinstance(error, StopIteration) or not isinstance(error, Exception):
+        return GatewayError(f"a job of the store ended with {type(error).__name__}")
+    return error

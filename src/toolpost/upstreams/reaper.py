@@ -1,0 +1,258 @@
+"""The watchman of one command: starts it, reports its exit, and leaves nothing of it behind.
+
+Runs as a process of its own between the gateway and the command (POSIX); `process_tree` is its only user.
+On Linux it is a child subreaper: whatever the command starts, and however that hides, stays below this
+process, and so is found and ended. The socket to the gateway is its lifeline: when that ends, the tree does.
+
+Every command waits for this file to start, so it imports nothing of Toolpost and as little of Python as it
+can: `_signal` and `_ctypes`, the C halves of `signal` and `ctypes`, save half of the start.
+
+What it says, a line each: `started PID ADOPTS`, `failed ERRNO`, `exited CODE`, `unkilled PID ERRNO`, `gone`.
+"""
+
+# ruff: noqa: TID251 - this is the other half of process_tree: it starts and ends processes
+import _signal  # type: ignore[import-not-found]
+import os
+import select
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SIGKILL: int = _signal.SIGKILL
+_SIGTERM: int = _signal.SIGTERM
+_SIGCHLD: int = _signal.SIGCHLD
+
+_SETTLE_S = 0.2
+"""What the command left behind may still finish by itself for this long: the `tee` of a pipeline does."""
+
+_KILL_S = 0.8
+"""SIGKILL takes milliseconds; what is left after this cannot be killed."""
+
+
+def main(options: list[str]) -> None:
+    """Run one command until nothing of it is left."""
+    control, gateway, adopts, size_bytes, words = map(int, options[:5])
+    os.set_inheritable(control, False)
+    is_subreaper = bool(adopts) and _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
+    order = _read_order(control, size_bytes).split(b"\0")
+    if os.getppid() != gateway:
+        return  # The gateway died before its death could be noticed.
+    watch = Watch(control, adopts=is_subreaper, grace_s=float(options[5]))
+    watch.run(order[0], order[1 : words + 1], order[words + 1 :])
+
+
+class Watch:
+    """One command, from its start until its whole tree is gone."""
+
+    def __init__(self, control: int, *, adopts: bool, grace_s: float) -> None:
+        self._control = control
+        self._adopts = adopts
+        self._grace_s = grace_s
+        self._command = 0
+        self._runs = False
+        self._told_to_end = False
+        self._unkilled: set[int] = set()
+        self._wake = _wake_on_signals()
+        self._news = select.poll()
+        self._news.register(control, select.POLLIN)
+        self._news.register(self._wake, select.POLLIN)
+
+    def run(self, path: bytes, argv: list[bytes], environment: list[bytes]) -> None:
+        """Start the command, wait for its exit or for the word to end it, then end whatever is left."""
+        try:
+            self._command = _start(path, argv, dict(entry.split(b"=", 1) for entry in environment))
+        except OSError as error:
+            self._say(f"failed {error.errno}")
+            return
+        self._runs = True
+        _let_go_of_stdio()
+        self._say(f"started {self._command} {int(self._adopts)}")
+        self._watch()
+        self._end()
+        self._say("gone")
+
+    def _watch(self) -> None:
+        while self._is_anyone_left() and self._runs and not self._told_to_end:
+            self._wait(None)
+        settled_at = time.monotonic() + _SETTLE_S
+        while self._is_anyone_left() and not self._told_to_end and time.monotonic() < settled_at:
+            self._wait(settled_at)
+
+    def _end(self) -> None:
+        if not self._is_anyone_left():
+            return
+        self._signal_all(_SIGTERM)
+        graced_until = time.monotonic() + self._grace_s
+        while self._is_anyone_left() and time.monotonic() < graced_until:
+            self._wait(graced_until)
+        killed_until = time.monotonic() + _KILL_S
+        while self._is_anyone_left() and time.monotonic() < killed_until:
+            # Again and again: what forked meanwhile, or has just been orphaned, is found the next time.
+            self._signal_all(_SIGKILL)
+            self._wait(time.monotonic() + 0.01)
+        for pid, _group in self._family() if self._is_anyone_left() else []:
+            self._say_unkilled(pid, 0)
+
+    def _wait(self, until: float | None) -> None:
+        limit_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+        if limit_ms is not None and not self._adopts:
+            limit_ms = min(limit_ms, 20)  # No signal tells of the death of what is not our child.
+        for source, _event in self._news.poll(limit_ms):
+            if source == self._control:
+                self._told_to_end = True
+                self._news.unregister(self._control)
+            elif any(number != _SIGCHLD for number in os.read(self._wake, 512)):
+                self._told_to_end = True
+
+    def _is_anyone_left(self) -> bool:
+        """Reap who has died, and tell whether somebody still lives."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                if pid == self._command:
+                    self._runs = False
+                    self._say(f"exited {os.waitstatus_to_exitcode(status)}")
+        except ChildProcessError:
+            return not self._adopts and _has_members(self._command)
+
+    def _signal_all(self, number: int) -> None:
+        """Signal each process of the tree once: many take a second SIGTERM for impatience."""
+        family = self._family()
+        takes_group = self._runs or not self._adopts
+        if takes_group:
+            self._signal(-self._command, number)
+        for pid, group in family:
+            if not takes_group or group != self._command:
+                self._signal(pid, number)
+
+    def _signal(self, pid: int, number: int) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        except OSError as error:
+            self._say_unkilled(abs(pid), error.errno or 0)
+
+    def _family(self) -> list[tuple[int, int]]:
+        """Return the pid and the group of every descendant, parents first."""
+        children = _children_by_parent() if self._adopts else {}
+        family = list(children.get(os.getpid(), []))
+        for pid, _group in family:
+            family += children.get(pid, [])
+        return family
+
+    def _say_unkilled(self, pid: int, errno: int) -> None:
+        if pid not in self._unkilled:
+            self._unkilled.add(pid)
+            self._say(f"unkilled {pid} {errno}")
+
+    def _say(self, line: str) -> None:
+        try:
+            os.write(self._control, f"{line}\n".encode())
+        except OSError:
+            self._told_to_end = True  # Nobody listens any more.
+
+
+def _start(path: bytes, argv: list[bytes], environment: dict[bytes, bytes]) -> int:
+    """Start the command in a session of its own; an OSError of its exec is raised here."""
+    watchman = os.getpid()
+    failure, failed = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+            if os.getppid() == watchman:
+                for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them, a command must not.
+                    _signal.signal(number, _signal.SIG_DFL)
+                os.execve(path, argv, environment)  # noqa: S606 - no shell is what we want
+        except OSError as error:
+            os.write(failed, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(failed)
+    errno = os.read(failure, 16)
+    os.close(failure)
+    if errno:
+        os.waitpid(pid, 0)
+        raise OSError(int(errno), os.strerror(int(errno)))
+    return pid
+
+
+def _wake_on_signals() -> int:
+    """Return what becomes readable when a child changed or somebody asks us to leave."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    _signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    for number in (_SIGCHLD, _SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+        _signal.signal(number, _do_nothing)
+    return readable
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Stand in as a handler: the wake-up pipe gets the number, the loop does the rest."""
+
+
+def _let_go_of_stdio() -> None:
+    """Close the command's pipes here, so that their end is the command's end."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.close(nothing)
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _children_by_parent() -> dict[int, list[tuple[int, int]]]:
+    children: dict[int, list[tuple[int, int]]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib starts slowly
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb", buffering=0) as file:  # noqa: PTH123
+                _state, parent, group = file.read(1024).rpartition(b")")[2].split()[:3]
+        except OSError:
+            continue  # It is gone by now.
+        children.setdefault(int(parent), []).append((int(name), int(group)))
+    return children
+
+
+def _read_order(control: int, size_bytes: int) -> bytes:
+    order = b""
+    while len(order) < size_bytes:
+        chunk = os.read(control, size_bytes - len(order))
+        if not chunk:
+            os._exit(0)  # The gateway is gone, and nothing has been started yet.
+        order += chunk
+    return order
+
+
+def _prctl(option: int, value: int) -> bool:
+    """Set a property of this process; Linux alone has them."""
+    if sys.platform != "linux":
+        return False
+    try:
+        import _ctypes
+    except ImportError:
+        return False  # A Python built without libffi: the gateway sweeps instead.
+
+    class Function(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL
+
+    prctl = Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))  # type: ignore[arg-type]
+    return bool(prctl(option, value, 0, 0, 0) == 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    os._exit(0)  # At once: an orderly farewell of Python takes milliseconds.

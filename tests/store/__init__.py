@@ -1,0 +1,1 @@
+"""The store, against real files and real processes."""

@@ -1,0 +1,29 @@
+"""A process that appends: run by the tests with a path, a number and an entry, told apart by its name.
+
+Prints the id of each call once it is committed.
+"""
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+
+from toolpost.contracts.ids import CallId
+from toolpost.store import AuditEntry, Store, open_store
+
+
+async def append(store: Store, entry: AuditEntry) -> None:
+    await store.audit.append(entry)
+    print(entry.call_id, flush=True)
+
+
+async def main(path: str, count: str, name: str, entry: str) -> None:
+    like = AuditEntry(**json.loads(entry))
+    async with open_store(path) as store:
+        for start in range(0, int(count), 10):
+            await asyncio.gather(
+                *(append(store, replace(like, call_id=CallId(f"{name}-{start + n}"))) for n in range(10))
+            )
+
+
+asyncio.run(main(*sys.argv[1:]))

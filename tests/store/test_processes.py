@@ -1,0 +1,73 @@
+"""Several processes and sudden deaths: what was acknowledged is there, in one valid chain."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from toolpost.store import AuditEntry, AuditFilter, open_store
+
+pytestmark = pytest.mark.anyio
+APPENDER = Path(__file__).with_name("appender.py")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def start(path: Path, entry: Callable[..., AuditEntry]) -> Callable[[str, int], subprocess.Popen[str]]:
+    like = json.dumps(asdict(entry()))
+
+    def run(name: str, count: int) -> subprocess.Popen[str]:
+        command = [sys.executable, str(APPENDER), str(path), str(count), name, like]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    return run
+
+
+Start = Callable[[str, int], "subprocess.Popen[str]"]
+
+
+async def call_ids(path: Path) -> list[str]:
+    async with open_store(path) as store:
+        verdict = await store.audit.verify()
+        assert verdict.is_intact, verdict
+        return [record.entry.call_id for record in await store.audit.entries(AuditFilter(), limit=100_000)]
+
+
+async def test_a_killed_process_leaves_all_that_it_acknowledged(path: Path, start: Start) -> None:
+    acknowledged = []
+    for name in ("a", "b", "c"):
+        with start(name, 1_000_000) as process:
+            assert process.stdout
+            acknowledged += [process.stdout.readline().strip() for _ in range(300)]
+            process.kill()
+            acknowledged += [line.strip() for line in process.stdout if line.endswith("\n")]
+
+    assert set(acknowledged) <= set(await call_ids(path))
+
+
+async def test_two_processes_at_once_write_one_chain(path: Path, start: Start) -> None:
+    with start("a", 2_000) as a, start("b", 2_000) as b:
+        a.communicate()
+        b.communicate()
+
+    ids = await call_ids(path)
+    assert sorted(ids) == sorted(f"{name}-{n}" for name in "ab" for n in range(2_000))
+
+
+def test_a_process_ends_though_it_has_not_closed_the_store(path: Path) -> None:
+    forgetful = (
+        "import asyncio, sys\n"
+        "from toolpost.store.sqlite import SqliteStore\n"
+        "store = asyncio.run(SqliteStore.open(sys.argv[1]))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", forgetful, str(path)], timeout=20, check=False)
+
+    assert ended.returncode == 0
