@@ -37,7 +37,7 @@ def print_tool(tool: HeldTool) -> None:
     click.echo()
     print_table(table("", "", rows=list(_facts(tool)), header=False))
     click.echo(f"\n{heading('Arguments')}")
-    _print_arguments(contract.takes.raw)
+    _print_arguments(contract.definition["inputSchema"])
     click.echo(f"\n{heading('Input schema')}")
     print_json(contract.definition["inputSchema"])
     if "outputSchema" in contract.definition:

@@ -11,6 +11,7 @@ from toolpost.cli.exits import ExitCode, exit_code_for
 from toolpost.cli.terminal import printable, styled
 from toolpost.contracts.errors import SourceError, ToolpostError
 
+
 def tell(label: str, text: str, *, colour: str) -> None:
     """Write `label: text` on stderr, in colour where there is any."""
     click.echo(f"{styled(f'{label}:', colour, bold=True)} {printable(text)}", err=True)
@@ -18,7 +19,7 @@ def tell(label: str, text: str, *, colour: str) -> None:
 
 def warn(text: str) -> None:
     """Write a warning on stderr."""
-    tell("warning", _as_clause(text), colour="yellow")
+    tell("warning", as_clause(text), colour="yellow")
 
 
 def show_error(message: str, hint: str | None = None, *, issues: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -37,7 +38,9 @@ def show_failure(error: Exception, *, debug: bool) -> ExitCode:
         click.echo("".join(traceback.format_exception(error)), err=True)
     if isinstance(error, ToolpostError):
         own_words = isinstance(error, SourceError)
-        show_error(error.message if own_words else _as_clause(error.message), error.hint, issues=issues_in(error.details))
+        show_error(
+            error.message if own_words else as_clause(error.message), error.hint, issues=issues_in(error.details)
+        )
         return exit_code_for(error)
     show_error(
         f"something went wrong inside Toolpost: {type(error).__name__}: {error}",
@@ -57,7 +60,7 @@ def show_usage_error(error: click.ClickException) -> ExitCode:
     context = error.ctx if isinstance(error, click.UsageError) else None
     more = f"`{context.command_path} --help` says more" if context else "`toolpost --help` says more"
     hint = getattr(error, "hint", None) or more
-    show_error(_as_clause(message), f"did you mean `{nearest[0]}`? {more}" if nearest else hint)
+    show_error(as_clause(message), f"did you mean `{nearest[0]}`? {more}" if nearest else hint)
     return ExitCode.USAGE
 
 
@@ -81,7 +84,7 @@ def _short(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def _as_clause(message: str) -> str:
+def as_clause(message: str) -> str:
     """Write a sentence as it follows `error:`, without its capital and its full stop."""
     first, _, rest = message.partition(" ")
     clause = f"{first.lower()} {rest}" if first.istitle() and rest else message

@@ -1,8 +1,9 @@
 """Groups of commands that name the nearest one for a miss, and load a command when it is asked for."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -88,15 +89,24 @@ class RootGroup(SuggestingGroup):
         except Exception as error:  # noqa: BLE001 (the last place that can say it in words)
             return show_failure(error, debug=ctx.params["debug"])
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run the command and end the process."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
-        try:
-            code = ExitCode(super().main(*args, standalone_mode=False, **extra) or ExitCode.OK)
-        except click.ClickException as error:
-            code = show_usage_error(error)
-        except click.Abort:
-            click.echo("toolpost: cancelled", err=True)
-            code = ExitCode.CANCELLED
-        leave(code)
+        run = partial(super().main, args, prog_name, complete_var, False, **extra)
+        return leave(_ended(run)) if standalone_mode else run()
+
+
+def _ended(run: Callable[[], Any]) -> int:
+    try:
+        return int(run() or ExitCode.OK)
+    except click.ClickException as error:
+        return show_usage_error(error)
+    except click.Abort:
+        click.echo("toolpost: cancelled", err=True)
+        return ExitCode.CANCELLED

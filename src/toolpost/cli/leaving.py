@@ -7,14 +7,12 @@ from typing import Final, NoReturn
 
 import click
 
-from toolpost.cli.exits import ExitCode
-
 _WORKER: Final = "AnyIO worker thread"
 _IDLE_S: Final = 0.5
 """Threads that have nothing to do end in far less."""
 
 
-def leave(code: ExitCode) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """End the process, even if a synchronous tool is stuck in its thread: its call was answered long ago."""
     workers = [thread for thread in threading.enumerate() if thread.name == _WORKER]
     for thread in workers:

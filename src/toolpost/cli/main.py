@@ -30,5 +30,6 @@ COMMANDS: Final = {
 )
 @click.version_option(__version__, prog_name="toolpost")
 @click.option("--debug", is_flag=True, envvar="TOOLPOST_DEBUG", help="Show tracebacks and every log event.")
-def main(*, debug: bool) -> None:  # noqa: ARG001 (read from the context, where a failure is shown)
+def main(*, debug: bool) -> None:
     """One MCP endpoint where every tool is held to its contract."""
+    # `debug` is read from the context, where a failure is shown.

@@ -2,80 +2,136 @@
 
 import asyncio
 import gc
-import os
-import signal
-import sys
-import threading
+import logging
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-import anyio
 import click
-import msgspec
 
-from toolpost.app import open_app, open_http, serve_on_stdio
-from toolpost.config import Config, load_config, parse_address
+from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.cli.examples import examples
+from toolpost.cli.failures import warn
+from toolpost.cli.in_process import problems_of, run_async
+from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
+from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
+from toolpost.cli.show import print_json_line
+from toolpost.cli.signals import on_signals
+from toolpost.config import Config
+from toolpost.contracts.events import event
+from toolpost.contracts.version import __version__
 from toolpost.endpoints.stdio import Wire
 
+_log = logging.getLogger("toolpost.serve")
 
-@click.command()
-@click.option(
-    "--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout."
+_PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Manner:
+    """How the server speaks to whoever started it."""
+
+    log_format: LogFormat
+    as_json: bool
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost serve", "on http://127.0.0.1:8420/mcp"),
+        ("toolpost serve --listen 127.0.0.1:9000 --plugin my_module:plugin", "elsewhere, with a plugin"),
+        ("toolpost serve --stdio", "for a client that starts its servers"),
+        ("toolpost serve --log-format json --log-level warning", "for a service manager"),
+    )
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to serve HTTP (default 127.0.0.1:8420).")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file.")
+@click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
 @click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    metavar="PACKAGE.MODULE:ATTRIBUTE",
-    help="A plugin to load; repeatable.",
+    "--listen", metavar="HOST:PORT", help="Where to serve HTTP (default 127.0.0.1:8420); port 0 takes a free one."
 )
-def serve(*, stdio: bool, listen: str | None, config_path: Path | None, plugins: tuple[str, ...]) -> None:
-    """Serve tools to MCP clients."""
+@config_option
+@plugin_option
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How events look on stderr.",
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Which events are shown."
+)
+@json_option("Print `{url, status, tools, plugins, …}` on stdout, on one line, once it serves.")
+def serve(
+    config_path: Path | None,
+    plugins: tuple[str, ...],
+    listen: str | None,
+    log_format: LogFormat,
+    log_level: str,
+    *,
+    stdio: bool,
+    as_json: bool,
+) -> None:
+    """Serve tools to MCP clients.
+
+    The first Ctrl-C or SIGTERM lets calls in flight finish within their grace, the second cancels them.
+    """
+    if stdio and (listen or as_json):
+        raise click.UsageError("--stdio goes with neither --listen nor --json")
+    level = "debug" if is_debugging() else log_level
+    set_up_logging(level, log_format)
+    if log_format == "text" and level != "debug":
+        # The start-up message tells of plugins that fail; what happens to them later is logged again.
+        _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
     config = configured(config_path, plugins, listen)
     wire = Wire() if stdio else None
-    anyio.run(_serve, config, wire, backend_options={"use_uvloop": sys.platform != "win32"})
-    _leave()
+    run_async(_serve, config, wire, _Manner(log_format=log_format, as_json=as_json))
 
 
-def configured(path: Path | None, plugins: tuple[str, ...] = (), listen: str | None = None) -> Config:
-    """Read the configuration and put the options on top."""
-    config = load_config(path)
-    if plugins:
-        loaded = msgspec.structs.replace(config.plugins, load=[*config.plugins.load, *plugins])
-        config = msgspec.structs.replace(config, plugins=loaded)
-    if listen is not None:
-        parse_address(listen)
-        config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
-    return config
+async def _serve(config: Config, wire: Wire | None, manner: _Manner) -> None:
+    stop = _Stop()
+    with on_signals(stop.ask):
+        async with open_app(config) as app:
+            stop.app = app
+            # What is loaded now lives as long as the process: the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            if wire is not None:
+                _announce(app, None, manner)
+                await serve_on_stdio(app, wire, stop.event)
+                return
+            async with open_http(app) as url:
+                _announce(app, url, manner)
+                await stop.event.wait()
 
 
-async def _serve(config: Config, wire: Wire | None) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with open_app(config) as app:
-        # What is loaded now lives as long as the process: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        if wire is not None:
-            await serve_on_stdio(app, wire, stop)
-            return
-        async with open_http(app) as url:
-            click.echo(f"toolpost serves {len(app.gateway.catalogue)} tools at {url}", err=True)
-            await stop.wait()
+def _announce(app: App, url: str | None, manner: _Manner) -> None:
+    """Say what is served, what is not and why, and how to end it."""
+    _PLUGIN_LOG.setLevel(logging.NOTSET)
+    count = len(app.gateway.catalogue)
+    if manner.as_json:
+        print_json_line({"url": url, **app.health()})
+    if manner.log_format == "json":
+        event(_log, logging.INFO, "serving", url=url or "stdio", tools=count, version=__version__)
+        return
+    for problem in problems_of(app):
+        warn(problem)
+    noun = "tool" if count == 1 else "tools"
+    where, ending = (f"at {url}", "Ctrl-C ends it") if url else ("on stdio", "closing stdin ends it")
+    click.echo(f"toolpost {__version__} serves {count} {noun} {where} ({ending})", err=True)
 
 
-def _leave() -> None:
-    """End the process even if a synchronous tool is stuck in its thread: its call was answered long ago."""
-    stuck = [
-        t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon and t.is_alive()
-    ]
-    if any("worker" in thread.name for thread in stuck):
-        click.echo(
-            f"toolpost: {len(stuck)} synchronous tools are still running; leaving without them", err=True
-        )
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+class _Stop:
+    """What a signal does: the first lets calls in flight finish, the second cancels them."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.app: App | None = None
+        self._hurry: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Take a signal."""
+        if not self.event.is_set():
+            self.event.set()
+            if self.app is not None and (count := self.app.gateway.in_flight):
+                event(_log, logging.INFO, "ending", inFlight=count, graceS=self.app.config.limits.grace_s)
+        elif self.app is not None and self._hurry is None:
+            self._hurry = asyncio.get_running_loop().create_task(self.app.gateway.drain(0))

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -24,8 +24,6 @@ def on_signals(react: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            try:
+            with suppress(NotImplementedError):
                 loop.remove_signal_handler(number)
-            except NotImplementedError:
-                pass
             signal.signal(number, handler)

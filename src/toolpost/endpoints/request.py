@@ -4,12 +4,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from typing import Any, Final
 
+import anyio
+
 from toolpost.contracts.errors import ErrorCode
 from toolpost.endpoints.access import Refused
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+
+DISCARD_S: Final = 10.0
 
 _SINGLE_HEADERS: Final = frozenset(
     {b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id", b"host", b"authorization"}
@@ -50,12 +54,8 @@ class HttpRequest:
 
     async def body(self, limit: int) -> bytes | None:
         """Read the whole body, None if the client went away meanwhile."""
-        declared = self.headers.get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > limit:
-            raise _too_large(limit)
         event = await self.receive()
-        if event["type"] == "http.request" and not event.get("more_body"):
-            _check_size(event["body"], limit)
+        if event["type"] == "http.request" and not event.get("more_body") and len(event["body"]) <= limit:
             return bytes(event["body"])
         return await self._rest(event, limit)
 
@@ -63,11 +63,19 @@ class HttpRequest:
         parts = bytearray()
         while event["type"] == "http.request":
             parts += event["body"]
-            _check_size(parts, limit)
+            if len(parts) > limit:
+                await self._discard(event)
+                raise Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")
             if not event.get("more_body"):
                 return bytes(parts)
             event = await self.receive()
         return None
+
+    async def _discard(self, event: Any) -> None:
+        """Let the client finish, for a while: one that is cut off while it sends never reads why."""
+        with anyio.move_on_after(DISCARD_S):
+            while event["type"] == "http.request" and event.get("more_body"):
+                event = await self.receive()
 
     def replayed(self, body: bytes) -> Receive:
         """Let somebody else read a body that was read already."""
@@ -91,12 +99,3 @@ def _folded(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
             raise Refused(400, ErrorCode.INVALID_REQUEST, f"The {name.decode('latin-1')} header appears more than once")
         headers[name] = value
     return headers
-
-
-def _check_size(body: bytes | bytearray, limit: int) -> None:
-    if len(body) > limit:
-        raise _too_large(limit)
-
-
-def _too_large(limit: int) -> Refused:
-    return Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")

@@ -149,7 +149,11 @@ def refuse_deep_nesting(raw: bytes) -> None:
 def _decoded(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
     try:
         return decoder.decode(message.params or b"{}")
-    except _FAILURES as error:
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(
+            PARSE_ERROR, f"The message is not JSON: {error}", request_id=message.id or b"null"
+        ) from error
+    except msgspec.DecodeError as error:
         text = str(error).replace("`$.", "`params.").replace("`$`", "`params`")
         raise ProtocolError(INVALID_PARAMS, f"Invalid parameters: {text}", request_id=message.id or b"null") from error
 

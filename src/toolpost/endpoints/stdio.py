@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import sys
 import threading
 from collections import deque
@@ -72,9 +73,9 @@ class _Reader:
     async def __aenter__(self) -> "_Reader":
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_task(self._end_on_stop())
-        try:
+        if _can_be_polled(self._fd):
             self._transport, _ = await loop.connect_read_pipe(lambda: _PipeProtocol(self), os.fdopen(self._fd, "rb", 0))
-        except (ValueError, NotImplementedError, OSError):
+        else:
             threading.Thread(target=self._read_in_thread, args=(loop,), daemon=True, name="toolpost-stdin").start()
         return self
 
@@ -151,10 +152,8 @@ class _Writer(asyncio.BaseProtocol):
 
     async def __aenter__(self) -> "_Writer":
         loop = asyncio.get_running_loop()
-        try:
+        if _can_be_polled(self._fd):
             self._transport, _ = await loop.connect_write_pipe(lambda: self, os.fdopen(self._fd, "wb", 0))
-        except (ValueError, NotImplementedError, OSError):
-            self._closed.set()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -182,6 +181,12 @@ class _Writer(asyncio.BaseProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._room.set()
         self._closed.set()
+
+
+def _can_be_polled(fd: int) -> bool:
+    """Pipes and sockets can, files and terminals cannot (libuv aborts the process on a file); on Windows nothing can."""
+    mode = os.fstat(fd).st_mode
+    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 def _written(fd: int, data: bytes) -> bool:

@@ -1,0 +1,123 @@
+"""`toolpost config`: what is set, where it comes from, and what may be set."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from toolpost.cli.examples import examples
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import config_option, json_option
+from toolpost.cli.show import print_json, print_json_line
+from toolpost.config import CONFIG_NAME, Config, config_schema, load_config
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.redaction import REDACTED, is_secret_name
+
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        ("toolpost config show", "what is set here"),
+        ("toolpost config schema > toolpost.schema.json", "for an editor that completes"),
+    ),
+)
+def config() -> None:
+    """Show the configuration, or what may be set."""
+
+
+@config.command(
+    epilog=examples(
+        ("toolpost config schema", "read it"),
+        ("toolpost config schema > toolpost.schema.json", "for an editor that completes"),
+    )
+)
+@json_option("Print it on one line.")
+def schema(*, as_json: bool) -> None:
+    """Print the JSON Schema of toolpost.toml."""
+    (print_json_line if as_json else print_json)(config_schema())
+
+
+@config.command(
+    epilog=examples(
+        ("toolpost config show", "what is set here"),
+        ("toolpost config show --config other.toml --json", "what another file sets, for other programs"),
+    )
+)
+@config_option
+@json_option("Print `{from, tokenFrom, settings}` on one line.")
+def show(config_path: Path | None, *, as_json: bool) -> None:
+    """Show what is set, and where it comes from.
+
+    What is shown is the effective configuration, as TOML. Secrets are left out.
+    """
+    loaded = load_config(config_path)
+    settings = _without_secrets(msgspec.to_builtins(loaded))
+    if as_json:
+        source = _source(config_path)
+        print_json_line(
+            {"from": str(source) if source else None, "tokenFrom": _token_source(loaded), "settings": settings}
+        )
+        return
+    for line in _as_toml(settings, config_path, loaded):
+        click.echo(line)
+
+
+def _source(config_path: Path | None) -> Path | None:
+    path = (config_path or Path(CONFIG_NAME)).absolute()
+    return path if path.exists() else None
+
+
+def _token_source(loaded: Config) -> str | None:
+    if os.environ.get("TOOLPOST_TOKEN"):
+        return "TOOLPOST_TOKEN"
+    return "http.token_file" if loaded.http.token_file else None
+
+
+def _as_toml(settings: JsonObject, config_path: Path | None, loaded: Config) -> Iterator[str]:
+    source = _source(config_path)
+    yield f"# from {source}" if source else f"# there is no {CONFIG_NAME} in {Path.cwd()}: these are the defaults"
+    token = _token_source(loaded)
+    yield f"# the token comes from {token}" if token else "# there is no token: only this machine may connect"
+    usual = msgspec.to_builtins(Config())
+    yield from _lines({name: value for name, value in settings.items() if not isinstance(value, dict)}, usual)
+    for section, values in settings.items():
+        if isinstance(values, dict):
+            yield f"\n[{section}]"
+            yield from _lines(values, usual.get(section, {}))
+
+
+def _lines(values: JsonObject, usual: JsonObject) -> Iterator[str]:
+    for name, value in values.items():
+        if value is None:
+            yield f"# {name} is not set"
+        else:
+            remark = "" if value != usual.get(name) else "  # default"
+            yield f"{name} = {_toml(value)}{remark}"
+
+
+def _toml(value: Json) -> str:
+    """Write a value as TOML; for text, numbers and arrays of them that is how JSON writes it."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(name)} = {_toml(held)}" for name, held in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _without_secrets(value: Any, name: str = "") -> Json:
+    if isinstance(value, dict):
+        return {key: _without_secrets(held, str(key)) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item, name) for item in value]
+    # A file that holds a secret may be named.
+    if value is not None and is_secret_name(name) and not name.endswith("_file"):
+        return REDACTED
+    return _PASSWORD.sub(REDACTED, value) if isinstance(value, str) else value

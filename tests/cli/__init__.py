@@ -1,0 +1,1 @@
+"""The `toolpost` command, mostly as a process of its own."""

@@ -1,0 +1,120 @@
+"""What the tests of the command share: a way to run it in a folder of its own, and servers that are ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+TOOLPOST = str(Path(sys.executable).with_name("toolpost"))
+PLUGIN = ("--plugin", "plugin_for_tests:plugin")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str, input: str | None = None, **environment: str) -> Ended: ...
+
+
+@dataclass
+class Server:
+    """A `toolpost serve` with its HTTP endpoint."""
+
+    process: subprocess.Popen[str]
+    url: str
+    facts: dict[str, Any]
+
+    def end(self, number: int = signal.SIGTERM) -> Ended:
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=20)
+        return Ended(self.process.returncode, out, err)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment of a command: plugins of the tests can be found, nothing of the outside leaks in."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLPOST", "NO_COLOR"))}
+    return kept | {"PYTHONPATH": str(Path(__file__).parent)}
+
+
+@pytest.fixture
+def run(tmp_path: Path, environment: dict[str, str]) -> Run:
+    """Run `toolpost` to its end."""
+
+    def run(*arguments: str, input: str | None = None, **extra: str) -> Ended:
+        ended = subprocess.run(
+            [TOOLPOST, *arguments],
+            cwd=tmp_path,
+            env=environment | extra,
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    return run
+
+
+@pytest.fixture
+def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start `toolpost` and go on; it is gone after the test."""
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            return stack.enter_context(_open_process(arguments, tmp_path, environment))
+
+        yield start
+
+
+@pytest.fixture
+def serve(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Server]:
+    """Start `toolpost serve` on a free port and wait until it serves."""
+
+    def serve(*arguments: str) -> Server:
+        process = start("serve", "--listen", "127.0.0.1:0", "--json", *PLUGIN, *arguments)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        facts = json.loads(line)
+        return Server(process, facts["url"], facts)
+
+    return serve
+
+
+@contextmanager
+def _open_process(
+    arguments: tuple[str, ...], folder: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [TOOLPOST, *arguments], cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

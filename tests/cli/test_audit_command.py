@@ -1,0 +1,97 @@
+"""`toolpost audit`: the record, filtered, followed, verified."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import PLUGIN, Run
+
+
+@pytest.fixture
+def recorded(run: Run) -> Run:
+    """Put three calls on record: one that worked, one that failed, one that was refused."""
+    run("call", "demo__echo", "text=x", *PLUGIN)
+    run("call", "demo__fail", *PLUGIN)
+    run("call", "demo__echo", "wrong=x", *PLUGIN)
+    return run
+
+
+def entries(run: Run, *options: str) -> list[dict[str, Any]]:
+    ended = run("audit", "--json", *options)
+    assert ended.code == 0, ended.err
+    return [json.loads(line) for line in ended.out.splitlines()]
+
+
+def test_calls_are_listed_and_filtered(recorded: Run) -> None:
+    listed = entries(recorded)
+
+    assert [entry["outcome"] for entry in listed] == ["ok", "error", "refused"]
+    assert [entry["caller"] for entry in listed] == ["cli"] * 3
+    assert entries(recorded, "--last", "1") == listed[2:]
+    assert entries(recorded, "--tool", "demo__f*") == listed[1:2]
+    assert entries(recorded, "--code", "invalid_params") == listed[2:]
+    assert entries(recorded, "--outcome", "ok", "--since", "1h") == listed[:1]
+    assert entries(recorded, "--until", "1h") == []
+    assert entries(recorded, "--since", "2020-01-01T00:00+02:00", "--call", listed[1]["callId"]) == listed[1:2]
+    assert entries(recorded, "--trace", listed[0]["traceId"], "--caller", "cli") == listed[:1]
+
+
+def test_table_is_for_people_and_verifying_counts(recorded: Run) -> None:
+    table = recorded("audit").out.splitlines()
+    verdict = recorded("audit", "--verify")
+
+    assert table[0].split()[:2] == ["SEQ", "TIME"]
+    assert table[2].split()[2:4] == ["error", "HANDLER_ERROR"]
+    assert verdict.code == 0
+    assert verdict.out.startswith("all 3 entries are sound\nhead: sha256:")
+
+
+def test_record_that_was_tampered_with_is_named(recorded: Run, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / ".toolpost" / "toolpost.db")) as connection, connection:
+        connection.execute("DROP TRIGGER audit_is_never_changed")
+        connection.execute("UPDATE audit SET outcome = 'ok' WHERE seq = 2")
+    told = recorded("audit", "--verify")
+    machine = recorded("audit", "--verify", "--json")
+
+    assert told.code == machine.code == 1
+    assert told.err.startswith("error: entry 2 is not as it was written: ")
+    assert machine.json["isIntact"] is False
+    assert machine.json["brokenSeq"] == 2
+
+
+def test_looking_for_a_store_makes_none(run: Run, tmp_path: Path) -> None:
+    ended = run("audit")
+
+    assert ended.code == 2
+    assert "there is no store at" in ended.err
+    assert "hint: `toolpost serve` and `toolpost call` make one" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_time_that_is_none_is_refused(run: Run) -> None:
+    ended = run("audit", "--since", "yesterday")
+
+    assert ended.code == 2
+    assert "`yesterday` is no time" in ended.err
+
+
+def test_following_shows_calls_as_they_end(recorded: Run, start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("audit", "--follow", "--json", "--last", "1", "--tool", "demo__echo")
+    assert process.stdout is not None
+    first = json.loads(process.stdout.readline())
+    recorded("call", "demo__fail", *PLUGIN)
+    recorded("call", "demo__echo", "text=news", *PLUGIN)
+    second = json.loads(process.stdout.readline())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+
+    assert (first["seq"], second["seq"]) == (3, 5)
+    assert process.returncode == 0
+    assert err == ""

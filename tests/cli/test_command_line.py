@@ -1,0 +1,158 @@
+"""The command line as a whole: help, suggestions, completion, exit codes, and the page in the docs."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from toolpost.cli import main
+from toolpost.cli.exits import ExitCode, exit_code_for
+from toolpost.cli.main import COMMANDS
+from toolpost.cli.reference import commands, page
+from toolpost.contracts import errors
+from toolpost.contracts.version import __version__
+
+from .conftest import TOOLPOST, Run
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+ALL_COMMANDS = {context.command_path: context for context in commands()}
+
+
+def test_reference_page_is_what_the_code_says() -> None:
+    assert REFERENCE.read_text(encoding="utf-8") == page(), (
+        "run python -m toolpost.cli.reference > docs/reference/cli.md"
+    )
+
+
+@pytest.mark.parametrize("context", ALL_COMMANDS.values(), ids=ALL_COMMANDS.keys())
+def test_help_has_examples(context: click.Context) -> None:
+    _, _, examples = context.get_help().partition("Examples:")
+
+    assert examples.count("toolpost ") >= 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_line_in_the_list_is_the_first_of_the_help(name: str) -> None:
+    assert ALL_COMMANDS[f"toolpost {name}"].command.get_short_help_str(100) == COMMANDS[name].short_help
+
+
+def test_help_and_version_do_not_load_the_gateway(run: Run) -> None:
+    code = (
+        "import sys; from toolpost.cli import main; main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert "toolpost.app" not in loaded
+    assert "'rich" not in loaded
+    assert run("--version").out == f"toolpost, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["serv"], "there is no command `serv`", "did you mean `serve`? `toolpost --help` lists all of them"),
+        (["config", "shwo"], "there is no command `shwo`", "did you mean `show`?"),
+        (["tools", "--jsn"], "there is no option `--jsn`", "did you mean `--json`? `toolpost tools --help` says more"),
+        (["call"], "missing argument 'NAME'", "`toolpost call --help` says more"),
+    ],
+)
+def test_slip_of_the_keyboard_is_met_with_the_nearest(arguments: list[str], error: str, hint: str) -> None:
+    result = CliRunner().invoke(main, arguments, prog_name="toolpost")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr.startswith(f"error: {error}")
+    assert f"\nhint: {hint}" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_is_printed(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+
+    assert result.exit_code == 0
+    assert f"_TOOLPOST_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_names_of_commands_and_tools_are_completed(run: Run) -> None:
+    shell = {"_TOOLPOST_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    plugin = "--plugin plugin_for_tests:plugin"
+
+    assert run(COMP_WORDS="toolpost co", **shell).out.split() == ["plain,config", "plain,completion"]
+    words = f"toolpost call {plugin} demo__e"
+    assert run(COMP_WORDS=words, **shell | {"COMP_CWORD": "4"}).out.split() == ["plain,demo__echo"]
+    assert run(COMP_WORDS="toolpost tools --config missing t", **shell | {"COMP_CWORD": "4"}).out == ""
+
+
+@pytest.mark.parametrize("kind", [*errors.CallerError.__subclasses__(), *errors.SourceError.__subclasses__()])
+def test_every_error_of_a_call_has_an_exit_code_of_its_branch(kind: type[errors.ToolpostError]) -> None:
+    special = {errors.CallCancelled: ExitCode.CANCELLED, errors.ToolTimedOut: ExitCode.TIMED_OUT}
+    usual = ExitCode.USAGE if issubclass(kind, errors.CallerError) else ExitCode.FAILED
+    options = {"timeout_ms": 1} if kind is errors.ToolTimedOut else {}
+
+    assert exit_code_for(kind(**options)) == special.get(kind, usual)
+
+
+@pytest.mark.parametrize("kind", [*errors.OperatorError.__subclasses__(), errors.GatewayError])
+def test_operators_errors_and_ours_have_exit_codes(kind: type[errors.ToolpostError]) -> None:
+    is_ours = kind is errors.GatewayError
+
+    assert exit_code_for(kind()) == (ExitCode.INTERNAL if is_ours else ExitCode.SETUP)
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colour_is_for_terminals_that_want_it(tmp_path: Path, environment: dict[str, str], no_color: bool) -> None:
+    environment = environment | {"TERM": "xterm-256color"} | ({"NO_COLOR": "1"} if no_color else {})
+    shown = _on_a_terminal(["tools", "time__current_time"], tmp_path, environment)
+    refused = _on_a_terminal(["call", "nope"], tmp_path, environment)
+
+    assert "time__current_time" in shown
+    assert ("\x1b[3" in shown) is not no_color
+    assert "no tool is called `nope`" in refused
+    assert ("\x1b[3" in refused) is not no_color
+
+
+def test_bar_is_shown_on_a_terminal_and_goes(tmp_path: Path, environment: dict[str, str]) -> None:
+    words = ["call", "demo__steps", "steps=2", "--plugin", "plugin_for_tests:plugin"]
+    shown = _on_a_terminal(words, tmp_path, environment | {"TERM": "xterm-256color"})
+
+    assert "step 1" in shown
+    assert "progress:" not in shown
+    assert shown.rstrip().endswith('done\x1b[0m\x1b[32m"\x1b[0m') or '"done"' in shown
+
+
+def test_reader_that_stops_reading_is_no_error(tmp_path: Path, environment: dict[str, str]) -> None:
+    command = f"{TOOLPOST} config schema | head -1; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout == "{\n0\n"
+    assert ended.stderr == ""
+
+
+def _on_a_terminal(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Run the command with a terminal for all three streams, and return what a person would see."""
+    ours, its = pty.openpty()
+    shown = b""
+    with subprocess.Popen(
+        [TOOLPOST, *arguments], cwd=folder, env=environment, stdin=its, stdout=its, stderr=its
+    ) as process:
+        os.close(its)
+        while chunk := _read(ours):
+            shown += chunk
+        process.wait(20)
+    os.close(ours)
+    return shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:
+        # How Linux says that the other end of a terminal is closed.
+        return b""

@@ -1,0 +1,54 @@
+"""`toolpost config`, and what a bad configuration looks like."""
+
+import tomllib
+from pathlib import Path
+
+from .conftest import Run
+
+
+def test_unknown_setting_is_refused_with_the_nearest(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('[http]\nlissen = "127.0.0.1:1"\n')
+    ended = run("serve")
+
+    assert ended.code == 3
+    assert "there is no setting `http.lissen`" in ended.err
+    assert "hint: did you mean `http.listen`?" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_missing_file_is_the_operators_to_mend(run: Run) -> None:
+    ended = run("tools", "--config", "other.toml")
+
+    assert ended.code == 3
+    assert ended.err == "error: there is no file other.toml\nhint: check --config\n"
+
+
+def test_what_is_set_is_shown_as_toml_with_its_source(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text("limits.timeout_s = 5\n")
+    ended = run("config", "show", TOOLPOST_TOKEN="very secret")
+    machine = run("config", "show", "--json", TOOLPOST_TOKEN="very secret").json
+
+    assert tomllib.loads(ended.out)["limits"]["timeout_s"] == 5
+    assert f"# from {tmp_path / 'toolpost.toml'}" in ended.out
+    assert "# the token comes from TOOLPOST_TOKEN" in ended.out
+    assert "timeout_s = 5.0\n" in ended.out
+    assert "threads = 40  # default\n" in ended.out
+    assert "very secret" not in ended.out + str(machine)
+    assert machine["from"] == str(tmp_path / "toolpost.toml")
+    assert machine["settings"]["limits"]["timeout_s"] == 5
+
+
+def test_password_in_a_url_is_left_out(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('store.url = "postgresql://ada:hunter2@db/toolpost"\n')
+    ended = run("config", "show")
+
+    assert "hunter2" not in ended.out
+    assert "postgresql://(redacted)@db/toolpost" in ended.out
+
+
+def test_schema_is_json(run: Run) -> None:
+    pretty, line = run("config", "schema"), run("config", "schema", "--json")
+
+    assert pretty.json == line.json
+    assert line.out.count("\n") == 1
+    assert "http" in str(pretty.json["$defs"])

@@ -1,0 +1,134 @@
+"""`toolpost serve`: a real client over HTTP and over stdio, and an end that is clean."""
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from .conftest import PLUGIN, TOOLPOST, Run, Server
+
+pytestmark = pytest.mark.anyio
+
+Serve = Callable[..., Server]
+
+
+async def test_client_calls_a_tool_over_http(serve: Serve, run: Run) -> None:
+    server = serve()
+    async with Client(server.url) as client:
+        answer = await client.call_tool("demo__echo", {"text": "hi"})
+        await client.call_tool("demo__fail", {})
+    ended = server.end()
+
+    assert answer.structured_content == {"ok": True, "data": {"text": "hi"}}
+    assert server.facts["status"] == "ok"
+    assert ended.code == 0
+    assert f"tools at {server.url} (Ctrl-C ends it)" in ended.err
+    assert " WARNING tool failed  tool=demo__fail plugin=demo code=HANDLER_ERROR" in ended.err
+    assert 'message="the disk is on fire"' in ended.err
+    assert "Traceback" in ended.err
+    assert len(run("audit", "--json", "--caller", "local").out.splitlines()) == 2
+
+
+async def test_json_logs_are_one_object_a_line(serve: Serve) -> None:
+    server = serve("--log-format", "json", "--plugin", "plugin_for_tests:partly")
+    async with Client(server.url) as client:
+        await client.call_tool("demo__fail", {})
+    events = {line["event"]: line for line in map(json.loads, server.end().err.splitlines())}
+
+    assert events["serving"]["url"] == server.url
+    assert events["tool refused"]["plugin"] == "partly"
+    failure = events["tool failed"]
+    assert {"ts", "level", "logger", "tool", "call", "trace", "exception"} <= set(failure)
+    assert failure["level"] == "warning"
+    assert failure["exception"].startswith("Traceback")
+
+
+async def test_client_calls_a_tool_over_stdio(tmp_path: Path, environment: dict[str, str]) -> None:
+    arguments = ["serve", "--stdio", *PLUGIN]
+    server = StdioServerParameters(command=TOOLPOST, args=arguments, env=environment, cwd=tmp_path)
+    async with Client(server) as client:
+        answer = await client.call_tool("demo__chat", {})
+
+    assert answer.structured_content == {"ok": True, "data": "said"}
+
+
+async def test_nothing_but_the_protocol_is_on_stdout(run: Run) -> None:
+    ended = run("serve", "--stdio", *PLUGIN, "--plugin", "plugin_for_tests:failing", input="")
+
+    assert ended.code == 0
+    assert ended.out == ""
+    assert "on stdio (closing stdin ends it)" in ended.err
+    assert "warning: plugin `failing` could not be started: RuntimeError: no licence" in ended.err
+    assert "Traceback" not in ended.err
+
+
+async def test_call_in_flight_has_its_grace(serve: Serve) -> None:
+    server = serve()
+    async with Client(server.url) as client, anyio.create_task_group() as tasks:
+        answers: list[object] = []
+
+        async def call() -> None:
+            answer = await client.call_tool("demo__steps", {"steps": 2, "pause_s": 0.5})
+            answers.append(answer.structured_content)
+
+        tasks.start_soon(call)
+        await anyio.sleep(0.4)
+        server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)
+
+    assert answers == [{"ok": True, "data": "done"}]
+    assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_call_that_takes_too_long_is_cancelled(serve: Serve, tmp_path: Path, signals: int) -> None:
+    grace_s = 1 if signals == 1 else 60
+    (tmp_path / "toolpost.toml").write_text(f"limits.grace_s = {grace_s}\n")
+    server = serve()
+    async with Client(server.url) as client, anyio.create_task_group() as tasks:
+        answers: list[object] = []
+
+        async def call() -> None:
+            answers.append(await client.call_tool("demo__steps", {"pause_s": 25}))
+
+        tasks.start_soon(call)
+        await anyio.sleep(0.4)
+        began = time.monotonic()
+        for _ in range(signals):
+            server.process.send_signal(signal.SIGTERM)
+            await anyio.sleep(0.1)
+    server.process.wait(15)
+
+    assert server.process.returncode == 0
+    assert time.monotonic() - began < 8
+    assert "CANCELLED" in str(answers)
+
+
+async def test_interrupt_ends_it_cleanly(serve: Serve) -> None:
+    ended = serve().end(signal.SIGINT)
+
+    assert ended.code == 0
+    assert "Traceback" not in ended.err
+
+
+async def test_port_in_use_is_said_plainly(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("serve", "--listen", f"127.0.0.1:{port}")
+
+    assert ended.code == 3
+    assert f"error: cannot listen on 127.0.0.1:{port}: Address already in use" in ended.err
+    assert f"hint: another server is there; try --listen 127.0.0.1:{port + 1}" in ended.err
+
+
+async def test_stdio_goes_without_an_address(run: Run) -> None:
+    ended = run("serve", "--stdio", "--listen", "127.0.0.1:1")
+
+    assert ended.code == 2
+    assert "error: --stdio goes with neither --listen nor --json" in ended.err

@@ -1,0 +1,74 @@
+"""Who may come in: a token where one is set, and one is mandatory off localhost."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
+from toolpost.app import open_app, open_http
+from toolpost.config import HttpSettings
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.endpoints.access import Access
+from toolpost.store import AuditFilter
+from toolpost.testing import data_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
+async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    config = msgspec.structs.replace(
+        IN_MEMORY, project=str(tmp_path), http=HttpSettings(listen="127.0.0.1:0", token_file="token")
+    )
+    async with open_app(config, plugins=[plugin_of(BEHAVIOURS)], bundled=False) as app, open_http(app) as url:
+        async with create_mcp_http_client(headers={"authorization": "Bearer s3cret"}) as known:
+            async with Client(streamable_http_client(url, http_client=known), mode=mode) as client:
+                answer = await client.call_tool("does__echo", {"text": "x"})
+                listed = await client.list_tools()
+        statuses = [await _status(url, token) for token in ("", "Bearer wrong", "Basic s3cret", "Bearer s3cre")]
+        health = await _status(url.replace("/mcp", "/healthz"), "")
+        entries = await app.store.audit.entries(AuditFilter(), limit=10)
+
+    assert data_of(answer) == "x"
+    assert statuses == [401, 401, 401, 401]
+    assert health == 200
+    assert [record.entry.caller for record in entries] == ["token"]
+    if mode == MODERN:
+        assert listed.cache_scope == "private"
+
+
+async def test_a_session_belongs_to_whoever_opened_it() -> None:
+    access = Access(host="127.0.0.1")
+    assert access.caller_of({b"host": b"localhost:8420"}).id == "local"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
+async def test_off_localhost_a_token_is_mandatory(host: str) -> None:
+    with pytest.raises(BadConfiguration, match="needs a token"):
+        Access(host=host)
+
+    assert Access(host=host, token="t").caller_of({b"host": b"any", b"authorization": b"Bearer t"}).id == "token"
+
+
+async def test_secrets_are_not_shown() -> None:
+    assert "hush" not in repr(Access(host="127.0.0.1", token="hush"))
+
+
+async def _status(url: str, authorization: str) -> int:
+    port = int(url.split(":")[2].split("/")[0])
+    path = url[url.index("/", 8) :]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    verb = "POST" if path == "/mcp" else "GET"
+    writer.write(
+        f"{verb} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {authorization}\r\nconnection: close\r\n\r\n".encode()
+    )
+    status = int((await reader.read()).split(b" ")[1])
+    writer.close()
+    await writer.wait_closed()
+    return status

@@ -1,0 +1,73 @@
+"""`tools/list`: one order, pages with opaque cursors, and for each revision only what it knows."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.ways import BEHAVIOURS, COLIBRI, IN_MEMORY, MODERN, QUICK_WAYS, Way, limited, plugin_of, stdio_peer
+from toolpost.app import open_app
+from toolpost.contracts.ids import META_KEY
+from toolpost.discovery import Catalogue
+from toolpost.endpoints.era import REVISIONS
+from toolpost.endpoints.listing import Listing
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
+    async with way.client(BEHAVIOURS, COLIBRI, config=limited(page_size=7)) as client:
+        pages = [await client.list_tools()]
+        while cursor := pages[-1].next_cursor:
+            pages.append(await client.list_tools(cursor=cursor))
+        with pytest.raises(MCPError) as refused:
+            await client.list_tools(cursor="nonsense")
+        from_the_start = await client.list_tools(cursor="")
+
+    names = [tool.name for page in pages for tool in page.tools]
+    assert names == sorted(set(names))
+    assert {"does__echo", "colibri__vrf_eval"} <= set(names)
+    assert all(len(page.tools) == 7 for page in pages[:-1])
+    assert refused.value.code == -32602
+    assert [tool.name for tool in from_the_start.tools] == names[:7]
+    if way.mode == MODERN:
+        assert (pages[0].ttl_ms, pages[0].cache_scope) == (60_000, "public")
+
+
+@pytest.mark.anyio
+async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
+    async with open_app(IN_MEMORY, plugins=[plugin_of(COLIBRI)], bundled=False) as app:
+        listing = Listing(Catalogue(app.host.sources), scope="public")
+    pages = {version: listing.page(revision, None, request_id=b"1") for version, revision in REVISIONS.items()}
+    again = listing.page(REVISIONS[MODERN], None, request_id=b"1")
+    fields = {version: set(msgspec.json.decode(page)["tools"][0]) for version, page in pages.items()}
+
+    assert again is pages[MODERN]
+    assert fields["2024-11-05"] == {"name", "description", "inputSchema"}
+    assert fields["2025-06-18"] == {"name", "description", "inputSchema", "outputSchema", "_meta"}
+    assert msgspec.json.decode(pages["2025-11-25"]).keys() == {"tools"}
+    assert msgspec.json.decode(pages[MODERN])["resultType"] == "complete"
+
+
+def test_versions_ride_in_meta(tmp_path: Any) -> None:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
+        tools = peer.request("tools/list")["result"]["tools"]
+
+    by_name = {tool["name"]: tool for tool in tools}
+    assert by_name["does__echo"]["_meta"][META_KEY] == {"schemaVersion": 1, "toolingVersion": "2.1.0"}
+    assert {"time__current_time", "time__convert_time"} <= set(by_name)
+
+
+def test_older_revisions_get_no_structured_content(tmp_path: Any) -> None:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
+        agreed = peer.shake_hands("2024-11-05")
+        peer.send({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "does__nothing"}})
+        answer = peer.receive()
+        peer.send({"jsonrpc": "2.0", "id": 4, "method": "tools/list"})
+        listed = peer.receive()
+
+    assert agreed["result"]["protocolVersion"] == "2024-11-05"
+    assert "structuredContent" not in answer["result"]
+    assert answer["result"]["content"][0]["text"] == '{"ok":true,"data":"0 arguments"}'
+    assert not any("outputSchema" in tool for tool in listed["result"]["tools"])
