@@ -3,7 +3,7 @@
 import array
 import json
 import shutil
-import subprocess  # noqa: TID251 (the benchmark runs its compiler and its load generator)
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Processes that are measured: started with the same surroundings, watched with psutil, ended with their children."""
 
 import os
-import subprocess  # noqa: TID251 (the benchmark measures whole processes from outside, beside Toolpost's own supervision)
+import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,9 +47,13 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 @contextmanager
-def open_process(command: Sequence[str], *, piped: bool = False) -> Iterator[Measured]:
-    """Start a server in a folder of its own; leaving ends it and everything that it started."""
-    with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
+def open_process(
+    command: Sequence[str], *, piped: bool = False, files: Mapping[str, str] | None = None
+) -> Iterator[Measured]:
+    """Start a server in a folder of its own, with these files; leaving ends it and everything that it started."""
+    with tempfile.TemporaryDirectory(prefix="toolpost-bench-", ignore_cleanup_errors=True) as folder:
+        for name, text in (files or {}).items():
+            (Path(folder) / name).write_text(text)
         errors = Path(folder) / "stderr.txt"
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL
         with errors.open("wb") as stderr:

@@ -1,8 +1,8 @@
 """Toolpost's echo with type hints: what FastMCP and the SDK's high-level server are compared with."""
 
+from typing_extensions import TypedDict
 
 from toolpost import Plugin
-from typing_extensions import TypedDict
 
 plugin = Plugin("bench", version="1.0.0")
 

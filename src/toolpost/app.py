@@ -40,7 +40,7 @@ class App:
     def health(self) -> JsonObject:
         """Say how the server and its plugins are doing."""
         plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
-        is_whole = all(plugin.state == "healthy" for plugin in self.host.plugins)
+        is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.host.plugins)
         return {
             "status": "ok" if is_whole else "degraded",
             "version": __version__,
@@ -78,7 +78,7 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
             candidates += installed_candidates()
     candidates += candidates_of(config.plugins.load)
     for candidate in candidates:
-        host.load(candidate)
+        host.load(candidate, disabled=config.plugins.disable)
     return host
 
 

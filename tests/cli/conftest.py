@@ -1,6 +1,7 @@
 """What the tests of the command share: a way to run it in a folder of its own, and servers that are ended."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from click.testing import CliRunner
+
+from toolpost.cli import main
 
 TOOLPOST = str(Path(sys.executable).with_name("toolpost"))
 PLUGIN = ("--plugin", "plugin_for_tests:plugin")
@@ -31,7 +35,7 @@ class Ended:
 
 
 class Run(Protocol):
-    def __call__(self, *arguments: str, input: str | None = None, **environment: str) -> Ended: ...
+    def __call__(self, *arguments: str, stdin: str | None = None, **environment: str) -> Ended: ...
 
 
 @dataclass
@@ -54,22 +58,23 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def environment() -> dict[str, str]:
+def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a command: plugins of the tests can be found, nothing of the outside leaks in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLPOST", "NO_COLOR"))}
-    return kept | {"PYTHONPATH": str(Path(__file__).parent)}
+    for name in [name for name in os.environ if name.startswith(("TOOLPOST", "NO_COLOR", "FORCE_COLOR"))]:
+        monkeypatch.delenv(name)
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
 
 
 @pytest.fixture
 def run(tmp_path: Path, environment: dict[str, str]) -> Run:
     """Run `toolpost` to its end."""
 
-    def run(*arguments: str, input: str | None = None, **extra: str) -> Ended:
+    def run(*arguments: str, stdin: str | None = None, **extra: str) -> Ended:
         ended = subprocess.run(
             [TOOLPOST, *arguments],
             cwd=tmp_path,
             env=environment | extra,
-            input=input,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=30,
@@ -78,6 +83,22 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return run
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run `toolpost` inside this process: a tenth of the time, where nothing is lost by it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    root = logging.getLogger()
+    before = (root.handlers, root.level)
+
+    def invoke(*arguments: str, stdin: str | None = None, **extra: str) -> Ended:
+        result = CliRunner().invoke(main, arguments, input=stdin, env=environment | extra, prog_name="toolpost")
+        return Ended(result.exit_code, result.stdout, result.stderr)
+
+    yield invoke
+    root.handlers, root.level = before
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from .conftest import PLUGIN, Run
+from tests.cli.conftest import PLUGIN, Run
 
 
 @pytest.fixture
-def recorded(run: Run) -> Run:
+def recorded(invoke: Run) -> Run:
     """Put three calls on record: one that worked, one that failed, one that was refused."""
-    run("call", "demo__echo", "text=x", *PLUGIN)
-    run("call", "demo__fail", *PLUGIN)
-    run("call", "demo__echo", "wrong=x", *PLUGIN)
-    return run
+    invoke("call", "demo__echo", "text=x", *PLUGIN)
+    invoke("call", "demo__fail", *PLUGIN)
+    invoke("call", "demo__echo", "wrong=x", *PLUGIN)
+    return invoke
 
 
 def entries(run: Run, *options: str) -> list[dict[str, Any]]:
@@ -75,8 +75,8 @@ def test_looking_for_a_store_makes_none(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_time_that_is_none_is_refused(run: Run) -> None:
-    ended = run("audit", "--since", "yesterday")
+def test_time_that_is_none_is_refused(invoke: Run) -> None:
+    ended = invoke("audit", "--since", "yesterday")
 
     assert ended.code == 2
     assert "`yesterday` is no time" in ended.err

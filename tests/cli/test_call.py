@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PLUGIN, Run
+from tests.cli.conftest import PLUGIN, Run
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -22,7 +22,7 @@ def test_bundled_tool_is_called_without_any_setup(run: Run) -> None:
     assert ended.json["timezone"] == "Asia/Tokyo"
 
 
-def test_values_are_read_as_the_declared_type(run: Run) -> None:
+def test_values_are_read_as_the_declared_type(invoke: Run) -> None:
     words = (
         "text=123",
         "count=5",
@@ -34,7 +34,7 @@ def test_values_are_read_as_the_declared_type(run: Run) -> None:
         "numbers=2.5",
         "level=2",
     )
-    ended = run("call", "demo__echo", *words, "size.x=1", "size.y=2", *PLUGIN)
+    ended = invoke("call", "demo__echo", *words, "size.x=1", "size.y=2", *PLUGIN)
 
     assert ended.json == {
         "text": "123",
@@ -48,17 +48,17 @@ def test_values_are_read_as_the_declared_type(run: Run) -> None:
     }
 
 
-def test_later_words_win_over_the_object_before_them(run: Run) -> None:
-    ended = run("call", "demo__echo", '{"text": "a", "count": 1}', "count:=9", 'tags=["x", "y"]', *PLUGIN)
+def test_later_words_win_over_the_object_before_them(invoke: Run) -> None:
+    ended = invoke("call", "demo__echo", '{"text": "a", "count": 1}', "count:=9", 'tags=["x", "y"]', *PLUGIN)
 
     assert ended.json == {"text": "a", "count": 9, "tags": ["x", "y"]}
 
 
-def test_arguments_come_from_stdin_and_from_a_file(run: Run, tmp_path: Path) -> None:
+def test_arguments_come_from_stdin_and_from_a_file(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "arguments.json").write_text('{"text": "from a file"}')
 
-    assert run("call", "demo__echo", "-", *PLUGIN, input='{"text": "from stdin"}').json == {"text": "from stdin"}
-    assert run("call", "demo__echo", "@arguments.json", *PLUGIN).json == {"text": "from a file"}
+    assert invoke("call", "demo__echo", "-", *PLUGIN, stdin='{"text": "from stdin"}').json == {"text": "from stdin"}
+    assert invoke("call", "demo__echo", "@arguments.json", *PLUGIN).json == {"text": "from a file"}
 
 
 def test_json_is_the_payload_as_it_is_sent(run: Run) -> None:
@@ -76,16 +76,16 @@ def test_json_is_the_payload_as_it_is_sent(run: Run) -> None:
         (("text:=oops",), "no valid JSON in `text`"),
     ],
 )
-def test_words_that_are_no_arguments_are_refused(run: Run, words: tuple[str, ...], fact: str) -> None:
-    ended = run("call", "demo__echo", *words, *PLUGIN)
+def test_words_that_are_no_arguments_are_refused(invoke: Run, words: tuple[str, ...], fact: str) -> None:
+    ended = invoke("call", "demo__echo", *words, *PLUGIN)
 
     assert ended.code == 2
     assert fact in ended.err
     assert "hint: write key=value" in ended.err
 
 
-def test_bad_arguments_are_refused_with_each_issue(run: Run) -> None:
-    ended = run("call", "demo__echo", "texd=x", "count=many", "--json", *PLUGIN)
+def test_bad_arguments_are_refused_with_each_issue(invoke: Run) -> None:
+    ended = invoke("call", "demo__echo", "texd=x", "count=many", "--json", *PLUGIN)
 
     assert ended.code == 2
     assert ended.err.startswith("error: the arguments break the schema of `demo__echo`")
@@ -122,8 +122,8 @@ def test_debug_shows_the_traceback_of_a_tool(run: Run) -> None:
     assert "plugin_for_tests.py" in ended.err
 
 
-def test_unknown_tool_is_refused_with_the_nearest_name(run: Run) -> None:
-    ended = run("call", "demo__ecko", *PLUGIN)
+def test_unknown_tool_is_refused_with_the_nearest_name(invoke: Run) -> None:
+    ended = invoke("call", "demo__ecko", *PLUGIN)
 
     assert ended.code == 2
     assert ended.err == (
@@ -148,8 +148,8 @@ def test_what_a_tool_prints_stays_out_of_the_answer(run: Run) -> None:
     assert "I was printed" in ended.err
 
 
-def test_content_beside_the_data_is_named(run: Run) -> None:
-    ended = run("call", "demo__picture", *PLUGIN)
+def test_content_beside_the_data_is_named(invoke: Run) -> None:
+    ended = invoke("call", "demo__picture", *PLUGIN)
 
     assert ended.json == 1
     assert "not shown here: image" in ended.err
@@ -190,8 +190,8 @@ def test_interrupt_cancels_the_call_and_ends_its_processes(start: Start, run: Ru
     assert json.loads(run("audit", "--json").out)["outcome"] == "cancelled"
 
 
-def test_failed_plugin_is_told_of_and_the_call_is_made(run: Run) -> None:
-    ended = run("call", "time__current_time", "--plugin", "no_such_module:plugin")
+def test_failed_plugin_is_told_of_and_the_call_is_made(invoke: Run) -> None:
+    ended = invoke("call", "time__current_time", "--plugin", "no_such_module:plugin")
 
     assert ended.code == 0
     assert "warning: plugin `no_such_module:plugin` could not be loaded: ModuleNotFoundError" in ended.err

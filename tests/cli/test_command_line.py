@@ -10,14 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.conftest import TOOLPOST, Run
 from toolpost.cli import main
 from toolpost.cli.exits import ExitCode, exit_code_for
 from toolpost.cli.main import COMMANDS
 from toolpost.cli.reference import commands, page
 from toolpost.contracts import errors
 from toolpost.contracts.version import __version__
-
-from .conftest import TOOLPOST, Run
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
@@ -85,16 +84,16 @@ def test_names_of_commands_and_tools_are_completed(run: Run) -> None:
     assert run(COMP_WORDS="toolpost co", **shell).out.split() == ["plain,config", "plain,completion"]
     words = f"toolpost call {plugin} demo__e"
     assert run(COMP_WORDS=words, **shell | {"COMP_CWORD": "4"}).out.split() == ["plain,demo__echo"]
-    assert run(COMP_WORDS="toolpost tools --config missing t", **shell | {"COMP_CWORD": "4"}).out == ""
+    assert run(COMP_WORDS="toolpost tools --config missing t", **shell | {"COMP_CWORD": "4"}).out.split() == []
 
 
 @pytest.mark.parametrize("kind", [*errors.CallerError.__subclasses__(), *errors.SourceError.__subclasses__()])
 def test_every_error_of_a_call_has_an_exit_code_of_its_branch(kind: type[errors.ToolpostError]) -> None:
     special = {errors.CallCancelled: ExitCode.CANCELLED, errors.ToolTimedOut: ExitCode.TIMED_OUT}
     usual = ExitCode.USAGE if issubclass(kind, errors.CallerError) else ExitCode.FAILED
-    options = {"timeout_ms": 1} if kind is errors.ToolTimedOut else {}
+    error = errors.ToolTimedOut(timeout_ms=1) if kind is errors.ToolTimedOut else kind()
 
-    assert exit_code_for(kind(**options)) == special.get(kind, usual)
+    assert exit_code_for(error) == special.get(kind, usual)
 
 
 @pytest.mark.parametrize("kind", [*errors.OperatorError.__subclasses__(), errors.GatewayError])

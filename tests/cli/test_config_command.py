@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from .conftest import Run
+from tests.cli.conftest import Run
 
 
 def test_unknown_setting_is_refused_with_the_nearest(run: Run, tmp_path: Path) -> None:
@@ -16,17 +16,17 @@ def test_unknown_setting_is_refused_with_the_nearest(run: Run, tmp_path: Path) -
     assert "Traceback" not in ended.err
 
 
-def test_missing_file_is_the_operators_to_mend(run: Run) -> None:
-    ended = run("tools", "--config", "other.toml")
+def test_missing_file_is_the_operators_to_mend(invoke: Run) -> None:
+    ended = invoke("tools", "--config", "other.toml")
 
     assert ended.code == 3
     assert ended.err == "error: there is no file other.toml\nhint: check --config\n"
 
 
-def test_what_is_set_is_shown_as_toml_with_its_source(run: Run, tmp_path: Path) -> None:
+def test_what_is_set_is_shown_as_toml_with_its_source(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text("limits.timeout_s = 5\n")
-    ended = run("config", "show", TOOLPOST_TOKEN="very secret")
-    machine = run("config", "show", "--json", TOOLPOST_TOKEN="very secret").json
+    ended = invoke("config", "show", TOOLPOST_TOKEN="very secret")
+    machine = invoke("config", "show", "--json", TOOLPOST_TOKEN="very secret").json
 
     assert tomllib.loads(ended.out)["limits"]["timeout_s"] == 5
     assert f"# from {tmp_path / 'toolpost.toml'}" in ended.out
@@ -38,16 +38,16 @@ def test_what_is_set_is_shown_as_toml_with_its_source(run: Run, tmp_path: Path) 
     assert machine["settings"]["limits"]["timeout_s"] == 5
 
 
-def test_password_in_a_url_is_left_out(run: Run, tmp_path: Path) -> None:
+def test_password_in_a_url_is_left_out(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text('store.url = "postgresql://ada:hunter2@db/toolpost"\n')
-    ended = run("config", "show")
+    ended = invoke("config", "show")
 
     assert "hunter2" not in ended.out
     assert "postgresql://(redacted)@db/toolpost" in ended.out
 
 
-def test_schema_is_json(run: Run) -> None:
-    pretty, line = run("config", "schema"), run("config", "schema", "--json")
+def test_schema_is_json(invoke: Run) -> None:
+    pretty, line = invoke("config", "schema"), invoke("config", "schema", "--json")
 
     assert pretty.json == line.json
     assert line.out.count("\n") == 1

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from .conftest import PLUGIN, TOOLPOST, Run, Server
+from tests.cli.conftest import PLUGIN, TOOLPOST, Run, Server
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_client_calls_a_tool_over_stdio(tmp_path: Path, environment: dict[
 
 
 async def test_nothing_but_the_protocol_is_on_stdout(run: Run) -> None:
-    ended = run("serve", "--stdio", *PLUGIN, "--plugin", "plugin_for_tests:failing", input="")
+    ended = run("serve", "--stdio", *PLUGIN, "--plugin", "plugin_for_tests:failing", stdin="")
 
     assert ended.code == 0
     assert ended.out == ""

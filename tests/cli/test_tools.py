@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .conftest import PLUGIN, Run
+from tests.cli.conftest import PLUGIN, Run
 
 
 def test_tools_are_listed_with_what_they_do_and_no_store_is_made(run: Run, tmp_path: Path) -> None:
@@ -17,8 +17,8 @@ def test_tools_are_listed_with_what_they_do_and_no_store_is_made(run: Run, tmp_p
     assert not (tmp_path / ".toolpost").exists()
 
 
-def test_one_tool_is_shown_in_full(run: Run) -> None:
-    ended = run("tools", "demo__echo", *PLUGIN)
+def test_one_tool_is_shown_in_full(invoke: Run) -> None:
+    ended = invoke("tools", "demo__echo", *PLUGIN)
 
     assert ended.out.startswith("demo__echo  Echo\nGives back what it is given. Nothing else.\n")
     rows = [line.split() for line in ended.out.splitlines()]
@@ -32,9 +32,9 @@ def test_one_tool_is_shown_in_full(run: Run) -> None:
     assert "Output schema" in ended.out
 
 
-def test_json_is_what_clients_are_listed(run: Run) -> None:
-    listed = run("tools", "--json", *PLUGIN).json
-    one = run("tools", "demo__repeat", "--json", *PLUGIN).json
+def test_json_is_what_clients_are_listed(invoke: Run) -> None:
+    listed = invoke("tools", "--json", *PLUGIN).json
+    one = invoke("tools", "demo__repeat", "--json", *PLUGIN).json
 
     assert [tool["name"] for tool in listed] == sorted(tool["name"] for tool in listed)
     assert one["name"] == "demo__echo"
@@ -42,9 +42,9 @@ def test_json_is_what_clients_are_listed(run: Run) -> None:
     assert set(one) == {"name", "title", "description", "inputSchema", "outputSchema", "_meta"}
 
 
-def test_failed_plugins_and_refused_tools_are_told_of(run: Run) -> None:
+def test_failed_plugins_and_refused_tools_are_told_of(invoke: Run) -> None:
     names = ("plugin_for_tests:partly", "plugin_for_tests:failing", "plugin_for_tests:missing")
-    ended = run("tools", "--json", *(word for name in names for word in ("--plugin", name)))
+    ended = invoke("tools", "--json", *(word for name in names for word in ("--plugin", name)))
 
     assert ended.code == 0
     assert "partly__fine" in [tool["name"] for tool in ended.json]
@@ -54,7 +54,7 @@ def test_failed_plugins_and_refused_tools_are_told_of(run: Run) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_description_of_others_does_not_steer_the_terminal(run: Run) -> None:
-    ended = run("tools", *PLUGIN, FORCE_COLOR="")
+def test_description_of_others_does_not_steer_the_terminal(invoke: Run) -> None:
+    ended = invoke("tools", *PLUGIN, FORCE_COLOR="")
 
     assert "\x1b" not in ended.out

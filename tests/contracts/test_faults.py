@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
+from toolpost.contracts.closing import closed
 from toolpost.contracts.faults import FAULT_LIMIT, Fault, faults_in
-from toolpost.contracts.schema import closed, compile_schema
+from toolpost.contracts.schema import compile_schema
 
 
 def faults(raw: Any, value: Any) -> list[Fault]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, closed, compile_schema
+from toolpost.contracts.closing import closed
+from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, compile_schema
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"

@@ -72,6 +72,28 @@ async def test_a_full_queue_makes_callers_wait_and_drops_nothing(store: SqliteSt
     assert [record.entry.call_id for record in records] == [f"call-{n}" for n in range(1, 21)]
 
 
+async def test_a_caller_who_was_to_wait_finds_that_there_is_room_by_now(store: SqliteStore, entry: Make) -> None:
+    gate, held = await close_the_gate(store)
+    appends = [store.audit.append(entry()) for _ in range(20)]
+    gate.open()
+    await held
+    await asyncio.gather(*appends[:4])
+    with anyio.fail_after(5):
+        await asyncio.gather(*appends[4:])
+
+    assert (await store.audit.verify()).checked == 20
+
+
+async def test_a_caller_who_comes_after_the_end_is_told(path: Path, entry: Make) -> None:
+    store = await SqliteStore.open(path, queue_limit=1)
+    append, late = store.audit.append(entry()), store.audit.append(entry())
+    await append
+    await store.aclose()
+
+    with anyio.fail_after(5), pytest.raises(GatewayError, match="closed"):
+        await late
+
+
 async def test_a_cancelled_append_is_on_the_record_all_the_same(store: SqliteStore, entry: Make) -> None:
     gate, held = await close_the_gate(store)
     appends = [asyncio.ensure_future(store.audit.append(entry())) for _ in range(20)]

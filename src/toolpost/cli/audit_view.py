@@ -12,7 +12,8 @@ from toolpost.cli.show import print_table, table
 from toolpost.store import AuditRecord, AuditVerdict
 
 _COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER", "CALL", "TOOL")
-_WIDTHS: Final = (5, 23, 9, 15, 10, 8, 14)
+_WIDTHS: Final = (4, 24, 9, 15, 9, 6, 14)
+"""So that what is shown later stands below what was shown before."""
 
 
 class View(Protocol):
@@ -33,7 +34,9 @@ class _TableView:
             if is_first:
                 click.echo("no call on record matches", err=True)
             return
-        print_table(table(*_COLUMNS, rows=map(_row, records), widths=_WIDTHS, header=is_first))
+        laid_out = table(*_COLUMNS, rows=map(_row, records), widths=_WIDTHS, header=is_first)
+        # A record that is cut short is none: lines longer than the terminal is wide wrap there.
+        print_table(laid_out, bounded=False)
 
     def show_verdict(self, verdict: AuditVerdict) -> None:
         if verdict.is_intact:

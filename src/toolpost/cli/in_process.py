@@ -58,8 +58,8 @@ def find_tool(app: App, name: str) -> HeldTool:
     try:
         return app.gateway.catalogue.find(name)
     except UnknownTool as error:
-        near = error.details.get("nearest") or ()
-        meant = f"did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
+        near = error.details.get("nearest")
+        meant = f"did you mean `{near[0]}`? " if near else ""
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error
 
 

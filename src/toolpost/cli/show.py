@@ -18,17 +18,16 @@ _UNBOUNDED: Final = 10_000
 """Columns of a pipe: whoever reads from it wraps lines as they like."""
 
 
-def console() -> "Console":
-    """Make a console for stdout."""
+def console(*, bounded: bool = True) -> "Console":
+    """Make a console for stdout; what is bounded keeps within the width of a terminal."""
     from rich.console import Console
 
-    is_terminal = sys.stdout.isatty()
     return Console(
         file=sys.stdout,
         highlight=False,
         markup=False,
         emoji=False,
-        width=None if is_terminal else _UNBOUNDED,
+        width=None if bounded and sys.stdout.isatty() else _UNBOUNDED,
         no_color=not has_colour(sys.stdout),
     )
 
@@ -47,9 +46,9 @@ def table(*columns: str, rows: Iterable[Sequence[str]], widths: Sequence[int] = 
     return laid_out
 
 
-def print_table(laid_out: "Table") -> None:
+def print_table(laid_out: "Table", *, bounded: bool = True) -> None:
     """Print a table, without the spaces that pad its last column."""
-    screen = console()
+    screen = console(bounded=bounded)
     with screen.capture() as captured:
         screen.print(laid_out)
     for line in captured.get().splitlines():

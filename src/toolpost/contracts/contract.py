@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolpost.contracts.closing import closed
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.envelope import ResultStyle, published_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.faults import Fault, faults_in
 from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
-from toolpost.contracts.schema import Schema, SchemaProblem, closed, compile_schema
+from toolpost.contracts.schema import Schema, SchemaProblem, compile_schema
 
 DEFAULT_TIMEOUT_S = 60.0
 NAME_LIMIT = 64

@@ -1,15 +1,103 @@
-"""The known name that somebody probably meant."""
+"""The known name that somebody probably meant. Case and separators never count."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+
+NAMES_COMPARED = 200
+"""A caller chooses the name and a stranger's schema the list: only so many are compared."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SEPARATORS = re.compile(r"[\W_]+")
+_LENGTH_COMPARED = 64
+
+_SAME_WORDS = 10
+_GUESS = 20
+_FAR = 1_000
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that comes nearest, None if none does."""
-    by_spelling = {_plain(candidate): candidate for candidate in sorted(known, reverse=True)}
-    matches = difflib.get_close_matches(_plain(name), by_spelling, n=1, cutoff=0.6)
-    return by_spelling[matches[0]] if matches else None
+    return next(iter(nearest_names(name, known, 1)), None)
+
+
+def nearest_names(name: str, known: Iterable[str], limit: int) -> list[str]:
+    """Return the known names that come near, nearest first."""
+    # A set has no order, and what is suggested must not depend on chance.
+    ordered = sorted(known) if isinstance(known, set | frozenset) else list(known)
+    return _ranked(name, ordered, may_guess=True)[:limit]
+
+
+def slip_of(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that this one is a slip of; unlike `nearest_name`, without guessing."""
+    return next(iter(_ranked(name, known[:NAMES_COMPARED], may_guess=False)), None)
+
+
+def matched_names(unknown: Sequence[str], known: Iterable[str], missing: Iterable[str]) -> dict[str, str]:
+    """Give each unknown name the nearest known one, each known one once; missing ones are meant first."""
+    wanted = set(missing)
+    pairs = [
+        (_distance(sent, name, may_guess=name in wanted), name not in wanted, number, sent, name)
+        for sent in unknown
+        for number, name in enumerate(list(dict.fromkeys([*missing, *known]))[:NAMES_COMPARED])
+    ]
+    matched: dict[str, str] = {}
+    for distance, _, _, sent, name in sorted(pairs):
+        if distance < _FAR and sent not in matched and name not in matched.values():
+            matched[sent] = name
+    return matched
+
+
+def _ranked(name: str, known: Sequence[str], *, may_guess: bool) -> list[str]:
+    distances = [(_distance(name, other, may_guess=may_guess), number) for number, other in enumerate(known)]
+    return [known[number] for distance, number in sorted(distances) if distance < _FAR]
+
+
+def _distance(sent: str, known: str, *, may_guess: bool) -> int:
+    a, b = _plain(sent), _plain(known)
+    if a == b:
+        return 0
+    slips = _slips(a, b, _tolerated(max(len(a), len(b))))
+    if slips < _FAR:
+        return slips
+    if min(len(a), len(b)) >= 3 and (_shares_words(sent, known) or a.startswith(b) or b.startswith(a)):
+        return _SAME_WORDS
+    return _guessed(a, b) if may_guess else _FAR
 
 
 def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
+    return _SEPARATORS.sub("", name[:_LENGTH_COMPARED]).lower()
+
+
+def _tolerated(length: int) -> int:
+    return 0 if length < 3 else 1 if length < 6 else 2 if length < 10 else 3
+
+
+def _shares_words(sent: str, known: str) -> bool:
+    one, other = ({word.lower() for word in _WORD.findall(name[:_LENGTH_COMPARED])} for name in (sent, known))
+    return bool(one and other) and (one <= other or other <= one)
+
+
+def _guessed(a: str, b: str) -> int:
+    matcher = difflib.SequenceMatcher(None, a, b)
+    if matcher.real_quick_ratio() < 0.6 or matcher.quick_ratio() < 0.6 or (ratio := matcher.ratio()) < 0.6:
+        return _FAR
+    return _GUESS + round(100 * (1 - ratio))
+
+
+def _slips(a: str, b: str, limit: int) -> int:
+    """Count the letters to add, drop, change or swap with their neighbour; `_FAR` beyond the limit."""
+    # A slip changes the length by one at most, and which letters there are by two: most pairs end here.
+    if abs(len(a) - len(b)) > limit or len(set(a) ^ set(b)) > 2 * limit:
+        return _FAR
+    above: list[int] = []
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        above, before, row = before, row, [i]
+        for j, other in enumerate(b, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                best = min(best, above[j - 2] + 1)
+            row.append(best)
+    return row[-1] if row[-1] <= limit else _FAR

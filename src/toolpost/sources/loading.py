@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -31,7 +31,7 @@ class LoadedPlugin:
     name: str
     version: str = ""
     state: str = "healthy"
-    """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves."""
+    """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
     source: FunctionSource | None = None
 
@@ -80,12 +80,17 @@ class PluginHost:
         """The sources of the plugins that serve."""
         return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
 
-    def load(self, candidate: Candidate) -> None:
-        """Load one plugin; a failure stays its own."""
+    def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
+        """Load one plugin, unless its name is among those to leave out; a failure stays its own."""
         loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
         self.plugins.append(loaded)
         try:
-            self._register(candidate.load(), loaded)
+            found = candidate.load()
+            loaded.name = _name_of(found, candidate)
+            if loaded.name in disabled:
+                loaded.state = "disabled"
+            else:
+                self._register(found, loaded)
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._fail(loaded, "could not be loaded", error)
 
@@ -95,7 +100,7 @@ class PluginHost:
         started: list[LoadedPlugin] = []
         try:
             for plugin in self.plugins:
-                if plugin.state == "failed":
+                if plugin.source is None or plugin.state == "failed":
                     continue
                 if await self._ran(plugin, "toolpost_start", "could not be started"):
                     started.append(plugin)
@@ -106,7 +111,6 @@ class PluginHost:
                     await self._ran(plugin, "toolpost_stop", "could not be stopped")
 
     def _register(self, found: Any, loaded: LoadedPlugin) -> None:
-        loaded.name = found.name if isinstance(found, Plugin) else loaded.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
         if isinstance(found, Plugin) and found.version:
             loaded.version = found.version
         if self._manager.has_plugin(loaded.name):
@@ -150,6 +154,11 @@ class PluginHost:
 
 async def _awaited(pending: Awaitable[None]) -> None:
     await pending
+
+
+def _name_of(found: Any, candidate: Candidate) -> str:
+    """Return the name that a plugin gives itself, else the last part of what it was found under."""
+    return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
 
 def _resolve(reference: str) -> Any:

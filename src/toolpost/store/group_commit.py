@@ -54,6 +54,7 @@ class GroupCommit:
         self._pending = 0
         self._line: deque[asyncio.Future[None]] = deque()
         self._is_closing = False
+        self._has_ended = False
         self._drained = asyncio.Event()
         # A daemon: a loop that ended without closing the store must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="toolpost-store", daemon=True)
@@ -73,7 +74,7 @@ class GroupCommit:
         """Have an item worked on; done when it is committed."""
         if self._is_closing:
             raise GatewayError("the store is closed")
-        if self._line or self._pending >= self._queue_limit:
+        if self._is_full():
             return self._submit_when_there_is_room(work, item)
         return self._enqueue(work, item)
 
@@ -81,8 +82,10 @@ class GroupCommit:
         """Commit all that waits, then end the thread, also for a caller who is being cancelled."""
         self._is_closing = True
         with anyio.CancelScope(shield=True):
-            if self._pending or self._line:
+            while self._pending or self._line:
+                self._drained.clear()
                 await self._drained.wait()
+            self._has_ended = True
             self._queue.put(None)
             await anyio.to_thread.run_sync(self._thread.join)
 
@@ -92,7 +95,19 @@ class GroupCommit:
         self._queue.put(_Job(work, item, done))
         return done
 
+    def _is_full(self) -> bool:
+        # Whoever finds a line joins it. There is none without something pending, which will move it on.
+        return bool(self._line) or self._pending >= self._queue_limit
+
     async def _submit_when_there_is_room(self, work: Work, item: Any) -> Any:
+        # The caller's first step may come late: by now there may be room, or no writer.
+        if self._has_ended:
+            raise GatewayError("the store is closed")
+        if self._is_full():
+            return await self._submit_from_the_line(work, item)
+        return await self._enqueue(work, item)
+
+    async def _submit_from_the_line(self, work: Work, item: Any) -> Any:
         room = self._loop.create_future()
         self._line.append(room)
         try:
@@ -119,7 +134,7 @@ class GroupCommit:
         for room in islice(self._line, max(0, self._queue_limit - self._pending)):
             if not room.done():
                 room.set_result(None)
-        if self._is_closing and not self._pending and not self._line:
+        if not self._pending and not self._line:
             self._drained.set()
 
     # What follows runs in the writer thread.

@@ -1,0 +1,176 @@
+"""A schema closed against what it does not name: how native tools publish theirs."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.parts import (
+    HOLDS_MANY,
+    HOLDS_ONE,
+    HOLDS_SCHEMAS,
+    draft_of,
+    parts_of,
+    pointer,
+    schemas_under,
+)
+from toolpost.contracts.references import REFERENCES, References
+
+# A branch describes the same value as the schema that it stands in: closing it would shut out its siblings.
+_BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
+# These ask a question of a value. To close them would change the answer, even turn it round.
+_QUESTIONS = frozenset({"contains", "if", "not"})
+_DEFINITIONS = frozenset({"$defs", "definitions"})
+_CLOSERS = frozenset({"additionalProperties", "unevaluatedProperties"})
+_SHAPES = HOLDS_SCHEMAS - _BRANCHES - _DEFINITIONS
+# Whatever says something about the value's own parts, or leads to who does.
+_DESCRIBERS = (HOLDS_SCHEMAS - _DEFINITIONS) | {*REFERENCES}
+
+_NULL = {"type": "null"}
+
+
+def closed(raw: JsonObject) -> JsonObject:
+    """Return the schema as native tools publish it: unknown and reserved properties are refused.
+
+    - The root is closed unless it says itself what else it takes. With branches or references beside its
+      properties it gets `unevaluatedProperties`; drafts before 2019-09 lack that keyword and stay open there.
+    - A nested object is closed when it declares properties, says nothing itself, has no branch, reference or
+      `patternProperties` beside it, and no branch around it: a branch may describe the same value again.
+    - A choice between one object and null is no branch in this sense: it is how a nested object is optional.
+    - What a reference leads to is closed only when no reference to it comes from inside a branch or has more
+      of the same value described beside it, be it by way of a definition that must itself stay open.
+      So a shared base stays open, and whoever extends it stays valid.
+    - A property marked `x-reserved` gets `not: {}`.
+    """
+    kept_open: set[str] = set()
+    while True:
+        closing = _Closing(raw, frozenset(kept_open))
+        result = closing.root()
+        if closing.extended <= kept_open:
+            return result
+        kept_open |= closing.extended
+
+
+class _Closing:
+    """One pass over a schema, which also notes the places that turn out to be extended elsewhere."""
+
+    def __init__(self, raw: JsonObject, kept_open: frozenset[str]) -> None:
+        self._raw = raw
+        self._kept_open = kept_open
+        self._is_since_2019 = (draft_of(raw) or 0) >= 2019
+        self.extended: set[str] = set()
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self._raw)
+
+    def root(self) -> JsonObject:
+        result = self._copied(self._raw, "", may_close=True)
+        if not _CLOSERS.isdisjoint(self._raw):
+            return result
+        # `additionalProperties` already knows the patterns beside it.
+        if not _is_combined(self._raw):
+            result["additionalProperties"] = False
+        elif self._is_since_2019:
+            result["unevaluatedProperties"] = False
+        return result
+
+    def _copied(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
+        may_close = may_close and place not in self._kept_open
+        self._note_references(schema, place, extends=not may_close or not _SHAPES.isdisjoint(schema))
+        may_close_in_branch = may_close and _is_object_or_null(schema)
+        may_close_inside = may_close and not _describes_inner_values_twice(schema)
+        copy = {}
+        for keyword, value in schema.items():
+            may_close_here = may_close_in_branch if keyword in _BRANCHES else may_close_inside
+            copy[keyword] = self._keyword(
+                keyword, value, f"{place}/{keyword}", may_close=may_close_here or keyword in _DEFINITIONS
+            )
+        if place and may_close and _is_closable(schema):
+            copy["additionalProperties"] = False
+        return copy
+
+    def _keyword(self, keyword: str, value: Json, place: str, *, may_close: bool) -> Json:
+        if keyword in _QUESTIONS:
+            self._note_references_under(value, place)
+            return value
+        if isinstance(value, dict) and keyword in HOLDS_ONE:
+            return self._copied(value, place, may_close=may_close)
+        if isinstance(value, dict) and keyword in HOLDS_SCHEMAS:
+            return {
+                name: self._named(keyword, child, place + pointer((name,)), may_close=may_close)
+                for name, child in value.items()
+            }
+        if isinstance(value, list) and keyword in HOLDS_MANY:
+            return [self._child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
+        return value
+
+    def _named(self, keyword: str, child: Json, place: str, *, may_close: bool) -> Json:
+        copy = self._child(child, place, may_close=may_close)
+        if keyword == "properties" and isinstance(copy, dict) and copy.get("x-reserved") is True:
+            return self._reserved(copy)
+        return copy
+
+    def _child(self, child: Json, place: str, *, may_close: bool) -> Json:
+        return self._copied(child, place, may_close=may_close) if isinstance(child, dict) else child
+
+    def _reserved(self, schema: JsonObject) -> JsonObject:
+        # Before 2019-09 whatever stands beside `$ref` is ignored.
+        if "$ref" in schema and not self._is_since_2019:
+            reference = {"$ref": schema["$ref"]}
+            schema = {"allOf": [reference]} | {k: v for k, v in schema.items() if k not in ("$ref", "allOf")}
+        return schema | {"not": {}}
+
+    def _note_references(self, schema: JsonObject, place: str, *, extends: bool) -> None:
+        for keyword in REFERENCES:
+            if extends and keyword in schema and (target := self._references.target(place, schema, keyword)):
+                self.extended.add(target)
+
+    def _note_references_under(self, value: Json, place: str) -> None:
+        if isinstance(value, dict):
+            for part in parts_of(value):
+                self._note_references(part.schema, place + part.place, extends=True)
+
+
+def _is_combined(schema: JsonObject) -> bool:
+    return any(_combines(keyword, value) for keyword, value in schema.items())
+
+
+def _combines(keyword: str, value: Json) -> bool:
+    if keyword == "dependencies":
+        # This one may also hold lists of required names, which describe nothing.
+        return any(True for _ in schemas_under(keyword, value))
+    return keyword in _BRANCHES or keyword in REFERENCES
+
+
+def _is_closable(schema: JsonObject) -> bool:
+    if not schema.get("properties") or not _CLOSERS.isdisjoint(schema):
+        return False
+    return "patternProperties" not in schema and not _is_combined(schema)
+
+
+def _is_object_or_null(schema: JsonObject) -> bool:
+    """Say whether a schema is nothing but the choice that pydantic writes for an optional model."""
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    is_alone = len(schema.keys() & _DESCRIBERS) == 1
+    if not is_alone or not isinstance(branches, list) or len(branches) != 2:
+        return False
+    others = [branch for branch in branches if branch != _NULL]
+    # One that names no type is a reference, most of the time.
+    return len(others) == 1 and isinstance(others[0], dict) and others[0].get("type", "object") == "object"
+
+
+def _describes_inner_values_twice(schema: JsonObject) -> bool:
+    if not schema.keys().isdisjoint((*REFERENCES, "contains", "patternProperties")):
+        return True
+    return any(_describes_inner_values(branch) for branch in _branches(schema))
+
+
+def _describes_inner_values(schema: JsonObject) -> bool:
+    if not schema.keys().isdisjoint((*REFERENCES, *_SHAPES)):
+        return True
+    return any(_describes_inner_values(branch) for branch in _branches(schema))
+
+
+def _branches(schema: JsonObject) -> Iterator[JsonObject]:
+    for keyword in schema.keys() & _BRANCHES:
+        yield from (child for _, child in schemas_under(keyword, schema[keyword]))

@@ -1,0 +1,89 @@
+"""How a value or a schema is shown to whoever sent it: short, and still JSON."""
+
+import json
+from collections.abc import Sequence
+
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.parts import pointer
+from toolpost.contracts.values import Path, type_of
+
+TEXT_LIMIT = 200
+LIST_LIMIT = 20
+
+
+def bounded(value: Json) -> Json:
+    """Return a scalar, cut, or what there is to know of anything larger."""
+    match value:
+        case str():
+            return cut(value)
+        case list():
+            return {"type": "array", "items": len(value)}
+        case dict():
+            return {"type": "object", "keys": bounded_list(list(value))}
+        case None | bool():
+            return value
+    return _bounded_number(value)
+
+
+def _bounded_number(value: Json) -> Json:
+    is_shown = isinstance(value, int | float) and abs(value) < 10**100
+    # Infinity and NaN, and whatever is not JSON, are named by their type.
+    return value if is_shown else {"type": type_of(value)}
+
+
+def bounded_list(values: Sequence[Json]) -> list[Json]:
+    """Return the first of many values, and how many more there are."""
+    kept = [bounded(value) for value in values[:LIST_LIMIT]]
+    return kept if len(values) <= LIST_LIMIT else [*kept, f"… {len(values) - LIST_LIMIT} more"]
+
+
+def as_json(value: Json) -> str:
+    """Write a value as JSON, in the letters it is made of."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def cut(text: str) -> str:
+    """Return a text that is no longer than the limit and whole Unicode."""
+    whole = text.encode(errors="replace").decode()
+    return whole if len(whole) <= TEXT_LIMIT else f"{whole[:TEXT_LIMIT]}…"
+
+
+def shown_path(path: Path) -> str:
+    """Write a path as a JSON Pointer, its steps cut."""
+    return pointer(cut(step) if isinstance(step, str) else step for step in path)
+
+
+def with_article(words: str) -> str:
+    """Put `a` or `an` before the name of a type."""
+    return words if words == "null" else f"{'an' if words[:1] in 'aeiou' else 'a'} {words}"
+
+
+def options_of(schema: Json) -> list[Json] | None:
+    """Return the fixed values that a schema takes, None when it fixes none."""
+    if not isinstance(schema, dict):
+        return None
+    if "const" in schema:
+        return [schema["const"]]
+    options = schema.get("enum")
+    return options if isinstance(options, list) else None
+
+
+def summary(schema: Json) -> str:
+    """Say in a few words what a schema takes."""
+    if not isinstance(schema, dict):
+        return "anything" if schema is not False else "nothing"
+    if (options := options_of(schema)) is not None:
+        return cut(" or ".join(as_json(option) for option in bounded_list(options)))
+    if isinstance(schema.get("type"), list):
+        return " or ".join(schema["type"])
+    return _summary_of_shape(schema)
+
+
+def _summary_of_shape(schema: JsonObject) -> str:
+    kind = schema.get("type", "object" if "required" in schema or "properties" in schema else "")
+    if kind == "object" and schema.get("required"):
+        return cut(f"object with {', '.join(f'`{name}`' for name in schema['required'])}")
+    if kind == "array" and isinstance(items := schema.get("items"), dict) and isinstance(items.get("type"), str):
+        return f"array of {items['type']}"
+    detail = schema.get("format") or schema.get("title")
+    return f"{kind} ({cut(str(detail))})" if kind and detail else str(kind or detail or "something else")

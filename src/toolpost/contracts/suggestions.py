@@ -1,0 +1,144 @@
+"""How to say it right: the repairs that models need most."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from toolpost.contracts.ids import Json
+from toolpost.contracts.nearest import slip_of
+from toolpost.contracts.shown import TEXT_LIMIT, as_json, cut
+from toolpost.contracts.spots import Spot
+from toolpost.contracts.values import ABSENT, is_among, is_of_type, type_of
+
+EXAMPLES = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "duration": "PT1H30M",
+    "email": "name@example.com",
+    "hostname": "example.com",
+    "idn-email": "name@example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "iri": "https://example.com/",
+    "json-pointer": "/a/b",
+    "regex": "^[a-z]+$",
+    "time": "12:00:00Z",
+    "uri": "https://example.com/",
+    "uri-reference": "/path",
+    "uuid": "123e4567-e89b-12d3-a456-426614174000",
+}
+"""What a text of each format looks like."""
+
+_JSON_LIMIT = 100_000
+_SPELLED = {"true": True, "false": False, "yes": True, "no": False}
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(Z|[+-]\d\d:?\d\d)?")
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?:[/:?#]\S*)?")
+
+
+def retyped(spot: Spot, types: Sequence[str]) -> str | None:
+    """Suggest how to send a value as one of these types."""
+    value = spot.value
+    if value is None:
+        return _left_out(spot)
+    if isinstance(value, str) and (words := _unquoted(spot, types)):
+        return words
+    if isinstance(value, list) and len(value) == 1 and is_of_type(value[0], types):
+        return f"send {spot.shown(value[0]) or 'the item'} itself, not an array"
+    if isinstance(value, bool | int | float) and (words := _from_number(spot, types)):
+        return words
+    if "array" in types:
+        shown = spot.shown(value)
+        return f"wrap it in an array: [{shown}]" if shown else "wrap it in an array"
+    return None
+
+
+def _left_out(spot: Spot) -> str | None:
+    return "leave it out" if spot.may_leave_out else None
+
+
+def _unquoted(spot: Spot, types: Sequence[str]) -> str | None:
+    held = _parsed(spot.value)
+    if held is ABSENT or isinstance(held, str) or not is_of_type(held, types):
+        return None
+    if isinstance(held, dict | list):
+        return f"send the {type_of(held)} itself, not a string that holds JSON"
+    return f"send {spot.shown(held) or 'it'} without quotes"
+
+
+def _parsed(text: str) -> Json:
+    spelled = _SPELLED.get(text.strip().lower())
+    if spelled is not None:
+        return spelled
+    try:
+        return json.loads(text, parse_constant=_refuse) if len(text) <= _JSON_LIMIT else ABSENT
+    except (ValueError, RecursionError):
+        return ABSENT
+
+
+def _refuse(constant: str) -> Json:
+    raise ValueError(constant)
+
+
+def _from_number(spot: Spot, types: Sequence[str]) -> str | None:
+    value = spot.value
+    if "string" in types:
+        text = spot.shown(value)
+        return f'send it as a string: "{text}"' if text else "send it as a string"
+    if spot.is_secret:
+        return None
+    if "boolean" in types and value in (0, 1):
+        return f"send {as_json(bool(value))}"
+    if "integer" in types and isinstance(value, float) and abs(value) < 1e15:
+        return f"send a whole number, such as {round(value)}"
+    return None
+
+
+def near_option(spot: Spot, options: list[Json]) -> str | None:
+    """Suggest the one of the options that was probably meant."""
+    value = spot.value
+    if value is None:
+        return _left_out(spot)
+    texts = [option for option in options if isinstance(option, str)]
+    if isinstance(value, str):
+        return _near_text(spot, texts) or _unquoted_option(spot, options)
+    if isinstance(value, bool | int | float) and (shown := spot.shown(value)) in texts:
+        return f'send it as a string: "{shown}"'
+    if isinstance(value, list) and len(value) == 1 and is_among(value[0], options):
+        return "send the item itself, not an array"
+    return None
+
+
+def _near_text(spot: Spot, texts: list[str]) -> str | None:
+    near = slip_of(spot.value, texts)
+    return f"did you mean {as_json(cut(near))}?" if near else None
+
+
+def _unquoted_option(spot: Spot, options: list[Json]) -> str | None:
+    held = _parsed(spot.value)
+    shown = spot.shown(held) if is_among(held, options) else None
+    return f"send {shown} without quotes" if shown else None
+
+
+def reformatted(spot: Spot, name: str) -> str | None:
+    """Suggest how to write a text in this format, or at least what such a text looks like."""
+    example = EXAMPLES.get(name)
+    rewritten = None if spot.is_secret else _rewritten(name, str(spot.value))
+    return rewritten or (f"for example {example}" if example else None)
+
+
+def _rewritten(name: str, text: str) -> str | None:
+    if len(text) > TEXT_LIMIT:
+        return None
+    moment = _DATE_TIME.fullmatch(text)
+    if name == "date-time" and _DATE.fullmatch(text):
+        return f"add a time and a zone: {text}T00:00:00Z"
+    if name == "date-time" and moment:
+        date, time, zone = moment.groups()
+        return f"write it as {date}T{time if len(time) > 5 else time + ':00'}{zone or 'Z'}"
+    if name == "date" and moment:
+        return f"send only the date: {moment[1]}"
+    if name in ("uri", "iri") and _HOST.fullmatch(text):
+        return f"add the scheme: https://{text}"
+    return None
