@@ -1,7 +1,5 @@
 """What every test may ask for."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.plugins import behaviours
@@ -13,8 +11,7 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_behaviours() -> Iterator[None]:
+def _fresh_behaviours() -> None:
     """Forget what the test tools saw in the test before."""
     for seen in (behaviours.PRESENT, behaviours.MET, behaviours.STARTED):
         seen.clear()
-    yield

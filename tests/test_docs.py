@@ -28,7 +28,9 @@ def test_every_code_has_an_error_and_the_drawn_tree_is_the_tree() -> None:
     known = {kind.__name__: kind for kind in leaves(ToolpostError) if kind is not ToolpostError}
 
     assert set(drawn) == {name for name, kind in known.items() if kind.__module__ == errors.__name__}
-    assert {name: code for name, code in drawn.items() if code} == {name: known[name].code for name in drawn if drawn[name]}
+    assert {name: code for name, code in drawn.items() if code} == {
+        name: known[name].code for name in drawn if drawn[name]
+    }
     assert {kind.code for kind in known.values()} == set(ErrorCode)
 
 

@@ -4,7 +4,12 @@ import itertools
 from typing import Any
 
 import pytest
-from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request, decode_header_value, encode_header_value
+from mcp.shared.inbound import (
+    InboundLadderRejection,
+    classify_inbound_request,
+    decode_header_value,
+    encode_header_value,
+)
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
@@ -62,7 +67,9 @@ def test_we_refuse_what_the_sdk_refuses(meta: dict[str, Any], headers: dict[str,
     assert judged_by_us(meta, headers, name) == judged_by_sdk(meta, headers, name)
 
 
-@pytest.mark.parametrize("value", ["a__b", "ä", "", "=?base64?w6Q=?=", "=?base64?w6R=?=", "=?base64?gA==?=", "x=?base64?w6Q=?="])
+@pytest.mark.parametrize(
+    "value", ["a__b", "ä", "", "=?base64?w6Q=?=", "=?base64?w6R=?=", "=?base64?gA==?=", "x=?base64?w6Q=?="]
+)
 def test_header_values_are_read_as_the_sdk_reads_them(value: str) -> None:
     assert era.decoded_header(value.encode("latin-1")) == decode_header_value(value)
 

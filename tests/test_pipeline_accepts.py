@@ -58,7 +58,8 @@ def schemas(draw: Any, depth: int = 2) -> dict[str, Any]:
         case "ref":
             return {"$ref": "#/$defs/shared"}
         case "object":
-            return draw(objects(depth=depth - 1))  # type: ignore[no-any-return]
+            nested: dict[str, Any] = draw(objects(depth=depth - 1))
+            return nested
         case "array":
             return {"type": "array", "items": draw(schemas(depth=depth - 1)), "maxItems": 2}
         case "anyOf" | "oneOf" | "allOf":

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.upstreams import process_tree
+from toolpost.upstreams import process_order, process_pipes, process_posix, process_strays, process_tree
 from toolpost.upstreams.process_tree import open_process, run
 
 pytestmark = [
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def no_subreaper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be another POSIX system than Linux."""
-    monkeypatch.setattr(process_tree, "_REAPER_ADOPTS", False)
+    monkeypatch.setattr(process_posix, "_REAPER_ADOPTS", False)
 
 
 def family(folder: Path, wish: str = "stay") -> list[str]:
@@ -149,7 +149,7 @@ async def test_a_line_without_end_is_cut() -> None:
 
     await run(python("print('x' * 1_000_000); print('y')"), on_line=lambda _, line: lines.append(line))
 
-    assert lines == ["x" * process_tree.LINE_LIMIT_BYTES, "y"]
+    assert lines == ["x" * process_pipes.LINE_LIMIT_BYTES, "y"]
 
 
 async def test_a_listener_that_fails_ends_the_command(folder: Path) -> None:
@@ -190,7 +190,7 @@ async def test_a_command_gets_the_minimal_environment_and_what_it_was_given(
 
     expected = process_tree.environment_of() | {"GIVEN": "a=b\nc", "HOME": "/nowhere"}
     told = finished.stdout.splitlines()
-    assert {line for line in told if not line.startswith(process_tree.COOKIE)} == {
+    assert {line for line in told if not line.startswith(process_order.COOKIE)} == {
         line for name, value in expected.items() for line in f"{name}={value}".splitlines()
     }
     assert "LC_TIME=C" in told
@@ -472,7 +472,7 @@ async def test_a_killed_reaper_takes_its_command_along(folder: Path, caplog: pyt
 async def test_a_reaper_that_hangs_does_not_hold_up_the_end(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_tree, "END_LIMIT_S", 1.5)
+    monkeypatch.setattr(process_posix, "END_LIMIT_S", 1.5)
     async with open_process(family(folder), grace_s=0.2) as process:
         await anyio.to_thread.run_sync(wait_until_up, folder)
         os.kill(psutil.Process(process.pid).ppid(), signal.SIGSTOP)
@@ -517,9 +517,9 @@ async def test_who_cannot_be_killed_is_warned_of(
         raise psutil.AccessDenied(process.pid)
 
     cookie = os.urandom(8).hex()
-    with subprocess.Popen(["sleep", "60"], env={process_tree.COOKIE: cookie}) as sleeper:
+    with subprocess.Popen(["sleep", "60"], env={process_order.COOKIE: cookie}) as sleeper:
         monkeypatch.setattr(psutil.Process, "send_signal", refuse)
-        process_tree._end_strays([], cookie, 0.0, time.monotonic() + 0.2)
+        process_strays.end_strays([], cookie, 0.0, time.monotonic() + 0.2)
         sleeper.kill()
 
     assert [record.__dict__["pid"] for record in caplog.records] == [sleeper.pid]

@@ -1,20 +1,46 @@
-"""Toolpost: one MCP endpoint where every tool is held to its contract. This page is what a tool's author imports."""
+"""Toolpost: one MCP endpoint where every tool is held to its contract. This page is what a tool's author imports.
 
-from toolpost.authoring import Context, Plugin, Result, Tool, tool
-from toolpost.authoring.hookspecs import hookimpl
-from toolpost.contracts.contract import Keyed
-from toolpost.contracts.envelope import ResultStyle
-from toolpost.contracts.errors import (
-    CapabilityMissing,
-    ErrorCode,
-    Forbidden,
-    InvalidArguments,
-    NotFound,
-    QueueOverloaded,
-    ToolFailed,
-    ToolpostError,
-)
-from toolpost.contracts.version import __version__
+The names are looked up when they are first used: the command line loads this package, and does not need most of them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolpost.authoring import Context, Plugin, Result, Tool, tool
+    from toolpost.authoring.hookspecs import hookimpl
+    from toolpost.contracts.contract import Keyed
+    from toolpost.contracts.envelope import ResultStyle
+    from toolpost.contracts.errors import (
+        CapabilityMissing,
+        ErrorCode,
+        Forbidden,
+        InvalidArguments,
+        NotFound,
+        QueueOverloaded,
+        ToolFailed,
+        ToolpostError,
+    )
+    from toolpost.contracts.version import __version__
+
+_HOMES = {
+    "toolpost.authoring": ("Context", "Plugin", "Result", "Tool", "tool"),
+    "toolpost.authoring.hookspecs": ("hookimpl",),
+    "toolpost.contracts.contract": ("Keyed",),
+    "toolpost.contracts.envelope": ("ResultStyle",),
+    "toolpost.contracts.errors": (
+        "CapabilityMissing",
+        "ErrorCode",
+        "Forbidden",
+        "InvalidArguments",
+        "NotFound",
+        "QueueOverloaded",
+        "ToolFailed",
+        "ToolpostError",
+    ),
+    "toolpost.contracts.version": ("__version__",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CapabilityMissing",
@@ -35,3 +61,14 @@ __all__ = [
     "hookimpl",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

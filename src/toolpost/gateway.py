@@ -80,8 +80,8 @@ class Gateway:
                 outcome = await self._pipeline(call)
             except ToolpostError as error:
                 return _failure(call, error)
-            except Exception as error:  # noqa: BLE001 (a bug of ours: logged in full, shown as INTERNAL)
-                return _failure(call, _internal(call, error))
+            except Exception as error:  # noqa: BLE001 (a bug of ours)
+                return _failure(call, GatewayError(cause=error))
             payload = success_payload(outcome.encoded, call.tool.contract.terms.style)
             return Answer(call=call, payload=payload, is_error=False, content=outcome.content)
 
@@ -113,11 +113,14 @@ class Gateway:
 
 
 def _failure(call: Call, error: ToolpostError) -> Answer:
+    if isinstance(error, GatewayError):
+        error = _internal(call, error)
     payload = failure_payload(error.as_object(), call.tool.contract.terms.style)
     return Answer(call=call, payload=payload, is_error=True, code=error.code.value)
 
 
-def _internal(call: Call, error: Exception) -> GatewayError:
+def _internal(call: Call, error: GatewayError) -> GatewayError:
+    """Log a bug of ours in full; the caller is shown where to look, and nothing of it."""
     event(
         _log,
         logging.ERROR,
@@ -125,6 +128,7 @@ def _internal(call: Call, error: Exception) -> GatewayError:
         tool=call.tool.contract.name,
         call=call.id,
         trace=call.trace_id,
-        exception=error,
+        reason=error.message,
+        exception=error.details.get("cause", error),
     )
     return GatewayError(hint=f"the server's log has more under call id {call.id}", callId=call.id)

@@ -61,8 +61,8 @@ def test_arguments_come_from_stdin_and_from_a_file(invoke: Run, tmp_path: Path) 
     assert invoke("call", "demo__echo", "@arguments.json", *PLUGIN).json == {"text": "from a file"}
 
 
-def test_json_is_the_payload_as_it_is_sent(run: Run) -> None:
-    ended = run("call", "demo__echo", "text=ü", "--json", *PLUGIN)
+def test_json_is_the_payload_as_it_is_sent(invoke: Run) -> None:
+    ended = invoke("call", "demo__echo", "text=ü", "--json", *PLUGIN)
 
     assert ended.out == '{"ok":true,"data":{"text":"ü"}}\n'
 
@@ -105,8 +105,8 @@ def test_bad_arguments_are_refused_with_each_issue(invoke: Run) -> None:
         ("demo__late", 124, "TOOL_TIMEOUT", "did not answer within 0.2 s"),
     ],
 )
-def test_exit_code_says_who_can_put_it_right(run: Run, tool: str, exit_code: int, code: str, fact: str) -> None:
-    ended = run("call", tool, *PLUGIN)
+def test_exit_code_says_who_can_put_it_right(invoke: Run, tool: str, exit_code: int, code: str, fact: str) -> None:
+    ended = invoke("call", tool, *PLUGIN)
 
     assert ended.code == exit_code
     assert fact in ended.err
@@ -131,9 +131,9 @@ def test_unknown_tool_is_refused_with_the_nearest_name(invoke: Run) -> None:
     )
 
 
-def test_progress_is_told_on_stderr_unless_quiet(run: Run) -> None:
-    ended = run("call", "demo__steps", "steps=2", *PLUGIN)
-    quiet = run("call", "demo__steps", "steps=2", "--quiet", *PLUGIN)
+def test_progress_is_told_on_stderr_unless_quiet(invoke: Run) -> None:
+    ended = invoke("call", "demo__steps", "steps=2", *PLUGIN)
+    quiet = invoke("call", "demo__steps", "steps=2", "--quiet", *PLUGIN)
 
     assert ended.json == quiet.json == "done"
     assert "progress: 1/2  step 1\n" in ended.err
@@ -155,15 +155,15 @@ def test_content_beside_the_data_is_named(invoke: Run) -> None:
     assert "not shown here: image" in ended.err
 
 
-def test_text_of_others_does_not_steer_the_terminal(run: Run) -> None:
-    ended = run("call", "demo__steer", *PLUGIN)
+def test_text_of_others_does_not_steer_the_terminal(invoke: Run) -> None:
+    ended = invoke("call", "demo__steer", *PLUGIN)
 
     assert "\x1b" not in ended.err
     assert r"\u001b[2Jgone" in ended.err
 
 
-def test_timeout_of_the_caller_cancels_the_call(run: Run) -> None:
-    ended = run("call", "demo__steps", "pause_s=30", "--timeout", "0.3", *PLUGIN)
+def test_timeout_of_the_caller_cancels_the_call(invoke: Run) -> None:
+    ended = invoke("call", "demo__steps", "pause_s=30", "--timeout", "0.3", *PLUGIN)
 
     assert ended.code == 124
     assert "it took longer than 0.3 s" in ended.err

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from toolpost.contracts.closing import closed
 from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, compile_schema
@@ -363,7 +364,7 @@ def test_a_nested_object_that_declares_properties_is_closed(raw: Any, path: Any)
         (an_object(o={"type": "object"}), ("properties", "o")),
         (an_object(o={**INNER, "allOf": [{}]}), ("properties", "o")),
         (an_object(o={**INNER, "patternProperties": {"^x": {}}}), ("properties", "o")),
-        (an_object(o={"anyOf": [INNER, {"type": "null"}]}), ("properties", "o", "anyOf", 0)),
+        (an_object(o={"anyOf": [INNER, {"type": "string"}]}), ("properties", "o", "anyOf", 0)),
         (an_object(o={"not": INNER}), ("properties", "o", "not")),
         (an_object(o={"if": INNER, "then": INNER}), ("properties", "o", "if")),
         (an_object(o={"if": INNER, "then": INNER}), ("properties", "o", "then")),
@@ -374,6 +375,90 @@ def test_a_nested_object_that_declares_properties_is_closed(raw: Any, path: Any)
 )
 def test_an_object_is_left_open_where_closing_would_change_its_siblings(raw: Any, path: Any) -> None:
     assert open_at(raw, *path)
+
+
+NULL = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("optional", "path"),
+    [
+        ({"anyOf": [INNER, NULL], "default": None, "title": "O"}, ("anyOf", 0)),
+        ({"oneOf": [NULL, INNER]}, ("oneOf", 1)),
+        ({"anyOf": [an_object(p=INNER), NULL]}, ("anyOf", 0, "properties", "p")),
+        ({"anyOf": [an_object(p={"anyOf": [INNER, NULL]}), NULL]}, ("anyOf", 0, "properties", "p", "anyOf", 0)),
+    ],
+)
+def test_an_optional_object_is_closed_like_any_other(optional: Any, path: Any) -> None:
+    raw = an_object(o=optional)
+    schema = compiled(closed(raw))
+
+    assert not open_at(raw, "properties", "o", *path)
+    assert schema.is_valid({"o": None})
+    assert schema.is_valid({"o": {}})
+    assert not schema.is_valid({"o": {"unknown": 1}})
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"anyOf": [INNER, an_object(b={}), NULL]},
+        {"anyOf": [INNER, {"type": ["null", "string"]}]},
+        {"anyOf": [INNER]},
+        {"allOf": [INNER, NULL]},
+        {"anyOf": [{"type": "array", "items": INNER}, NULL]},
+        {"anyOf": [INNER, NULL], "properties": {"b": {}}},
+        {"anyOf": [INNER, NULL], "oneOf": [INNER, NULL]},
+        {"anyOf": [INNER, NULL], "$ref": "#/$defs/o"},
+        {"anyOf": [{**INNER, "allOf": [{}]}, NULL]},
+        {"anyOf": [{**INNER, "additionalProperties": True}, NULL]},
+        {"allOf": [{"anyOf": [INNER, NULL]}, an_object(b={})]},
+    ],
+)
+def test_any_other_choice_is_left_as_it_is(choice: Any) -> None:
+    raw = {**an_object(o=choice), "$defs": {"o": {}}}
+
+    assert closed(raw)["properties"]["o"] == choice
+
+
+MODEL = {"$ref": "#/$defs/Model"}
+OPTIONAL = {"anyOf": [MODEL, NULL]}
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_open"),
+    [
+        ({"o": OPTIONAL}, False),
+        ({"o": OPTIONAL, "p": MODEL, "q": {"oneOf": [MODEL, NULL]}}, False),
+        ({"o": OPTIONAL, "p": {"allOf": [MODEL, an_object(b={})]}}, True),
+        ({"o": {**OPTIONAL, "properties": {"b": {}}}}, True),
+        ({"o": {"anyOf": [MODEL, {"$ref": "#/$defs/Other"}, NULL]}}, True),
+        ({"o": {"allOf": [{"$ref": "#/$defs/Optional"}, an_object(b={})]}}, True),
+    ],
+)
+def test_a_definition_is_closed_when_all_who_refer_to_it_take_it_plain_or_optional(
+    properties: Any, is_open: bool
+) -> None:
+    definitions = {"Model": INNER, "Other": an_object(c={}), "Optional": OPTIONAL}
+    raw = {**an_object(**properties), "$defs": definitions}
+
+    assert open_at(raw, "$defs", "Model") is is_open
+    compiled(closed(raw))
+
+
+def test_an_optional_pydantic_model_refuses_what_it_does_not_know() -> None:
+    class Filter(BaseModel):
+        limit: int = 1
+
+    class Arguments(BaseModel):
+        filter: Filter | None = None
+        must: Filter = Filter()
+
+    schema = compiled(closed(Arguments.model_json_schema()))
+
+    assert schema.is_valid({"filter": None})
+    assert schema.is_valid({"filter": {"limit": 2}})
+    assert not schema.is_valid({"filter": {"limt": 2}})
 
 
 BASE = {"Base": INNER}

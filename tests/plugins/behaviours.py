@@ -251,3 +251,21 @@ async def nothing(arguments: dict[str, Any]) -> str:
 async def search(arguments: dict[str, Any]) -> dict[str, Any]:
     """Search nothing in particular."""
     return {"query": arguments["query"], "top": arguments.get("top", 5), "mode": arguments.get("mode", "both")}
+
+
+@plugin.tool
+async def awkward(kind: str, ctx: Context) -> Any:
+    """Return, report or raise what JSON cannot carry."""
+    ctx.progress(1, message="half a pair \ud800")
+    if kind == "error":
+        raise NotFound("no \ud800 file", path=object(), names={"a"})
+    if kind == "number":
+        return {"n": float("nan")}
+    return {"name": "\ud800"} if kind == "surrogate" else {"deep": _nested(5000)}
+
+
+def _nested(depth: int) -> Any:
+    made: Any = []
+    for _ in range(depth):
+        made = [made]
+    return made

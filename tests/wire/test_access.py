@@ -61,7 +61,7 @@ async def test_secrets_are_not_shown() -> None:
 
 
 async def _status(url: str, authorization: str) -> int:
-    port = int(url.split(":")[2].split("/")[0])
+    port = int(url.split(":")[2].split("/", maxsplit=1)[0])
     path = url[url.index("/", 8) :]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     verb = "POST" if path == "/mcp" else "GET"

@@ -198,3 +198,38 @@ async def test_unknown_and_reserved_arguments_are_refused(way: Way) -> None:
     assert "code" in suggestions["/mode"]
     assert "3" in suggestions["/top"]
     assert "inputSchema" in error_of(enum)["details"]
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_what_json_cannot_carry_still_gets_an_answer(way: Way) -> None:
+    async def ignore(progress: float, total: float | None, message: str | None) -> None:
+        return None
+
+    async with way.client(BEHAVIOURS) as client:
+        answers = {
+            kind: await client.call_tool("does__awkward", {"kind": kind}, progress_callback=ignore)
+            for kind in ("error", "surrogate", "deep")
+        }
+        number = await client.call_tool("does__awkward", {"kind": "number"})
+
+    assert error_of(answers["error"])["code"] == "NOT_FOUND"
+    assert error_of(answers["surrogate"])["code"] == "HANDLER_ERROR"
+    assert error_of(answers["deep"])["code"] == "HANDLER_ERROR"
+    assert data_of(number) == {"n": None}
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_call_that_cannot_be_recorded_is_not_answered_as_if_it_were(way: Way, monkeypatch: Any) -> None:
+    async with way.client(BEHAVIOURS) as client:
+        await client.call_tool("does__echo", {"text": "x"})
+        monkeypatch.setattr("toolpost.store.sqlite_audit._append_all", _disk_full)
+        answer = await client.call_tool("does__echo", {"text": "x"})
+        monkeypatch.undo()
+        after = await client.call_tool("does__echo", {"text": "x"})
+
+    assert error_of(answer)["code"] == "INTERNAL"
+    assert data_of(after) == "x"
+
+
+def _disk_full(*_: Any, **__: Any) -> Any:
+    raise OSError("no space left on device")

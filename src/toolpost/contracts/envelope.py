@@ -3,6 +3,7 @@
 `envelope`: `{"ok": true, "data": …}` or `{"ok": false, "error": {…}}`. `plain`: the tool's own value, or the bare error object.
 """
 
+import json
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +12,7 @@ import msgspec
 from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import Json, JsonObject
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 ERROR_SCHEMA: Final[JsonObject] = {
     "type": "object",
@@ -63,8 +64,17 @@ def success_payload(result: bytes, style: ResultStyle) -> bytes:
 
 def failure_payload(error: JsonObject, style: ResultStyle) -> bytes:
     """Wrap an error object."""
-    encoded = _encode(error)
+    encoded = _encoded(error)
     return b'{"ok":false,"error":%b}' % encoded if style is ResultStyle.ENVELOPE else encoded
+
+
+def _encoded(error: JsonObject) -> bytes:
+    """Encode an error whatever its author put into it: an answer is owed."""
+    try:
+        return _encode(error)
+    except ValueError:
+        # Half a surrogate pair, as in a file name that is not UTF-8: no parser takes it, not even escaped.
+        return json.dumps(error, default=repr, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _moved(schema: JsonObject) -> JsonObject:

@@ -59,6 +59,8 @@ class Connection:
                     await self._take(raw, tasks, feed)
                 except ProtocolError as error:
                     self._send(error.as_response())
+                except Exception as error:  # noqa: BLE001 (a bug of ours must not end the connection)
+                    self._send(rpc.internal_error(error).as_response())
             self._has_ended = True
             await self._finish(grace_s)
 

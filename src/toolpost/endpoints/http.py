@@ -48,6 +48,8 @@ class HttpEndpoint:
         except Refused as refusal:
             challenge = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else None
             await send_json(send, refusal.body, status=refusal.status, headers=challenge)
+        except Exception as error:  # noqa: BLE001 (a bug of ours gets an answer too)
+            await send_json(send, rpc.internal_error(error).as_response(), status=500)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what goes on between requests, until cancelled."""

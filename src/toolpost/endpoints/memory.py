@@ -1,5 +1,6 @@
 """A client in the same process: the same connection as stdio, without the bytes leaving memory."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,8 @@ from toolpost.endpoints.duplex import Connection
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
 
-BUFFER = 1024
+BUFFER = math.inf
+"""A client in the same process is never made to wait, and a message to it is never dropped."""
 
 ClientStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 

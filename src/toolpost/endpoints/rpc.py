@@ -1,11 +1,15 @@
 """JSON-RPC as values: bytes in, messages out. No sockets, no tasks."""
 
+import logging
 import re
 from typing import Any, Final
 
 import msgspec
 
+from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json, JsonObject
+
+_log = logging.getLogger("toolpost.endpoints")
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -129,6 +133,12 @@ def id_key(request_id: Json) -> str:
 def result_response(request_id: bytes, result: bytes) -> bytes:
     """Wrap the JSON of a result."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)
+
+
+def internal_error(error: Exception) -> ProtocolError:
+    """Log a bug of ours; the client is told that there was one."""
+    event(_log, logging.ERROR, "internal error", exception=error)
+    return ProtocolError(INTERNAL_ERROR, "Something went wrong inside Toolpost")
 
 
 def refuse_deep_nesting(raw: bytes) -> None:

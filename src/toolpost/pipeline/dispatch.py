@@ -6,6 +6,7 @@ import msgspec
 
 from toolpost.contracts.errors import ToolFailed, ToolpostError
 from toolpost.contracts.events import event
+from toolpost.contracts.ids import Json
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.stage import Outcome
 from toolpost.pipeline.validate import check_result
@@ -27,8 +28,16 @@ async def dispatch(call: Call) -> Outcome:
         failure = ToolFailed(str(error) or type(error).__name__, exception=type(error).__name__)
         _log_failure(call, failure, cause=error)
         raise failure from error
+    encoded = _encoded(returned.value)
     check_result(call.tool.contract, returned.value)
-    return Outcome(_encode(returned.value), returned.content)
+    return Outcome(encoded, returned.content)
+
+
+def _encoded(value: Json) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError) as error:
+        raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
 
 
 def _log_failure(call: Call, error: ToolpostError, *, cause: BaseException | None = None) -> None:

@@ -91,14 +91,11 @@ class ProgressShaper:
 
     def _send(self, report: _Report) -> None:
         self._last = self._risen(report.progress)
-        message = report.message
-        if message is not None and len(message) > MESSAGE_LIMIT:
-            message = f"{message[:MESSAGE_LIMIT]}…"
         self._emit(
             ProgressNote(
                 progress=self._last,
                 total=report.total if report.total is not None and report.total >= self._last else None,
-                message=message,
+                message=_shown(report.message),
                 facts={
                     "id": self._id,
                     "tool": self._tool,
@@ -117,3 +114,12 @@ class ProgressShaper:
         if self._has_values:
             return math.nextafter(self._last, math.inf)
         return max(self._last, 0) + 1
+
+
+def _shown(message: str | None) -> str | None:
+    """Bound a message, and make it text that JSON can carry."""
+    if message is None:
+        return None
+    if len(message) > MESSAGE_LIMIT:
+        message = f"{message[:MESSAGE_LIMIT]}…"
+    return message.encode("utf-8", "replace").decode()
