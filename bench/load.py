@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("mcpload.c")
@@ -15,7 +15,8 @@ BUILD = Path(__file__).with_name(".build")
 MAX_CALLS = 1_000_000
 SPARE_S = 60.0
 
-_first_ids = count(10_000_000, MAX_CALLS)
+# Eight digits, as the load generator wants them; an id may come back once its load is long over.
+_first_ids = cycle(range(10_000_000, 90_000_000, MAX_CALLS))
 
 
 class BenchError(Exception):

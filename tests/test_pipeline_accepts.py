@@ -73,7 +73,10 @@ def objects(draw: Any, depth: int = 2) -> dict[str, Any]:
     made: dict[str, Any] = {"type": "object", "properties": properties}
     if properties:
         made["required"] = draw(st.lists(st.sampled_from(sorted(properties)), unique=True, max_size=2))
-    return made | draw(st.sampled_from([{}, {}, {"additionalProperties": True}, {"additionalProperties": False}]))
+    extra: dict[str, Any] = draw(
+        st.sampled_from([{}, {}, {"additionalProperties": True}, {"additionalProperties": False}])
+    )
+    return made | extra
 
 
 @st.composite

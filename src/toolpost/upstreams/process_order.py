@@ -1,6 +1,6 @@
 """What is to be started, made ready: the command found, its environment small, its times within the limit.
 
-Part of `process_tree`, which is the one front door; nobody else imports this.
+Part of `process_tree`, which is the one front door: only it and its other parts import this.
 """
 
 import errno

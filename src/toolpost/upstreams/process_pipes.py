@@ -1,6 +1,6 @@
 """Our ends of a command's pipes, and what it wrote through them: lines told, tails kept.
 
-Part of `process_tree`, which is the one front door; nobody else imports this.
+Part of `process_tree`, which is the one front door: only it and its other parts import this.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """POSIX: a command below a `reaper`, a small process that finds and ends whatever the command left.
 
 Where that reaper cannot adopt orphans (not Linux), or was killed, the sweep of `process_strays` follows.
-Part of `process_tree`, which is the one front door; nobody else imports this.
+Part of `process_tree`, which is the one front door: only it and its other parts import this.
 """
 
 import asyncio

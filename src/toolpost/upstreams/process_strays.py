@@ -1,6 +1,6 @@
 """Who got away from a reaper, found by a sweep with psutil: by parentage and by a cookie in the environment.
 
-Part of `process_tree`, which is the one front door; nobody else imports this.
+Part of `process_tree`, which is the one front door: only it and its other parts import this.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ log = logging.getLogger("toolpost.process_tree")
 def descendants(pid: int) -> list[psutil.Process]:
     """Return everyone below a process, before it ends and they can no longer be told from others."""
     try:
-        return list(psutil.Process(pid).children(recursive=True))
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 
@@ -50,7 +50,7 @@ def _alive(known: Iterable[psutil.Process], cookie: str) -> set[psutil.Process]:
 
 def _is_alive(process: psutil.Process) -> bool:
     try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

@@ -5,7 +5,7 @@ when the gateway itself was killed. Where that reaper cannot adopt orphans (not 
 with psutil follows: by parentage, by group, by a cookie in the environment. Windows: a Job Object.
 
 `process_order` makes a command ready, `process_posix` and `process_windows` run it, `process_strays` sweeps,
-`process_pipes` reads and writes: they are parts of this one, and only this one imports them.
+`process_pipes` reads and writes: they are parts of this one, which is their only front door.
 
 The order of ending: stdin closed, SIGTERM to the tree, `grace_s`, SIGKILL until nothing is left; 5 s in all.
 """

@@ -1,6 +1,6 @@
 """Windows: a job around each command, which ends with the gateway's last handle to it.
 
-Part of `process_tree`, which is the one front door; nobody else imports this. Empty on other systems.
+Part of `process_tree`, which is the one front door: only it and its other parts import this. Empty on other systems.
 """
 
 import sys
@@ -16,20 +16,6 @@ if sys.platform == "win32":
 
     from toolpost.upstreams.process_order import Order, not_started
     from toolpost.upstreams.process_strays import warn_unkilled
-
-    async def start_in_job(order: Order) -> "JobTree":
-        """Start a command, and put it into a job."""
-        try:
-            process = await anyio.open_process(  # noqa: TID251 - this is process_tree
-                [order.path, *order.command[1:]],
-                stdin=subprocess.PIPE if order.stdin else subprocess.DEVNULL,
-                cwd=order.cwd,
-                env=order.environment,
-                creationflags=subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP,
-            )
-        except OSError as error:
-            raise not_started(order.command[0], error.errno or 0) from error
-        return JobTree(order, process, _new_job(process.pid))
 
     class JobTree:
         """A command in a Job Object, which ends with the gateway's last handle and so with the gateway."""
@@ -70,6 +56,20 @@ if sys.platform == "win32":
                 await self._process.wait()
             if self._process.returncode is None:
                 warn_unkilled(self._process.pid, "it is still there")
+
+    async def start_in_job(order: Order) -> JobTree:
+        """Start a command, and put it into a job."""
+        try:
+            process = await anyio.open_process(  # noqa: TID251 - this is process_tree
+                [order.path, *order.command[1:]],
+                stdin=subprocess.PIPE if order.stdin else subprocess.DEVNULL,
+                cwd=order.cwd,
+                env=order.environment,
+                creationflags=subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP,
+            )
+        except OSError as error:
+            raise not_started(order.command[0], error.errno or 0) from error
+        return JobTree(order, process, _new_job(process.pid))
 
     def _new_job(pid: int) -> int | None:
         """Put a process into a job that is killed when its handle closes; None where that is not allowed."""
