@@ -77,7 +77,7 @@ class _Closing:
     def _copied(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
         may_close = may_close and place not in self._kept_open
         self._note_references(schema, place, extends=not may_close or not _SHAPES.isdisjoint(schema))
-        may_close_in_branch = may_close and _is_object_or_null(schema)
+        may_close_in_branch = may_close and _is_one_or_null(schema)
         may_close_inside = may_close and not _describes_inner_values_twice(schema)
         copy = {}
         for keyword, value in schema.items():
@@ -148,15 +148,14 @@ def _is_closable(schema: JsonObject) -> bool:
     return "patternProperties" not in schema and not _is_combined(schema)
 
 
-def _is_object_or_null(schema: JsonObject) -> bool:
+def _is_one_or_null(schema: JsonObject) -> bool:
     """Say whether a schema is nothing but the choice that pydantic writes for an optional model."""
     branches = schema.get("anyOf") or schema.get("oneOf")
     is_alone = len(schema.keys() & _DESCRIBERS) == 1
     if not is_alone or not isinstance(branches, list) or len(branches) != 2:
         return False
     others = [branch for branch in branches if branch != _NULL]
-    # One that names no type is a reference, most of the time.
-    return len(others) == 1 and isinstance(others[0], dict) and others[0].get("type", "object") == "object"
+    return len(others) == 1 and isinstance(others[0], dict)
 
 
 def _describes_inner_values_twice(schema: JsonObject) -> bool:

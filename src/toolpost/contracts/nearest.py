@@ -1,6 +1,7 @@
 """The known name that somebody probably meant. Case and separators never count."""
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -65,6 +66,7 @@ def _distance(sent: str, known: str, *, may_guess: bool) -> int:
     return _guessed(a, b) if may_guess else _FAR
 
 
+@functools.lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     return _SEPARATORS.sub("", name[:_LENGTH_COMPARED]).lower()
 
@@ -74,13 +76,21 @@ def _tolerated(length: int) -> int:
 
 
 def _shares_words(sent: str, known: str) -> bool:
-    one, other = ({word.lower() for word in _WORD.findall(name[:_LENGTH_COMPARED])} for name in (sent, known))
+    one, other = _words(sent), _words(known)
     return bool(one and other) and (one <= other or other <= one)
 
 
+@functools.lru_cache(maxsize=1024)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(name[:_LENGTH_COMPARED]))
+
+
 def _guessed(a: str, b: str) -> int:
+    # Lengths alone rule out most pairs, before anything is made for them.
+    if 2 * min(len(a), len(b)) < 0.6 * (len(a) + len(b)):
+        return _FAR
     matcher = difflib.SequenceMatcher(None, a, b)
-    if matcher.real_quick_ratio() < 0.6 or matcher.quick_ratio() < 0.6 or (ratio := matcher.ratio()) < 0.6:
+    if matcher.quick_ratio() < 0.6 or (ratio := matcher.ratio()) < 0.6:
         return _FAR
     return _GUESS + round(100 * (1 - ratio))
 

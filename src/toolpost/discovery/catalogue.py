@@ -1,11 +1,16 @@
 """The catalogue: every tool by name, in one order, with the nearest name for a miss."""
 
-import difflib
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import ToolName
+from toolpost.contracts.nearest import nearest_names
 from toolpost.sources import HeldTool, Source
+
+
+_COMPARED = 40
 
 
 class Catalogue:
@@ -27,6 +32,20 @@ class Catalogue:
         tool = self._tools.get(ToolName(name)) or self._aliases.get(ToolName(name))
         if tool is not None:
             return tool
-        near = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.6)
+        near = nearest_names(name, self._alike(name), 3)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
+
+    def _alike(self, name: str) -> list[ToolName]:
+        """Pick the names that share most with this one: comparing thousands letter by letter would hold everybody up."""
+        wanted = _trigrams(name[:128])
+        return heapq.nlargest(_COMPARED, self._trigrams, key=lambda known: len(wanted & self._trigrams[known]))
+
+    @cached_property
+    def _trigrams(self) -> dict[ToolName, frozenset[str]]:
+        return {name: _trigrams(name) for name in self._tools}
+
+
+def _trigrams(name: str) -> frozenset[str]:
+    folded = f"  {name.lower()} "
+    return frozenset(folded[start : start + 3] for start in range(len(folded) - 2))

@@ -1,0 +1,1 @@
+"""The docs, run: every example works, every generated page is what the code says."""

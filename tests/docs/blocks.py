@@ -1,0 +1,38 @@
+"""The code blocks of a page, in order.
+
+A block of python or toml names its file in its first line, `# greetings.py`; a later block of the same name replaces it.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block and the line that it starts in."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def file(self) -> str | None:
+        named = _FILE.match(self.text)
+        return named[1] if named else None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2]) for found in _BLOCK.finditer(text)]

@@ -1,0 +1,104 @@
+"""Pages made from the code: `python -m tests.docs.generate` writes them, `test_configuration.py` compares them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from toolpost.config import config_schema
+
+ROOT = Path(__file__).parents[2]
+COMMAND = "python -m tests.docs.generate"
+
+ENVIRONMENT = {
+    "TOOLPOST_TOKEN": "the token that HTTP clients must show; wins over `http.token_file`",
+    "TOOLPOST_DEBUG": "`1` is `--debug`: tracebacks, and every log event",
+    "NO_COLOR": "anything but nothing: no colour, on terminals neither",
+}
+
+_HEAD = f"""\
+# Configuration
+
+<!-- Made by `{COMMAND}`; a test compares the two. -->
+
+`toolpost.toml` in the current folder, or the file that `--config` names. It is read once, at the start. Every setting has a default that
+works, and no file is needed. An unknown key is an error that names the nearest known one. `toolpost config show` prints what is in force.
+
+```toml
+#:schema ./toolpost.schema.json
+[http]
+listen = "127.0.0.1:8420"
+
+[limits]
+timeout_s = 120
+waiting = 16
+
+[plugins]
+load = ["notes:plugin"]
+disable = ["time"]
+```
+
+`--listen` wins over `http.listen`; `--plugin` adds to `plugins.load`.
+
+[`schemas/toolpost.schema.json`](../../schemas/toolpost.schema.json) is the JSON Schema of the file, for editors that complete and check;
+`toolpost config schema` prints the same.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Return every generated page with its text."""
+    schema = config_schema()
+    return {
+        ROOT / "docs/reference/configuration.md": "\n".join(_configuration(schema)),
+        ROOT / "schemas/toolpost.schema.json": json.dumps(schema, indent=2) + "\n",
+    }
+
+
+def _configuration(schema: dict[str, Any]) -> Iterator[str]:
+    settings = schema["$defs"]["Config"]["properties"]
+    sections = {name: part for name, part in settings.items() if "$ref" in part}
+    yield _HEAD
+    yield "## At the top\n"
+    yield from _table({name: part for name, part in settings.items() if name not in sections})
+    for name, part in sections.items():
+        section = schema["$defs"][part["$ref"].rsplit("/", 1)[-1]]
+        yield f"## `[{name}]`\n"
+        yield f"{section['description']}\n"
+        yield from _table(section["properties"])
+    yield "## Environment\n"
+    yield "| variable | meaning |\n|---|---|"
+    yield from (f"| `{name}` | {meaning} |" for name, meaning in ENVIRONMENT.items())
+    yield "\nA variable that is empty counts as not set.\n"
+
+
+def _table(settings: dict[str, Any]) -> Iterator[str]:
+    yield "| setting | type | default | meaning |\n|---|---|---|---|"
+    for name, part in settings.items():
+        default = "not set" if part["default"] is None else f"`{json.dumps(part['default'])}`"
+        yield f"| `{name}` | {_type(part)} | {default} | {part['description']} |"
+    yield ""
+
+
+def _type(part: dict[str, Any]) -> str:
+    if "anyOf" in part:
+        return _type(next(choice for choice in part["anyOf"] if choice["type"] != "null"))
+    if part["type"] == "array":
+        return f"list of {_type(part['items'])}"
+    noun = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}[part["type"]]
+    bounds = [
+        f"{word} {part[key]:,}"
+        for key, word in (("exclusiveMinimum", "above"), ("minimum", "from"), ("maximum", "to"))
+        if key in part
+    ]
+    return f"{noun} {' '.join(bounds)}".strip()
+
+
+def main() -> None:
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

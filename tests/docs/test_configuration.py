@@ -1,0 +1,103 @@
+"""The configuration page and the published schema are what the code says, and both hold for a real file."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from tests.docs import generate
+from tests.docs.blocks import ROOT, blocks_of
+from toolpost.config import Config, load_config
+from toolpost.contracts.errors import BadConfiguration
+
+PAGE = ROOT / "docs/reference/configuration.md"
+SCHEMA = json.loads((ROOT / "schemas/toolpost.schema.json").read_text())
+
+EVERYTHING = """
+project = "."
+
+[http]
+listen = "127.0.0.1:9000"
+token_file = "token"
+allowed_hosts = ["tools.example.com"]
+allowed_origins = ["https://console.example.com"]
+body_limit_bytes = 65536
+
+[store]
+url = "sqlite:.toolpost/toolpost.db"
+
+[limits]
+timeout_s = 1.5
+calls = 10
+waiting = 2
+threads = 4
+grace_s = 1
+page_size = 50
+
+[plugins]
+load = ["notes:plugin"]
+disable = ["time"]
+installed = false
+"""
+
+
+@pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
+def test_generated_pages_are_up_to_date(path: Path) -> None:
+    expected = generate.pages()[path]
+
+    is_current = path.exists() and path.read_text() == expected
+    assert is_current, f"{path.relative_to(ROOT)} is out of date: run `{generate.COMMAND}`"
+
+
+def test_the_published_schema_knows_every_setting(tmp_path: Path) -> None:
+    file = tmp_path / "toolpost.toml"
+    file.write_text(EVERYTHING)
+    given = tomllib.loads(EVERYTHING)
+
+    load_config(file)
+    jsonschema_rs.validator_for(SCHEMA).validate(given)
+    assert {name: set(part) for name, part in given.items() if isinstance(part, dict)} == {
+        name: set(part) for name, part in _defaults().items() if isinstance(part, dict)
+    }
+
+
+def test_the_example_on_the_page_is_valid(tmp_path: Path) -> None:
+    (example,) = [block for block in blocks_of(PAGE) if block.language == "toml"]
+    file = tmp_path / "toolpost.toml"
+    file.write_text(example.text)
+
+    jsonschema_rs.validator_for(SCHEMA).validate(tomllib.loads(example.text))
+    assert load_config(file).limits.waiting == 16
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["[limits]\ntimeout = 3", "[limits]\ntimeout_s = 0", "[http]\nbody_limit_bytes = 1", '[plugins]\nload = "notes"'],
+)
+def test_the_schema_refuses_what_the_server_refuses(wrong: str, tmp_path: Path) -> None:
+    file = tmp_path / "toolpost.toml"
+    file.write_text(wrong)
+
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(tomllib.loads(wrong))
+    with pytest.raises(BadConfiguration):
+        load_config(file)
+
+
+def test_every_variable_on_the_page_is_read_somewhere() -> None:
+    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    read = set(re.findall(r'(?:environ\.get\(|envvar=)"(\w+)"', sources))
+
+    assert set(generate.ENVIRONMENT) <= read
+    assert {name for name in read if name.startswith("TOOLPOST_")} <= set(generate.ENVIRONMENT)
+
+
+def _defaults() -> dict[str, Any]:
+    import msgspec
+
+    defaults = msgspec.to_builtins(Config())
+    assert isinstance(defaults, dict)
+    return defaults
