@@ -90,8 +90,8 @@ def _config() -> dict[str, str]:
 
 def _register_once() -> dict[str, Any]:
     from toolpost.discovery import Catalogue
-    from toolpost.endpoints.era import MODERN
     from toolpost.endpoints.listing import Listing
+    from toolpost.protocol.era import MODERN
     from toolpost.sources import FunctionSource
 
     wanted = toucan.tools_by_plugin()

@@ -13,9 +13,9 @@ from mcp.shared.inbound import (
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-from toolpost.endpoints import era
-from toolpost.endpoints.rpc import ProtocolError
 from toolpost.endpoints.sessions import LATEST_HANDSHAKE
+from toolpost.protocol import era
+from toolpost.protocol.rpc import ProtocolError
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, StdioPeer, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
-from toolpost.endpoints import rpc
+from toolpost.protocol import rpc
 
 
 def call(request_id: Any = 1, **changes: Any) -> dict[str, Any]:

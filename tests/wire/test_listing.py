@@ -10,8 +10,8 @@ from tests.ways import BEHAVIOURS, COLIBRI, IN_MEMORY, MODERN, QUICK_WAYS, Way, 
 from toolpost.app import open_app
 from toolpost.contracts.ids import META_KEY
 from toolpost.discovery import Catalogue
-from toolpost.endpoints.era import REVISIONS
 from toolpost.endpoints.listing import Listing
+from toolpost.protocol.era import REVISIONS
 
 
 @pytest.mark.anyio

@@ -9,7 +9,6 @@ from toolpost.contracts.ids import ToolName
 from toolpost.contracts.nearest import nearest_names
 from toolpost.sources import HeldTool, Source
 
-
 _COMPARED = 40
 
 

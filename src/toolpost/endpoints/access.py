@@ -8,7 +8,7 @@ from typing import Final
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import BadConfiguration, ErrorCode
 from toolpost.contracts.ids import CallerId
-from toolpost.endpoints.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 

@@ -10,11 +10,11 @@ from anyio.abc import TaskGroup
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
-from toolpost.endpoints import era, rpc
 from toolpost.endpoints.lane import METHODS, Lane
 from toolpost.endpoints.late import LateSdk
-from toolpost.endpoints.rpc import INVALID_REQUEST, Message, ProtocolError
 from toolpost.pipeline import Call
+from toolpost.protocol import era, rpc
+from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk import SdkConnection

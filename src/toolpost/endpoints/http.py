@@ -10,17 +10,17 @@ from anyio.abc import TaskStatus
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import JsonObject
-from toolpost.endpoints import era, rpc
 from toolpost.endpoints.access import Access, Refused
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
 from toolpost.endpoints.lane import METHODS, Lane, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
-from toolpost.endpoints.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
 from toolpost.pipeline import Call
+from toolpost.protocol import era, rpc
+from toolpost.protocol.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError
 
 MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"

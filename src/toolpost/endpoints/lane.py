@@ -10,11 +10,11 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
-from toolpost.endpoints.era import Revision
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
-from toolpost.endpoints.rpc import INVALID_PARAMS, ProtocolError, encode, result_response
 from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
+from toolpost.protocol.era import Revision
+from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode, result_response
 
 METHODS: Final = frozenset({"tools/call", "tools/list"})
 

@@ -9,8 +9,8 @@ from typing import Final, Literal
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import Catalogue
-from toolpost.endpoints.era import SERVER_INFO, Revision
-from toolpost.endpoints.rpc import INVALID_PARAMS, ProtocolError, encode
+from toolpost.protocol.era import SERVER_INFO, Revision
+from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 
 PAGE_SIZE: Final = 1_000
 TTL_MS: Final = 60_000

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.listing import SERVER_NAME
-from toolpost.endpoints.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
 

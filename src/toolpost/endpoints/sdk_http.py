@@ -9,11 +9,11 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ErrorCode
-from toolpost.endpoints import rpc
 from toolpost.endpoints.access import Refused
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.request import HttpRequest, Receive, Send
 from toolpost.endpoints.sessions import Session, Sessions
+from toolpost.protocol import rpc
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager

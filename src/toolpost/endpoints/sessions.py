@@ -6,8 +6,8 @@ from typing import Final
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
-from toolpost.endpoints.era import REVISIONS, Revision
 from toolpost.pipeline import Call
+from toolpost.protocol.era import REVISIONS, Revision
 
 IDLE_S: Final = 30 * 60
 LATEST_HANDSHAKE: Final = "2025-11-25"

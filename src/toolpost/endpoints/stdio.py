@@ -15,7 +15,7 @@ from toolpost.endpoints.duplex import Connection
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.lines import LineSplitter, TooLong
-from toolpost.endpoints.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 
 GRACE_S: Final = 1.0
 """How long calls may go on when the client has closed its end: clients terminate a server that stays for two seconds."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolpost.contracts.ids import JsonObject
-from toolpost.endpoints.rpc import INVALID_PARAMS, ProtocolError
+from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"

@@ -1,0 +1,167 @@
+"""Every block of the README and the guides is exercised, page by page and in order, in an empty folder.
+
+- python and toml: written to the file that the first line names. `toolpost.toml` and its like must load.
+- sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
+  started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated.
+- json: parsed.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of
+from toolpost.config import load_config
+
+BIN = Path(sys.executable).parent
+NOT_RUN = ("scripts/", "curl ")
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_the_examples_work(page: Path, tmp_path: Path) -> None:
+    folder = _Folder(tmp_path)
+    for block in blocks_of(page):
+        folder.exercise(block)
+
+    folder.run_tests()
+
+
+class _Folder:
+    """A reader's folder, with what a page has told them to put there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._environment = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def exercise(self, block: Block) -> None:
+        match block.language:
+            case "python" | "toml":
+                self._write(block)
+            case "sh":
+                for line in block.text.splitlines():
+                    self._follow(line, block.place)
+            case "json":
+                json.loads(block.text)
+            case other:
+                assert other in ("", "text"), f"{block.place}: nobody knows how to check `{other}`"
+
+    def run_tests(self) -> None:
+        if any(self._path.glob("test_*.py")):
+            done = self._run("python -m pytest -q -W error -p no:cacheprovider")
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    def _write(self, block: Block) -> None:
+        assert block.file, f"{block.place}: the first line names no file, as `# greetings.py` does"
+        path = self._path / block.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+        if path.suffix == ".py":
+            compile(block.text, block.place, "exec")
+        elif path.name == "pyproject.toml":
+            assert "project" in tomllib.loads(block.text)
+        else:
+            load_config(path)
+
+    def _follow(self, line: str, place: str) -> None:
+        command, _, comment = line.replace(".venv/bin/toolpost", "toolpost").partition("  #")
+        if not command.strip() or command.startswith((*NOT_RUN, "pytest")):
+            return
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            self._environment[name] = value
+        elif command.startswith("pip install ."):
+            self._install()
+        elif command.startswith("toolpost serve"):
+            self._serve(command, place)
+        else:
+            self._try(command, place, must_fail=bool(re.search("refus|fail", comment)))
+
+    def _try(self, command: str, place: str, *, must_fail: bool) -> None:
+        done = self._run(command)
+        told = f"{place}: {command}\nexit code {done.returncode}\n{done.stdout}{done.stderr}"
+        assert (done.returncode != 0) is must_fail, told
+        assert "warning:" not in done.stderr, told
+        assert "no tool is called" not in done.stderr, told
+
+    def _run(self, command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self._path,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def _serve(self, command: str, place: str) -> None:
+        """Start a server as the page says, but on a free port; wait until it serves; end it."""
+        words = shlex.split(command)
+        is_stdio = "--stdio" in words
+        if not is_stdio:
+            host = words[words.index("--listen") + 1].rpartition(":")[0] if "--listen" in words else None
+            host = host or (self._listen_of(words).rpartition(":")[0])
+            words += ["--json", "--listen", f"{host}:0"]
+        server = subprocess.Popen(
+            [BIN / words[0], *words[1:]],
+            cwd=self._path,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.stdout is not None
+            ready = "" if is_stdio else server.stdout.readline()
+            if ready:
+                server.send_signal(signal.SIGTERM)
+            _, stderr = server.communicate(timeout=20)
+        finally:
+            server.kill()
+            server.wait()
+        assert server.returncode == 0, f"{place}: {command}\n{stderr}"
+        assert is_stdio or json.loads(ready)["status"] == "ok", f"{place}: {command}\n{ready}"
+
+    def _listen_of(self, words: list[str]) -> str:
+        named = self._path / words[words.index("--config") + 1] if "--config" in words else None
+        return load_config(named, folder=self._path).http.listen
+
+    def _install(self) -> None:
+        """Do what `pip install .` would, without a network: the packages and the metadata on the path."""
+        project = tomllib.loads((self._path / "pyproject.toml").read_text())["project"]
+        site = self._path / "site"
+        shutil.copytree(self._path / "src", site)
+        metadata = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        groups = project["entry-points"].items()
+        points = [f"[{group}]\n" + "\n".join(f"{n} = {v}" for n, v in of.items()) for group, of in groups]
+        (metadata / "entry_points.txt").write_text("\n".join(points))
+        self._environment["PYTHONPATH"] = f"{site}{os.pathsep}{self._environment.get('PYTHONPATH', '')}"
+
+
+def test_every_guide_is_on_the_map() -> None:
+    pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/README.md").read_text()))
+    decisions = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/decisions/README.md").read_text()))
+
+    assert {str(path) for path in pages if path.parts[0] in ("guides", "reference")} - {
+        "reference/benchmarks.md"
+    } <= linked
+    assert {path.name for path in pages if path.parts[0] == "decisions"} - {"README.md"} == decisions
