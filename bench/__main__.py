@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ PARTS = ("help", "startup", "register", "http", "stdio")
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     figures = Figures()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As with Ctrl-C, so that the servers are ended on the way out.
+        signal.signal(number, signal.default_int_handler)
     try:
         compiled()
         for part in options.only:

@@ -69,7 +69,11 @@ def open_process(
 def surroundings() -> dict[str, str]:
     """Return the environment of every process: no settings of the person who runs this."""
     kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ}
-    return kept | {"PYTHONPATH": str(ROOT), "FASTMCP_LOG_LEVEL": "WARNING", "FASTMCP_CHECK_FOR_UPDATES": "off"}
+    return kept | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        "FASTMCP_LOG_LEVEL": "WARNING",
+        "FASTMCP_CHECK_FOR_UPDATES": "off",
+    }
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:

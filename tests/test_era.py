@@ -13,7 +13,6 @@ from mcp.shared.inbound import (
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-from toolpost.endpoints.sessions import LATEST_HANDSHAKE
 from toolpost.protocol import era
 from toolpost.protocol.rpc import ProtocolError
 
@@ -77,5 +76,5 @@ def test_header_values_are_read_as_the_sdk_reads_them(value: str) -> None:
 def test_we_know_the_revisions_that_the_sdk_knows() -> None:
     assert set(era.HANDSHAKE_VERSIONS) == set(HANDSHAKE_PROTOCOL_VERSIONS)
     assert [era.MODERN.version] == list(MODERN_PROTOCOL_VERSIONS)
-    assert LATEST_HANDSHAKE == LATEST_HANDSHAKE_VERSION
+    assert era.LATEST_HANDSHAKE == LATEST_HANDSHAKE_VERSION
     assert era.SERVER_INFO == SERVER_INFO_META_KEY

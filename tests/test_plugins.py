@@ -108,6 +108,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "long name": ({"input_schema": GOOD, "name": "x" * 70}, "name", "64"),
     "version zero": ({"input_schema": GOOD, "schema_version": 0}, "schemaVersion", "from 1"),
     "no time": ({"input_schema": GOOD, "timeout_s": -1}, "timeout_s", "above 0"),
+    "unknown concurrency": ({"input_schema": GOOD, "concurrency": "bogus"}, "concurrency", "serial"),
     "unknown key": ({"input_schema": GOOD, "concurrency": Keyed("repo")}, "concurrency", "repo"),
 }
 
@@ -161,11 +162,32 @@ async def test_former_names_still_answer() -> None:
     assert listed == ["p__speak"]
 
 
+async def test_a_tool_can_still_be_called_as_a_function() -> None:
+    @tool(style="plain")
+    async def shout(text: str) -> str:
+        return text.upper()
+
+    assert await shout("x") == "X"
+    async with client_of(Plugin("p", tools=[shout])) as client:
+        assert data_of(await client.call_tool("p__shout", {"text": "x"})) == "X"
+
+
+async def test_options_that_do_not_exist_are_named() -> None:
+    with pytest.raises(TypeError, match="no option `timeout`; did you mean `timeout_s`"):
+        tool(timeout=3)(_two)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="as one dict"):
+        tool(input_schema=GOOD)(_two)
+
+
+async def _two(a: Any, b: Any) -> None:
+    return None
+
+
 async def test_hints_that_say_nothing_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match="no type hint"):
         tool(lambda x: x)
 
-    with pytest.raises(TypeError, match="names each"):
+    with pytest.raises(TypeError, match="by name"):
 
         @tool
         async def many(*args: int) -> int:

@@ -1,11 +1,14 @@
 """The parts put together: opened in order, closed in reverse. The only place that constructs."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
 
-from anyio import CancelScope
+from anyio import CancelScope, Event, create_task_group, sleep
 
 from toolpost.authoring import Plugin
 from toolpost.config import Config
@@ -22,8 +25,12 @@ from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.gateway import Gateway
 from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
+from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
 from toolpost.store import Store, open_store
+from toolpost.upstreams.spec import ServerSpec
+
+_SETTLE_S: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +40,7 @@ class App:
     config: Config
     store: Store
     host: PluginHost
+    servers: ServerHost
     gateway: Gateway
     lane: Lane
     sdk: LateSdk
@@ -47,26 +55,71 @@ class App:
             "tools": len(self.gateway.catalogue),
             "inFlight": self.gateway.in_flight,
             "plugins": plugins,
+            "servers": {name: source.supervisor.report().state.value for name, source in self.servers.sources.items()},
         }
 
 
 @asynccontextmanager
-async def open_app(config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True) -> AsyncIterator[App]:
-    """Open a Toolpost: store, plugins, gateway. Leaving it cancels what is in flight and flushes the audit."""
+async def open_app(
+    config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] = ()
+) -> AsyncIterator[App]:
+    """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
+    changes = _Changes()
     async with open_store(config.store_url) as store:
         host = _loaded_host(config, plugins, bundled=bundled)
-        async with host.open_started():
-            gateway = _gateway(config, store, host)
-            listing = Listing(
-                gateway.catalogue,
-                page_size=config.limits.page_size,
-                scope="private" if config.token() else "public",
-            )
-            lane = Lane(gateway, listing)
-            try:
-                yield App(config=config, store=store, host=host, gateway=gateway, lane=lane, sdk=LateSdk())
-            finally:
-                await gateway.drain(0)
+        behind = ServerHost(
+            servers,
+            known=store.known_tools,
+            default_timeout_s=config.limits.timeout_s,
+            on_change=changes.note,
+        )
+        async with host.open_started(), behind.open_running():
+            app = _assembled(config, store, host, behind)
+            async with create_task_group() as tasks:
+                tasks.start_soon(changes.follow, app)
+                try:
+                    yield app
+                finally:
+                    tasks.cancel_scope.cancel()
+                    await app.gateway.drain(0)
+
+
+def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHost) -> App:
+    pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
+    gateway = Gateway(_catalogue(host, servers), pipeline)
+    lane = Lane(gateway, _listing(config, gateway.catalogue))
+    return App(config=config, store=store, host=host, servers=servers, gateway=gateway, lane=lane, sdk=LateSdk())
+
+
+def _catalogue(host: PluginHost, servers: ServerHost) -> Catalogue:
+    return Catalogue([*host.sources, *servers.sources.values()])
+
+
+def _listing(config: Config, catalogue: Catalogue) -> Listing:
+    scope: Literal["private", "public"] = "private" if config.token() else "public"
+    return Listing(catalogue, page_size=config.limits.page_size, scope=scope)
+
+
+class _Changes:
+    """Tools that came, went or changed: taken over together, and then announced."""
+
+    def __init__(self) -> None:
+        self._noted = Event()
+
+    def note(self) -> None:
+        """Take note; many changes in a moment are one."""
+        self._noted.set()
+
+    async def follow(self, app: App) -> None:
+        """Swap catalogue and listing whenever something has changed, until cancelled."""
+        while True:
+            await self._noted.wait()
+            await sleep(_SETTLE_S)
+            self._noted = Event()
+            app.gateway.catalogue = _catalogue(app.host, app.servers)
+            app.lane.listing = _listing(app.config, app.gateway.catalogue)
+            if app.sdk.loaded is not None:
+                await app.sdk.loaded.announce_tools_changed()
 
 
 def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) -> PluginHost:
@@ -77,14 +130,12 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
         if config.plugins.installed:
             candidates += installed_candidates()
     candidates += candidates_of(config.plugins.load)
+    # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
+    if (folder := str(Path(config.project).resolve())) not in sys.path:
+        sys.path.append(folder)
     for candidate in candidates:
         host.load(candidate, disabled=config.plugins.disable)
     return host
-
-
-def _gateway(config: Config, store: Store, host: PluginHost) -> Gateway:
-    pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
-    return Gateway(Catalogue(host.sources), pipeline)
 
 
 @asynccontextmanager
@@ -111,4 +162,6 @@ async def open_http(app: App) -> AsyncIterator[str]:
 
 async def serve_on_stdio(app: App, wire: Wire, stop: asyncio.Event) -> None:
     """Serve the client that started this process, until it closes its end or `stop` is set."""
-    await serve_stdio(app.lane, app.sdk, wire, message_limit=app.config.http.body_limit_bytes, stop=stop)
+    limits = app.config.limits
+    message_limit = app.config.http.body_limit_bytes
+    await serve_stdio(app.lane, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s)

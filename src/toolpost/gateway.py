@@ -1,17 +1,18 @@
 """The gateway: find the tool, let the call pass, give one answer. Every endpoint comes through here."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
+import msgspec
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
-from toolpost.contracts.errors import GatewayError, ToolpostError
+from toolpost.contracts.errors import GatewayError, InvalidResult, ToolpostError, UpstreamRefused
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject, TraceId, new_call_id, new_trace_id
+from toolpost.contracts.ids import Json, JsonObject, TraceId, new_call_id, new_trace_id
 from toolpost.discovery import Catalogue
 from toolpost.pipeline import Call, Next, ProgressNote, ProgressShaper
 
@@ -28,7 +29,11 @@ class Answer:
     payload: bytes
     is_error: bool
     code: str | None = None
-    content: Sequence[JsonObject] = ()
+    content: Sequence[Json] = ()
+    passed: Mapping[str, msgspec.Raw] | None = None
+    """A server's own result, field by field, to be sent on as it came."""
+    refusal: UpstreamRefused | None = None
+    """A server's own protocol error, to be sent on as one."""
 
     @property
     def style(self) -> ResultStyle:
@@ -54,6 +59,7 @@ class Gateway:
         arguments: JsonObject,
         trace_id: TraceId | None = None,
         on_progress: Callable[[ProgressNote], None] | None = None,
+        meta: JsonObject | None = None,
     ) -> Call:
         """Find the tool and make a call of the wish; an unknown name gets no further than this."""
         tool = self.catalogue.find(name)
@@ -68,6 +74,7 @@ class Gateway:
             tool=tool,
             arguments=arguments,
             progress=progress,
+            meta=meta,
         )
         if self._is_closing:
             call.cancel(_CLOSING)
@@ -83,7 +90,13 @@ class Gateway:
             except Exception as error:  # noqa: BLE001 (a bug of ours)
                 return _failure(call, GatewayError(cause=error))
             payload = success_payload(outcome.encoded, call.tool.contract.terms.style)
-            return Answer(call=call, payload=payload, is_error=False, content=outcome.content)
+            return Answer(
+                call=call,
+                payload=payload,
+                is_error=outcome.is_error,
+                content=outcome.content,
+                passed=outcome.passed,
+            )
 
     @property
     def in_flight(self) -> int:
@@ -116,7 +129,14 @@ def _failure(call: Call, error: ToolpostError) -> Answer:
     if isinstance(error, GatewayError):
         error = _internal(call, error)
     payload = failure_payload(error.as_object(), call.tool.contract.terms.style)
-    return Answer(call=call, payload=payload, is_error=True, code=error.code.value)
+    return Answer(
+        call=call,
+        payload=payload,
+        is_error=True,
+        code=error.code.value,
+        content=error.content if isinstance(error, InvalidResult) else (),
+        refusal=error if isinstance(error, UpstreamRefused) else None,
+    )
 
 
 def _internal(call: Call, error: GatewayError) -> GatewayError:

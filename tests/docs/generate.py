@@ -21,8 +21,9 @@ _HEAD = f"""\
 
 <!-- Made by `{COMMAND}`; a test compares the two. -->
 
-`toolpost.toml` in the current folder, or the file that `--config` names. It is read once, at the start. Every setting has a default that
-works, and no file is needed. An unknown key is an error that names the nearest known one. `toolpost config show` prints what is in force.
+`toolpost.toml` in the current folder, or the file that `--config` names. It is read once, at the start. Every setting has
+a default that works, and no file is needed. An unknown key is an error that names the nearest known one. `toolpost config show`
+prints what is in force.
 
 ```toml
 #:schema ./toolpost.schema.json
@@ -40,8 +41,8 @@ disable = ["time"]
 
 `--listen` wins over `http.listen`; `--plugin` adds to `plugins.load`.
 
-[`schemas/toolpost.schema.json`](../../schemas/toolpost.schema.json) is the JSON Schema of the file, for editors that complete and check;
-`toolpost config schema` prints the same.
+[`schemas/toolpost.schema.json`](../../schemas/toolpost.schema.json) is the JSON Schema of the file, for editors that complete
+and check; `toolpost config schema` prints the same.
 """
 
 

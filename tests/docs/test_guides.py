@@ -165,3 +165,10 @@ def test_every_guide_is_on_the_map() -> None:
         "reference/benchmarks.md"
     } <= linked
     assert {path.name for path in pages if path.parts[0] == "decisions"} - {"README.md"} == decisions
+
+
+def test_modules_named_in_the_docs_exist() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "ARCHITECTURE.md"]
+    named = {path for page in pages for path in re.findall(r"`([a-z_]+/[\w/]+\.py)`", page.read_text())}
+
+    assert {path for path in named if not ((ROOT / "src/toolpost" / path).exists() or (ROOT / path).exists())} == set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import anyio
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from toolpost import CapabilityMissing, Context, Keyed, NotFound, Plugin, Result, tool
 
@@ -269,3 +269,71 @@ def _nested(depth: int) -> Any:
     for _ in range(depth):
         made = [made]
     return made
+
+
+@plugin.tool
+async def stray(kind: str) -> str:
+    """Raise what ends a task, a thread or a process."""
+    if kind == "cancelled":
+        import asyncio
+
+        task = asyncio.get_running_loop().create_task(anyio.sleep(10))
+        task.cancel()
+        await task
+    if kind == "group":
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_not_found)
+    sys.exit(3)
+
+
+async def _not_found() -> None:
+    raise NotFound("Not in this group.")
+
+
+@plugin.tool
+def stray_in_thread() -> str:
+    """Leave the process, from a thread."""
+    sys.exit("bye")
+
+
+@plugin.tool
+async def blocks(kind: str) -> Result:
+    """Return blocks that no client takes."""
+    wrong: dict[str, Any] = {
+        "type": {"type": "hologram"},
+        "field": {"type": "image", "data": "x"},
+        "json": {"type": "text", "text": object()},
+        "object": "just text",
+    }
+    return Result(data=1, content=[wrong[kind]])
+
+
+class Login(BaseModel):
+    """Refuses what its schema allows."""
+
+    password: str
+
+    @field_validator("password")
+    @classmethod
+    def _strong(cls, value: str) -> str:
+        if value == "hunter2":
+            raise ValueError("too well known")
+        return value
+
+
+@plugin.tool
+async def login(login: Login) -> str:
+    """Check a password."""
+    return "in"
+
+
+class Renamed(BaseModel):
+    """Has another name on the wire."""
+
+    in_python: int = Field(alias="onTheWire")
+
+
+@plugin.tool
+async def renamed(schema: int, _x: int, copy: int, model_config: int) -> Renamed:
+    """Take arguments whose names pydantic keeps for itself."""
+    return Renamed(onTheWire=schema + _x + copy + model_config)

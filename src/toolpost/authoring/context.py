@@ -6,7 +6,7 @@ from typing import Protocol
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolFailed
-from toolpost.contracts.ids import CallId, ToolName, TraceId
+from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId
 from toolpost.upstreams import process_tree
 
 
@@ -23,16 +23,30 @@ class Reporter(Protocol):
 class Context:
     """One call, as its tool sees it."""
 
-    __slots__ = ("_reporter", "call_id", "caller", "tool", "trace_id")
+    __slots__ = ("_reporter", "call_id", "caller", "meta", "tool", "trace_id")
 
     def __init__(
-        self, *, call_id: CallId, trace_id: TraceId, caller: Caller, tool: ToolName, reporter: Reporter | None
+        self,
+        *,
+        call_id: CallId,
+        trace_id: TraceId,
+        caller: Caller,
+        tool: ToolName,
+        reporter: Reporter | None,
+        meta: JsonObject | None = None,
     ) -> None:
         self.call_id = call_id
         self.trace_id = trace_id
         self.caller = caller
         self.tool = tool
+        self.meta = meta or {}
+        """The request's own `_meta`, such as its trace context."""
         self._reporter = reporter
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether anybody would see progress."""
+        return self._reporter is not None
 
     def progress(
         self,
@@ -55,13 +69,17 @@ class Context:
         env: Mapping[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002 (as subprocess calls it)
         check: bool = True,
+        keep_bytes: int = 1024 * 1024,
     ) -> process_tree.Finished:
         """Run a command; its output is progress, its whole process tree ends with this call.
 
-        With `check`, an exit code other than 0 is `HANDLER_ERROR` with the end of both outputs. From a synchronous
-        tool: `anyio.from_thread.run(ctx.run, ["make"])`.
+        The last `keep_bytes` of each output are kept; `is_cut` says whether there was more. With `check`, an exit
+        code other than 0 is `HANDLER_ERROR` with the end of both outputs. From a synchronous tool:
+        `anyio.from_thread.run(ctx.run, ["make"])`.
         """
-        finished = await process_tree.run(command, cwd=cwd, env=env, input=input, on_line=self._show_line)
+        finished = await process_tree.run(
+            command, cwd=cwd, env=env, input=input, on_line=self._show_line, tail_bytes=keep_bytes
+        )
         if check and finished.returncode != 0:
             raise ToolFailed(
                 f"`{command[0]}` ended with exit code {finished.returncode}",

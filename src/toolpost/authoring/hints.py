@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -40,34 +40,34 @@ class _Untitled(GenerateJsonSchema):
 def schemas_of(function: Callable[..., Any], *, skip: str | None) -> Hinted:
     """Read the hints of a function; `skip` is the parameter that takes the context."""
     hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters.values()
-    fields = {p.name: _field_of(p, hints) for p in parameters if p.name != skip}
-    model: type[BaseModel] = create_model(
-        function.__name__, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
-    )
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != skip]
+    # Under names of our own: an argument may be called `schema`, `copy` or `_x`, which pydantic keeps for itself.
+    names = {f"argument_{number}": parameter.name for number, parameter in enumerate(parameters)}
+    fields = {field: _field_of(parameter, hints) for field, parameter in zip(names, parameters, strict=True)}
+    model: type[BaseModel] = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
     # A `Result` carries blocks beside its data, which no hint describes: such a tool states its output schema itself.
     described = "return" in hints and hints["return"] is not Result
     returns = TypeAdapter(hints["return"]) if described else None
     return Hinted(
         input_schema=model.model_json_schema(schema_generator=_Untitled),
         output_schema=returns.json_schema(schema_generator=_Untitled, mode="serialization") if returns else None,
-        run=_runner(function, model, tuple(fields), skip, returns),
+        run=_runner(function, model, names, skip, returns),
     )
 
 
 def _field_of(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise TypeError(f"`{parameter}`: a tool names each of its arguments")
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise TypeError(f"`{parameter}`: a tool takes each of its arguments by name")
     if parameter.name not in hints:
         raise TypeError(f"`{parameter.name}` has no type hint, so the tool's schema cannot be made from it")
     default = ... if parameter.default is parameter.empty else parameter.default
-    return (hints[parameter.name], default)
+    return (hints[parameter.name], Field(default, alias=parameter.name))
 
 
 def _runner(
     function: Callable[..., Any],
     model: type[BaseModel],
-    names: tuple[str, ...],
+    names: dict[str, str],
     context_name: str | None,
     returns: TypeAdapter[Any] | None,
 ) -> Callable[[JsonObject, Context], Any]:
@@ -75,11 +75,11 @@ def _runner(
 
     def bound(arguments: JsonObject, context: Context) -> dict[str, Any]:
         made = _made(model, arguments)
-        given = {name: getattr(made, name) for name in names}
+        given = {name: getattr(made, field) for field, name in names.items()}
         return given if context_name is None else given | {context_name: context}
 
     def shown(value: Any) -> Any:
-        return value if returns is None else returns.dump_python(value, mode="json", warnings=False)
+        return value if returns is None else returns.dump_python(value, mode="json", by_alias=True, warnings=False)
 
     async def run_async(arguments: JsonObject, context: Context) -> Any:
         return shown(await function(**bound(arguments, context)))
@@ -99,4 +99,5 @@ def _made(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
             {"path": "".join(f"/{part}" for part in e["loc"]), "keyword": e["type"], "message": e["msg"]}
             for e in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        raise InvalidArguments(issues=issues) from error
+        # pydantic's own text shows the value, which may be a secret.
+        raise InvalidArguments(issues=issues) from None

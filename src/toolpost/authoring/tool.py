@@ -1,5 +1,6 @@
 """A tool as its author declares it, with an explicit JSON Schema or with `@tool` on a type-hinted function."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from toolpost.contracts.contract import Concurrency, Terms
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.nearest import nearest_name
 
 Function = Callable[..., Any]
 
@@ -24,6 +26,13 @@ class Tool:
     terms: Terms
     run: Run
     is_async: bool
+    function: Function | None = None
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the function itself, as if it were not a tool: nothing is checked."""
+        if self.function is None:
+            raise TypeError(f"`{self.terms.name}` was declared without a function")
+        return self.function(*arguments, **named)
 
 
 @overload
@@ -62,6 +71,7 @@ def tool(function: Function | None = None, /, **options: Any) -> Tool | Callable
 
 
 def _declared(function: Function, options: dict[str, Any]) -> Tool:
+    _check_options(options)
     given = {key: value for key, value in options.items() if value is not None}
     description = given.pop("description", None) or inspect.getdoc(function) or ""
     name = given.pop("name", None) or function.__name__
@@ -78,21 +88,37 @@ def _declared(function: Function, options: dict[str, Any]) -> Tool:
         hinted = schemas_of(function, skip=_context_parameter(function))
         run = hinted.run
         given["input_schema"] = hinted.input_schema
-        given.setdefault("output_schema", hinted.output_schema)
+        if _may_publish(hinted.output_schema, given["style"]):
+            given.setdefault("output_schema", hinted.output_schema)
     terms = Terms(name=name, description=description, **given)
-    return Tool(terms=terms, run=run, is_async=inspect.iscoroutinefunction(function))
+    return Tool(terms=terms, run=run, is_async=inspect.iscoroutinefunction(function), function=function)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = [field.name for field in dataclasses.fields(Terms)]
+    for name in options:
+        if name not in known:
+            near = nearest_name(name, known)
+            raise TypeError(f"a tool has no option `{name}`" + (f"; did you mean `{near}`?" if near else ""))
+
+
+def _may_publish(schema: JsonObject | None, style: ResultStyle) -> bool:
+    """A plain result can be described only if it is an object; one that the hints say is text needs no description."""
+    return style is ResultStyle.ENVELOPE or (schema is not None and schema.get("type") == "object")
 
 
 def _run_with_dict(function: Function) -> Run:
     context_name = _context_parameter(function)
+    others = [name for name in inspect.signature(function).parameters if name != context_name]
+    if len(others) > 1:
+        raise TypeError("with an input_schema, a tool takes its arguments as one dict")
+    if not others:
+        return lambda _arguments, context: function(**({context_name: context} if context_name else {}))
     if context_name is None:
         return lambda arguments, _context: function(arguments)
-    others = [name for name in inspect.signature(function).parameters if name != context_name]
-    if not others:
-        return lambda _arguments, context: function(**{context_name: context})
     return lambda arguments, context: function(**{others[0]: arguments, context_name: context})
 
 
 def _context_parameter(function: Function) -> str | None:
     hints = get_type_hints(function)
-    return next((name for name, hint in hints.items() if hint is Context and name != "return"), None)
+    return next((name for name, hint in hints.items() if hint in (Context, Context | None) and name != "return"), None)

@@ -65,6 +65,8 @@ class Contract:
     timeout_s: float
     aliases: tuple[ToolName, ...]
     """Former names, which still answer and are not listed."""
+    came_as: JsonObject | None = None
+    """The definition of an upstream's tool, as it came: listed unchanged, but for its name and our facts."""
 
     def faults_in_arguments(self, arguments: Json) -> list[Fault]:
         """Say what is wrong with these arguments; nothing, most of the time."""
@@ -78,6 +80,8 @@ class Contract:
     def definition(self) -> JsonObject:
         """The tool as `tools/list` shows it."""
         terms = self.terms
+        if self.came_as is not None:
+            return self.came_as | {"name": self.name, "_meta": (self.came_as.get("_meta") or {}) | self._facts}
         listed: JsonObject = {"name": self.name}
         if terms.title:
             listed["title"] = terms.title
@@ -88,8 +92,13 @@ class Contract:
             listed["outputSchema"] = published_output_schema(self.gives.raw, terms.style)
         if terms.annotations:
             listed["annotations"] = dict(terms.annotations)
-        listed["_meta"] = {META_KEY: {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}}
+        listed["_meta"] = self._facts
         return listed
+
+    @property
+    def _facts(self) -> JsonObject:
+        terms = self.terms
+        return {META_KEY: {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}}
 
     @cached_property
     def mirrors_arguments(self) -> bool:
@@ -139,6 +148,27 @@ def _faults(schema: Schema, value: Json) -> list[Fault]:
     return faults_in(schema, value)
 
 
+def contract_of_upstream(
+    definition: JsonObject, *, server: PluginName, name: ToolName, closes: bool, version: str, timeout_s: float
+) -> Contract:
+    """Compile a definition as it came from a server, or refuse it, naming server, tool and place."""
+    tool = str(definition.get("name", ""))
+    terms = Terms(
+        name=tool,
+        input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # whatever came; compiling says what it is
+        output_schema=definition.get("outputSchema"),
+        description=str(definition.get("description") or ""),
+        tooling_version=version,
+        style=ResultStyle.PLAIN,
+    )
+    takes = _compiled(terms.input_schema, "inputSchema", terms, server, close=closes)
+    gives = None
+    if terms.output_schema is not None:
+        gives = _compiled(terms.output_schema, "outputSchema", terms, server, root_object=False)
+    came_as = definition | {"inputSchema": takes.raw} if closes else definition
+    return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
+
+
 def check_plugin_name(name: str) -> PluginName:
     """Refuse a plugin whose tools could not be told apart by name."""
     if not _PLUGIN_NAME.fullmatch(name):
@@ -168,7 +198,9 @@ def _check_numbers(terms: Terms, plugin: PluginName) -> None:
     limit = terms.timeout_s
     if limit is not None and not (math.isfinite(limit) and limit > 0):
         raise _refusal(plugin, terms.name, "timeout_s", "a time limit is a number of seconds above 0")
-    concurrency = terms.concurrency
+    concurrency: object = terms.concurrency
+    if not isinstance(concurrency, Keyed) and concurrency not in ("parallel", "serial"):
+        raise _refusal(plugin, terms.name, "concurrency", 'concurrency is "parallel", "serial" or Keyed(argument)')
     if isinstance(concurrency, Keyed) and concurrency.argument not in _properties(terms.input_schema):
         raise _refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
 

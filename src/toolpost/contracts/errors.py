@@ -16,6 +16,7 @@ ToolpostError
 │   ├── ToolTimedOut             TOOL_TIMEOUT
 │   ├── ToolFailed               HANDLER_ERROR
 │   ├── InvalidResult            OUTPUT_VALIDATION_FAILED
+│   ├── UpstreamRefused          HANDLER_ERROR      (passed on as the JSON-RPC error that it was)
 │   └── UpstreamUnavailable      UPSTREAM_UNAVAILABLE
 ├── OperatorError                whoever runs or configures this server
 │   ├── ContractChanged          CONTRACT_CHANGED
@@ -29,7 +30,7 @@ ToolpostError
 └── GatewayError                 INTERNAL, a bug of ours
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -198,6 +199,20 @@ class InvalidResult(SourceError):
     """The tool's result breaks its output schema."""
 
     code = ErrorCode.OUTPUT_VALIDATION_FAILED
+
+    def __init__(self, message: str | None = None, /, *, content: Sequence[Any] = (), **options: Any) -> None:
+        super().__init__(message, **options)
+        self.content = content
+        """What the tool said all the same, as content blocks: shown after the error."""
+
+
+class UpstreamRefused(SourceError):
+    """The server behind this tool answered with a protocol error."""
+
+    def __init__(self, message: str, /, *, rpc_code: int, data: Any = None) -> None:
+        super().__init__(message)
+        self.rpc_code = rpc_code
+        self.data = data
 
 
 class UpstreamUnavailable(SourceError):

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -33,6 +34,14 @@ class _Initialized(msgspec.Struct):
 _initialized = msgspec.json.Decoder(_Initialized)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """Why a connection ends, and how long its calls may go on."""
+
+    grace_s: float
+    reason: str
+
+
 class Connection:
     """A client from its first byte to its last."""
 
@@ -50,8 +59,13 @@ class Connection:
         self._idle = anyio.Event()
         self._has_ended = False
 
-    async def serve(self, messages: AsyncIterator[bytes], *, grace_s: float) -> None:
-        """Answer until the client is gone, then give what is in flight a moment, then cancel it."""
+    async def serve(
+        self, messages: AsyncIterator[bytes], *, grace_s: float, ending: Callable[[], Ending | None] = lambda: None
+    ) -> None:
+        """Answer until the client is gone, then give what is in flight a moment, then cancel it.
+
+        `ending` is asked when the messages have ended: None for a client that is gone, else why and with what grace.
+        """
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
             feed = _LateFeed(self._sdk, stack, self._deliver)
             async for raw in messages:
@@ -62,14 +76,14 @@ class Connection:
                 except Exception as error:  # noqa: BLE001 (a bug of ours must not end the connection)
                     self._send(rpc.internal_error(error).as_response())
             self._has_ended = True
-            await self._finish(grace_s)
+            await self._finish(ending() or Ending(grace_s=grace_s, reason="the client is gone"))
 
-    async def _finish(self, grace_s: float) -> None:
+    async def _finish(self, ending: Ending) -> None:
         if self._calls or self._asked:
-            with anyio.move_on_after(grace_s):
+            with anyio.move_on_after(ending.grace_s):
                 await self._idle.wait()
         for call in tuple(self._calls.values()):
-            call.cancel("the client is gone")
+            call.cancel(ending.reason)
 
     def _end_if_idle(self) -> None:
         if self._has_ended and not self._calls and not self._asked:
@@ -93,6 +107,8 @@ class Connection:
                     return
         if method != CANCEL_REQUEST:
             await self._ask_sdk(message, feed)
+        elif message.id is not None:
+            self._send(rpc.result_response(message.id, b"{}"))
 
     def _revision_of(self, request_id: bytes, meta: JsonObject) -> era.Revision | None:
         """Say which revision a request speaks; None leaves it to the SDK to refuse."""

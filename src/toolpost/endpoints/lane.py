@@ -3,8 +3,10 @@
 Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
+
+import msgspec
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle
@@ -13,7 +15,7 @@ from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
-from toolpost.protocol.era import Revision
+from toolpost.protocol.era import SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode, result_response
 
 METHODS: Final = frozenset({"tools/call", "tools/list"})
@@ -26,11 +28,12 @@ class Lane:
 
     def __init__(self, gateway: Gateway, listing: Listing) -> None:
         self.gateway = gateway
-        self._listing = listing
+        self.listing = listing
+        """Swapped for another when the tools change."""
 
     def list_tools(self, request_id: bytes, cursor: str | None, revision: Revision) -> bytes:
         """Answer a `tools/list`."""
-        return result_response(request_id, self._listing.page(revision, cursor, request_id=request_id))
+        return result_response(request_id, self.listing.page(revision, cursor, request_id=request_id))
 
     def admit(
         self,
@@ -49,33 +52,64 @@ class Lane:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
         try:
             return self.gateway.admit(
-                caller=caller, name=name, arguments=arguments, trace_id=_trace_id(meta), on_progress=emit
+                caller=caller, name=name, arguments=arguments, trace_id=_trace_id(meta), on_progress=emit, meta=meta
             )
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Let the call pass and return its response."""
-        return result_response(request_id, call_result(await self.gateway.call(call), revision))
+        answer = await self.gateway.call(call)
+        if (refusal := answer.refusal) is not None:
+            error = ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
+            return error.as_response()
+        return result_response(request_id, call_result(answer, revision))
 
 
 def call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
+    if answer.passed is not None:
+        return passed_result(answer, answer.passed, revision)
     text, structured = _shown(answer)
     blocks = b"".join(b",%b" % encode(block) for block in answer.content)
     fields = [
         b'"content":[{"type":"text","text":%b}%b]' % (text, blocks),
         b'"isError":%b' % (b"true" if answer.is_error else b"false"),
     ]
-    facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
-    meta = b'"%b":%b' % (META_KEY.encode(), encode(facts))
     if structured and revision.has_structured_content:
         fields.append(b'"structuredContent":%b' % answer.payload)
     if revision.is_modern:
         fields.append(b'"resultType":"complete"')
-        meta += b",%b" % SERVER_STAMP[1:-1]
-    fields.append(b'"_meta":{%b}' % meta)
+    fields.append(b'"_meta":%b' % _meta(answer, revision))
     return b"{%b}" % b",".join(fields)
+
+
+def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
+    """Write a server's own result for a client of this revision: unchanged but for what the revision does not know."""
+    fields = {key: bytes(value) for key, value in passed.items()}
+    structured = fields.get("structuredContent", b"")
+    if not revision.has_structured_content or (not revision.is_modern and structured[:1] != b"{"):
+        fields.pop("structuredContent", None)
+    if revision.is_modern:
+        fields.setdefault("resultType", b'"complete"')
+    else:
+        fields.pop("resultType", None)
+    fields["_meta"] = _meta(answer, revision, fields.get("_meta", b"{}"))
+    return b"{%b}" % b",".join(b"%b:%b" % (encode(key), value) for key, value in fields.items())
+
+
+def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
+    """Write `_meta`: what others put there, our facts, and in the stateless era who we are."""
+    facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
+    parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
+    if revision.is_modern:
+        parts.append(SERVER_STAMP[1:-1])
+    if others not in (b"{}", b"null"):
+        kept = msgspec.json.decode(others, type=dict[str, msgspec.Raw])
+        parts += [
+            b"%b:%b" % (encode(key), bytes(raw)) for key, raw in kept.items() if key not in (META_KEY, SERVER_INFO)
+        ]
+    return b"{%b}" % b",".join(parts)
 
 
 def progress_token(meta: JsonObject) -> Json:

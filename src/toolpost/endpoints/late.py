@@ -18,6 +18,11 @@ class LateSdk:
         self._lock = Lock()
         self._server: SdkServer | None = None
 
+    @property
+    def loaded(self) -> "SdkServer | None":
+        """The SDK's server, if anybody has needed it yet."""
+        return self._server
+
     async def server(self) -> "SdkServer":
         """Return the SDK's server, loading it if nobody has."""
         if self._server is None:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import Final, Literal
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import Catalogue
 from toolpost.protocol.era import SERVER_INFO, Revision
@@ -60,8 +60,16 @@ class Listing:
 
     @staticmethod
     def _encoded(definition: JsonObject, revision: Revision) -> bytes:
-        unknown = revision.unknown_fields
+        unknown = set(revision.unknown_fields)
+        output = definition.get("outputSchema")
+        if output is not None and not revision.is_modern and not _is_object_schema(output):
+            # Before 2026-07-28 only an object may be described; the text says it all the same.
+            unknown.add("outputSchema")
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
+
+
+def _is_object_schema(schema: Json) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "object"
 
 
 def _written(name: str) -> str:

@@ -4,22 +4,30 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import anyio
 import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.server.lowlevel import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
+
+_log = logging.getLogger("toolpost.endpoints")
 
 INSTRUCTIONS = (
     "Every tool here is held to its JSON Schema. A refused call names each fault by path and says what was expected: "
@@ -32,18 +40,50 @@ async def _never(*_: Any) -> NoReturn:
     raise AssertionError("the lean lane answers this method")
 
 
+class _AnnouncingServer(Server[Any]):
+    """A server that says it will tell when its tools change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Announce `tools.listChanged` unless told otherwise."""
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
 class SdkServer:
     """The SDK's server, with a way in for duplex connections and one for HTTP."""
 
     def __init__(self) -> None:
-        self._server: Server[Any] = Server(
+        self._bus = InMemorySubscriptionBus()
+        self._sessions: WeakSet[ServerSession] = WeakSet()
+        self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
             title="Toolpost",
             instructions=INSTRUCTIONS,
             on_list_tools=_never,
             on_call_tool=_never,
+            on_subscriptions_listen=ListenHandler(self._bus),
         )
+        self._server.add_notification_handler(
+            "notifications/initialized", mcp_types.NotificationParams, self._note_session
+        )
+
+    async def announce_tools_changed(self) -> None:
+        """Tell every client that asked to know: in the stateless era by its subscription, before by its session."""
+        await self._bus.publish(ToolsListChanged())
+        for session in tuple(self._sessions):
+            try:
+                await session.send_tool_list_changed()
+            except Exception as error:  # noqa: BLE001 (a client that is gone must not keep the others from hearing it)
+                event(_log, logging.DEBUG, "change not announced", reason=str(error))
+
+    async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
+        self._sessions.add(context.session)
 
     @asynccontextmanager
     async def open_connection(self, deliver: Callable[[bytes], None]) -> AsyncIterator["SdkConnection"]:

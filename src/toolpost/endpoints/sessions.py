@@ -7,10 +7,9 @@ from typing import Final
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
 from toolpost.pipeline import Call
-from toolpost.protocol.era import REVISIONS, Revision
+from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 
 IDLE_S: Final = 30 * 60
-LATEST_HANDSHAKE: Final = "2025-11-25"
 
 
 @dataclass(kw_only=True)

@@ -11,10 +11,10 @@ from typing import Final
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
-from toolpost.endpoints.duplex import Connection
+from toolpost.endpoints.duplex import Connection, Ending
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
-from toolpost.endpoints.lines import LineSplitter, TooLong
+from toolpost.protocol.lines import LineSplitter, TooLong
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 
 GRACE_S: Final = 1.0
@@ -37,12 +37,18 @@ class Wire:
         os.dup2(2, 1)
 
 
-async def serve_stdio(lane: Lane, sdk: LateSdk, wire: Wire, *, message_limit: int, stop: asyncio.Event) -> None:
+async def serve_stdio(
+    lane: Lane, sdk: LateSdk, wire: Wire, *, message_limit: int, stop: asyncio.Event, grace_s: float
+) -> None:
     """Serve the one client that started this process, until it closes its end or `stop` is set."""
     caller = Caller(id=CallerId("local"), transport="stdio")
     async with _Writer(wire.output_fd) as writer, _Reader(wire.input_fd, message_limit, stop) as reader:
         connection = Connection(lane, sdk, caller=caller, send=writer.send)
-        await connection.serve(_messages(reader, writer), grace_s=GRACE_S)
+
+        def ending() -> Ending | None:
+            return Ending(grace_s=grace_s, reason="the server is shutting down") if stop.is_set() else None
+
+        await connection.serve(_messages(reader, writer), grace_s=GRACE_S, ending=ending)
 
 
 async def _messages(reader: "_Reader", writer: "_Writer") -> AsyncIterator[bytes]:

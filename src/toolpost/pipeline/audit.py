@@ -37,7 +37,9 @@ class AuditExit:
         except Exception:
             await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
             raise
-        await self._log.append(_entry(call, "ok", None, outcome))
+        recorded: Recorded = "error" if outcome.is_error else "ok"
+        code = ErrorCode.HANDLER_ERROR if outcome.is_error else None
+        await self._log.append(_entry(call, recorded, code, outcome))
         return outcome
 
 

@@ -40,6 +40,7 @@ class Call:
         tool: HeldTool,
         arguments: JsonObject,
         progress: ProgressShaper | None = None,
+        meta: JsonObject | None = None,
     ) -> None:
         self.id = call_id
         self.trace_id = trace_id
@@ -48,7 +49,7 @@ class Call:
         self.arguments = arguments
         self.progress = progress
         self.context = Context(
-            call_id=call_id, trace_id=trace_id, caller=caller, tool=tool.contract.name, reporter=progress
+            call_id=call_id, trace_id=trace_id, caller=caller, tool=tool.contract.name, reporter=progress, meta=meta
         )
         self.at = datetime.now(UTC)
         self.started = time.perf_counter()

@@ -1,15 +1,18 @@
 """Dispatch: the tool runs, and whatever it does becomes an outcome or an error of ours."""
 
+import asyncio
 import logging
 
 import msgspec
 
-from toolpost.contracts.errors import ToolFailed, ToolpostError
+from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json
 from toolpost.pipeline.call import Call
+from toolpost.pipeline.passing import passed_on
 from toolpost.pipeline.stage import Outcome
 from toolpost.pipeline.validate import check_result
+from toolpost.sources import ToolReturn
 
 _log = logging.getLogger("toolpost.dispatch")
 _encode = msgspec.json.Encoder().encode
@@ -20,17 +23,47 @@ async def dispatch(call: Call) -> Outcome:
     # A call that was cancelled while it waited must not run: a tool without an await would not notice.
     call.raise_if_ended()
     try:
-        returned = await call.tool.invoke(call.arguments, call.context)
+        returned = await _invoked(call)
+        if returned.passed is not None:
+            return passed_on(call, returned.passed, returned.results)
+        encoded = _encoded(returned.value)
+        check_result(call.tool.contract, returned.value)
+        return Outcome(encoded, returned.content)
     except ToolpostError as error:
         _log_failure(call, error)
         raise
-    except Exception as error:
-        failure = ToolFailed(str(error) or type(error).__name__, exception=type(error).__name__)
-        _log_failure(call, failure, cause=error)
-        raise failure from error
-    encoded = _encoded(returned.value)
-    check_result(call.tool.contract, returned.value)
-    return Outcome(encoded, returned.content)
+
+
+async def _invoked(call: Call) -> ToolReturn:
+    """Run the tool; only a cancellation of the call itself passes through."""
+    try:
+        return await call.tool.invoke(call.arguments, call.context)
+    except InvalidArguments as error:
+        # A validator of the author's own has refused them: the schema goes back with that refusal too.
+        error.details = {**error.details, "inputSchema": call.tool.contract.takes.raw}
+        raise
+    except ToolpostError:
+        raise
+    except asyncio.CancelledError as error:
+        if call.scope.cancel_called or _is_being_cancelled():
+            raise
+        raise ToolFailed("The tool waited for something that was cancelled.", exception="CancelledError") from error
+    except (Exception, SystemExit) as error:
+        raise _failure(error) from error
+
+
+def _failure(error: BaseException) -> ToolpostError:
+    """Make an error of ours of whatever a tool raised; a group of one is that one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, ToolpostError):
+        return error
+    return ToolFailed(str(error) or type(error).__name__, exception=type(error).__name__)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _encoded(value: Json) -> bytes:
@@ -40,10 +73,11 @@ def _encoded(value: Json) -> bytes:
         raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
 
 
-def _log_failure(call: Call, error: ToolpostError, *, cause: BaseException | None = None) -> None:
+def _log_failure(call: Call, error: ToolpostError) -> None:
+    is_callers = isinstance(error, CallerError)
     event(
         _log,
-        logging.WARNING,
+        logging.INFO if is_callers else logging.WARNING,
         "tool failed",
         tool=call.tool.contract.name,
         plugin=call.tool.source,
@@ -52,5 +86,6 @@ def _log_failure(call: Call, error: ToolpostError, *, cause: BaseException | Non
         call=call.id,
         trace=call.trace_id,
         caller=call.caller.id,
-        exception=cause or error,
+        # What a caller got wrong is theirs to see, with its values: it stays out of the log.
+        exception=None if is_callers else error.__cause__ or error,
     )

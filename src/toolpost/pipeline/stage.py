@@ -1,8 +1,10 @@
 """What a stage is: it takes a call and what comes next, and gives an outcome."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from toolpost.contracts.ids import JsonObject
 from toolpost.pipeline.call import Call
@@ -14,6 +16,10 @@ class Outcome:
 
     encoded: bytes
     content: Sequence[JsonObject] = ()
+    passed: Mapping[str, msgspec.Raw] | None = None
+    """The fields of a server's own result, to be sent on as they came."""
+    is_error: bool = False
+    """Whether the server's own result says that the tool failed."""
 
 
 Next = Callable[[Call], Awaitable[Outcome]]

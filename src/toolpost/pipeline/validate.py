@@ -1,11 +1,13 @@
 """Schema-validate: arguments and results that break the contract are turned away."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import InvalidArguments, InvalidResult
 from toolpost.contracts.faults import Fault
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import Json, JsonObject
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.stage import Next, Outcome
 
@@ -24,7 +26,7 @@ async def validate_arguments(call: Call, proceed: Next) -> Outcome:
     return await proceed(call)
 
 
-def check_result(contract: Contract, result: object) -> None:
+def check_result(contract: Contract, result: object, *, content: Sequence[Json] = ()) -> None:
     """Turn away a result that breaks the contract; what the tool gave is still there to read."""
     if faults := contract.faults_in_result(result):
         raise InvalidResult(
@@ -32,6 +34,7 @@ def check_result(contract: Contract, result: object) -> None:
             hint="the tool is at fault, not the call; its result is under details.result",
             issues=_listed(faults),
             result=_bounded(result),
+            content=content,
         )
 
 

@@ -15,6 +15,7 @@ from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 
 HEADER_MISMATCH: Final = -32020
@@ -49,6 +50,7 @@ REVISIONS: Final[Mapping[str, Revision]] = {
     )
 }
 MODERN: Final = REVISIONS["2026-07-28"]
+LATEST_HANDSHAKE: Final = "2025-11-25"
 HANDSHAKE_VERSIONS: Final = frozenset(version for version, known in REVISIONS.items() if not known.is_modern)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
@@ -92,8 +92,32 @@ def _returned(value: Any) -> ToolReturn:
     """Turn what a function returned into plain JSON values."""
     content: Sequence[JsonObject] = ()
     if isinstance(value, Result):
-        value, content = value.data, value.content
+        value, content = value.data, [_checked_block(block) for block in value.content]
     try:
         return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ToolFailed(f"the tool returned something that is not JSON: {error}") from error
+        raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
+
+
+_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("uri", "name"),
+    "resource": ("resource",),
+}
+
+
+def _checked_block(block: Any) -> JsonObject:
+    """Refuse a block that no client would take: it would break the whole answer."""
+    needed = _BLOCKS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
+    if needed is None or not all(key in block for key in needed):
+        raise ToolFailed(
+            "The tool returned a content block that MCP does not know.",
+            hint="; ".join(f"{kind}: {', '.join(keys)}" for kind, keys in _BLOCKS.items()),
+        )
+    try:
+        msgspec.json.encode(block)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolFailed(f"The tool returned a content block that is not JSON: {error}") from error
+    return dict(block)

@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from toolpost.authoring.context import Context
 from toolpost.contracts.contract import Contract
@@ -14,8 +16,11 @@ from toolpost.contracts.ids import Json, JsonObject, PluginName, ToolName
 class ToolReturn:
     """What a tool gave back: plain JSON, and content blocks beside it."""
 
-    value: Json
+    value: Json = None
     content: Sequence[JsonObject] = ()
+    passed: Mapping[str, msgspec.Raw] | None = None
+    """The fields of a server's own result, as they came; None for a function's."""
+    results: Literal["enforce", "warn", "off"] = "enforce"
 
 
 @dataclass(frozen=True, kw_only=True)

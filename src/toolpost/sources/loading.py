@@ -111,8 +111,7 @@ class PluginHost:
                     await self._ran(plugin, "toolpost_stop", "could not be stopped")
 
     def _register(self, found: Any, loaded: LoadedPlugin) -> None:
-        if isinstance(found, Plugin) and found.version:
-            loaded.version = found.version
+        loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version
         if self._manager.has_plugin(loaded.name):
             raise PluginFailed(f"another plugin is called `{loaded.name}` already")
         self._manager.register(found, loaded.name)

@@ -3,9 +3,11 @@
 base               Store (protocol), open_store: the front door, chooses by URL
 audit              what a call leaves on the record, and how it is asked for
 chain              the hash chain that makes the record evidence; no I/O
+known_tools        the tools of each server, as they were last seen
 
 sqlite             SqliteStore: one file, one writer, a few readers
 sqlite_audit       the audit's room in it
+sqlite_known_tools the room of the last definitions
 sqlite_connection  how a database file is opened, and what its errors mean
 sqlite_readers     reading, on connections of its own
 group_commit       the writer thread: everything that waits, in one transaction
@@ -14,6 +16,7 @@ migrate            migrations/*.sql, forward-only, run at open
 
 from toolpost.store.audit import AuditEntry, AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome
 from toolpost.store.base import Store, open_store
+from toolpost.store.known_tools import KnownTools
 
 __all__ = [
     "AuditEntry",
@@ -21,6 +24,7 @@ __all__ = [
     "AuditLog",
     "AuditRecord",
     "AuditVerdict",
+    "KnownTools",
     "Outcome",
     "Store",
     "open_store",

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.store.audit import AuditLog
+from toolpost.store.known_tools import KnownTools
 
 
 class Store(Protocol):
@@ -15,6 +16,11 @@ class Store(Protocol):
     @property
     def audit(self) -> AuditLog:
         """The record of every call."""
+        ...
+
+    @property
+    def known_tools(self) -> KnownTools:
+        """The tools of each server, as they were last seen."""
         ...
 
 

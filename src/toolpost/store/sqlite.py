@@ -10,9 +10,11 @@ import anyio.to_thread
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog
 from toolpost.store.group_commit import GroupCommit
+from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations, migrate
 from toolpost.store.sqlite_audit import SqliteAuditLog
 from toolpost.store.sqlite_connection import MEMORY, explained, open_writer
+from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_readers import SqliteReaders
 
 Result = TypeVar("Result")
@@ -31,6 +33,7 @@ class SqliteStore:
         self._readers = readers
         self._is_closed = False
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
+        self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
 
     @classmethod
     async def open(

@@ -79,6 +79,7 @@ class Capture:
         self.is_over = anyio.Event()
         self._name = name
         self._stream = stream
+        self.is_cut = False
         self._tail = bytearray()
         self._tail_bytes = tail_bytes
         self._line = bytearray()
@@ -88,7 +89,9 @@ class Capture:
         """Read until nobody holds the other end."""
         async for chunk in self._stream:
             self._tail += chunk
-            del self._tail[: max(0, len(self._tail) - self._tail_bytes)]
+            if len(self._tail) > self._tail_bytes:
+                self.is_cut = True
+                del self._tail[: len(self._tail) - self._tail_bytes]
             if self._on_line:
                 self._split(chunk, self._on_line)
         if self._on_line and self._line:

@@ -36,6 +36,8 @@ class Finished:
     returncode: int
     stdout: str
     stderr: str
+    is_cut: bool = False
+    """Whether more was written than was kept: then an output starts somewhere in the middle."""
 
 
 class _Tree(Protocol):
@@ -180,7 +182,9 @@ async def run(
                 await process.end()
                 await wait_for_the_end_of(stdout, stderr)
                 tasks.cancel_scope.cancel()
-    return Finished(returncode=returncode, stdout=stdout.tail(), stderr=stderr.tail())
+    return Finished(
+        returncode=returncode, stdout=stdout.tail(), stderr=stderr.tail(), is_cut=stdout.is_cut or stderr.is_cut
+    )
 
 
 @contextlib.contextmanager

@@ -1,20 +1,17 @@
-"""What a person may set: `toolpost.toml`, read once, frozen. An unknown key is an error that names the nearest one."""
+"""Every setting of `toolpost.toml` and its default; `servers.py` has those of one server."""
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from toolpost.config.servers import ResolvedServer, ServerName, ServerSettings, resolved_server
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.contracts.ids import JsonObject
-from toolpost.contracts.nearest import nearest_name
 
 CONFIG_NAME: Final = "toolpost.toml"
-SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -62,6 +59,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
+    servers: Annotated[dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")] = {}
     project: Annotated[str, Meta(description="the folder that relative paths start from")] = "."
 
     @property
@@ -92,35 +90,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise BadConfiguration(f"http.token_file: {path} is empty.")
         return token
 
+    def resolved_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
+        """Return the servers that are enabled, variables filled in from the environment; a missing one is an error."""
+        return {name: self.resolved_server(name, environment) for name, server in self.servers.items() if server.enabled}
 
-def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
-    """Read the named file, else `toolpost.toml` in the folder, else take the defaults."""
-    folder = folder or Path.cwd()
-    if path is None:
-        path = folder / CONFIG_NAME
-        if not path.exists():
-            return Config(project=str(folder))
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise BadConfiguration(f"There is no file {path}.", hint="check --config") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfiguration(f"Cannot read {path}: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfiguration(f"{path} is not TOML: {error}.") from error
-    return _converted(values, path)
-
-
-def config_schema() -> JsonObject:
-    """Return the JSON Schema of `toolpost.toml`, for editors and for the docs."""
-    (schema,), definitions = msgspec.json.schema_components([Config], ref_template="#/$defs/{name}")
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": SCHEMA_ID,
-        "title": CONFIG_NAME,
-        **schema,
-        "$defs": definitions,
-    }
+    def resolved_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
+        """Return one server, enabled or not, with its variables filled in."""
+        given = os.environ if environment is None else environment
+        return resolved_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -129,26 +106,3 @@ def parse_address(text: str) -> tuple[str, int]:
     if not port.isdigit() or int(port) > 65_535:
         raise BadConfiguration(f"`{text}` is not an address.", hint="write host:port, as in 127.0.0.1:8420")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _converted(values: Mapping[str, Any], path: Path) -> Config:
-    _refuse_unknown_keys(values, Config, path, "")
-    try:
-        config = msgspec.convert(values, Config)
-    except msgspec.ValidationError as error:
-        raise BadConfiguration(f"{path}: {error}.") from error
-    parse_address(config.http.listen)
-    project = path.parent / config.project
-    return msgspec.structs.replace(config, project=str(project))
-
-
-def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], path: Path, place: str) -> None:
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    for key, value in values.items():
-        if key not in fields:
-            near = nearest_name(key, fields)
-            hint = f"did you mean `{place}{near}`?" if near else f"known here: {', '.join(sorted(fields))}"
-            raise BadConfiguration(f"{path}: there is no setting `{place}{key}`.", hint=hint)
-        inner = fields[key]
-        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            _refuse_unknown_keys(value, inner, path, f"{place}{key}.")

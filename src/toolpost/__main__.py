@@ -1,0 +1,5 @@
+"""`python -m toolpost` is `toolpost`."""
+
+from toolpost.cli import main
+
+main()

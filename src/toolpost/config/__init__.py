@@ -1,0 +1,42 @@
+"""What a person may set: read once, frozen. An unknown key in our own file is an error that names the nearest one.
+
+settings      every setting of `toolpost.toml` and its default
+servers       `[servers.NAME]`, and what becomes of it once its variables are filled in
+variables     `${VAR}` and its relatives
+secrets       what must not be shown, and how it is written instead
+loading       `toolpost.toml`, or a client's file, as a `Config`
+client_files  the servers that other MCP clients keep in their files
+env_files     files of `NAME=value` lines, which those may name
+own_entry     which of those servers is Toolpost itself
+jsonc         JSON with comments: read with line numbers, changed without losing a byte
+"""
+
+from toolpost.config.client_files import ClientServers, FoundServer, read_client_file
+from toolpost.config.loading import config_schema, load_config
+from toolpost.config.servers import ResolvedServer, ServerSettings
+from toolpost.config.settings import (
+    CONFIG_NAME,
+    Config,
+    HttpSettings,
+    LimitSettings,
+    PluginSettings,
+    StoreSettings,
+    parse_address,
+)
+
+__all__ = [
+    "CONFIG_NAME",
+    "ClientServers",
+    "Config",
+    "FoundServer",
+    "HttpSettings",
+    "LimitSettings",
+    "PluginSettings",
+    "ResolvedServer",
+    "ServerSettings",
+    "StoreSettings",
+    "config_schema",
+    "load_config",
+    "parse_address",
+    "read_client_file",
+]

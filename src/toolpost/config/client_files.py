@@ -1,0 +1,288 @@
+"""The servers that other MCP clients keep in their files. The files are not ours: what is unknown is noted, not refused.
+
+mcpServers                    Claude Code (.mcp.json, ~/.claude.json), Claude Desktop, Cursor
+projects[PATH].mcpServers     Claude Code, for one folder (~/.claude.json)
+servers                       VS Code (.vscode/mcp.json)
+mcp.servers                   VS Code (settings.json)
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from toolpost.config.env_files import read_env_file
+from toolpost.config.jsonc import NotJson, read_jsonc
+from toolpost.config.own_entry import is_toolpost
+from toolpost.config.servers import ServerSettings, Transport, check_server, misplaced, usable_name
+from toolpost.config.variables import expanded
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.ids import Json, JsonObject
+
+_TRANSPORTS: Final[dict[str, Transport]] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamablehttp": "http",
+    "streamable_http": "http",
+    "sse": "sse",
+}
+_KNOWN: Final = frozenset({"type", "transport", "command", "args", "env", "cwd", "url", "headers", "disabled", "envFile"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundServer:
+    """A server in a client's file."""
+
+    name: str
+    """Its name here."""
+    their_name: str
+    """Its name there."""
+    settings: ServerSettings
+    env_file: str | None = None
+    """A file of more variables; it is read when the server is to run."""
+    project: Path
+    path: Path
+    notes: tuple[str, ...] = ()
+    problem: str | None = None
+    """Why it cannot be used."""
+
+    def whole(self) -> ServerSettings:
+        """Return the settings with what the env file adds; a problem is an error now, unless it is disabled."""
+        if not self.settings.enabled:
+            return self.settings
+        if self.problem is not None:
+            raise BadConfiguration(f"{self.path}: servers.{self.name}: {self.problem}.")
+        env = {name: value.replace("${", "$${") for name, value in self.env_file_values().items()}
+        return msgspec.structs.replace(self.settings, env=env | self.settings.env)
+
+    def env_file_values(self) -> dict[str, str]:
+        """Read the env file, if there is one."""
+        if self.env_file is None:
+            return {}
+        import os
+
+        place = f"{self.path}: servers.{self.name}.envFile"
+        named = expanded(self.env_file, environment=os.environ, project=self.project, place=place)
+        return read_env_file(self.project / Path(named).expanduser(), place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientServers:
+    """What a client's file holds."""
+
+    path: Path
+    project: Path
+    """The folder that its relative paths start from."""
+    servers: tuple[FoundServer, ...]
+    has_place: bool
+    """Whether it has a place for servers at all."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class _Reading:
+    """One server while it is read: what was strange about it."""
+
+    notes: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+    def object(self, value: Json, key: str) -> JsonObject:
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.problem = self.problem or f"`{key}` is not an object"
+        return {}
+
+    def list(self, value: Json, key: str) -> list[Json]:
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return value
+        self.problem = self.problem or f"`{key}` is not a list"
+        return []
+
+    def text(self, value: Json, key: str) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        self.problem = self.problem or f"`{key}` is not text"
+        return None
+
+
+def read_client_file(path: Path, *, folder: Path) -> ClientServers:
+    """Read a client's file; `folder` is the one whose servers are wanted."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(f"{path} is not UTF-8.") from error
+    except OSError as error:
+        raise BadConfiguration(f"Cannot read {path}: {error.strerror}.") from error
+    return read_client_text(text, path, folder=folder)
+
+
+def read_client_text(text: str, path: Path, *, folder: Path) -> ClientServers:
+    """Read what a client's file says."""
+    try:
+        value = read_jsonc(text) if text.strip("\ufeff \t\r\n") else {}
+    except NotJson as error:
+        raise BadConfiguration(f"{path} is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise BadConfiguration(f"{path} is not a client's configuration: it holds no object.")
+    project = project_of(path, folder)
+    places = list(_places(value, folder))
+    # What is said for a folder wins over what is said for all.
+    entries: dict[str, Json] = {}
+    for name, place in places:
+        if not isinstance(place, dict):
+            raise BadConfiguration(f"{path}: `{name}` is not an object.")
+        entries |= place
+    is_vscode = any(name in ("servers", "mcp.servers") for name, _ in places)
+    return _named(entries, path, project, has_place=bool(places), falls_back=is_vscode)
+
+
+def project_of(path: Path, folder: Path) -> Path:
+    """Return the folder that a file speaks for: its own project, else the one that Toolpost runs for."""
+    path = path.absolute()
+    home = Path.home()
+    if path.name == ".mcp.json":
+        return path.parent
+    if path.parent.name in (".cursor", ".vscode") and path.parent.parent != home:
+        return path.parent.parent
+    return folder.absolute()
+
+
+def _places(value: JsonObject, folder: Path) -> Iterator[tuple[str, Json]]:
+    if "mcpServers" in value:
+        yield "mcpServers", value["mcpServers"]
+    if isinstance(projects := value.get("projects"), dict):
+        # As a folder inside a project is part of it, the nearest one counts.
+        known = {Path(name): held for name, held in projects.items() if isinstance(held, dict)}
+        nearest = next((known[place] for place in (folder, *folder.parents) if place in known), {})
+        if "mcpServers" in nearest:
+            yield "projects.mcpServers", nearest["mcpServers"]
+    if "servers" in value:
+        yield "servers", value["servers"]
+    mcp = value.get("mcp")
+    if isinstance(mcp, dict) and "servers" in mcp:
+        yield "mcp.servers", mcp["servers"]
+
+
+def _named(
+    entries: Mapping[str, Json], path: Path, project: Path, *, has_place: bool, falls_back: bool
+) -> ClientServers:
+    servers: list[FoundServer] = []
+    notes: list[str] = []
+    taken: set[str] = set()
+    # Names that are usable as they are come first: another one does not get to take theirs.
+    for their_name in sorted(entries, key=lambda name: usable_name(name) != name):
+        entry = entries[their_name]
+        if is_toolpost(their_name, entry):
+            notes.append(f"`{their_name}` is Toolpost itself and left out")
+            continue
+        name = _free(usable_name(their_name), taken)
+        taken.add(name)
+        found = _found(entry, falls_back=falls_back)
+        found = replace(found, name=name, their_name=their_name, project=project, path=path)
+        if name != their_name:
+            renamed = f"`{their_name}` is called `{name}` here: names are letters, digits, `-` and single `_`"
+            found = replace(found, notes=(renamed, *found.notes))
+        servers.append(found)
+        notes.extend(f"servers.{name}: {note}" if note != found.notes[0] or name == their_name else note for note in found.notes)
+    order = {name: number for number, name in enumerate(entries)}
+    servers.sort(key=lambda server: order[server.their_name])
+    return ClientServers(path=path, project=project, servers=tuple(servers), has_place=has_place, notes=tuple(notes))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 2, name
+    while free in taken:
+        free = f"{name}-{number}"
+        number += 1
+    return free
+
+
+def _found(entry: Json, *, falls_back: bool) -> FoundServer:
+    reading = _Reading()
+    nowhere = Path()
+    if not isinstance(entry, dict):
+        return FoundServer(
+            name="", their_name="", settings=ServerSettings(), project=nowhere, path=nowhere, problem="it is not an object"
+        )
+    settings = _settings(entry, reading, falls_back=falls_back)
+    if unknown := sorted(set(entry) - _KNOWN):
+        reading.notes.append(f"not used here: {', '.join(unknown)}")
+    if extra := misplaced(settings):
+        reading.notes.append(f"not used with {'a command' if settings.command else 'a url'}: {', '.join(extra)}")
+        settings = msgspec.structs.replace(settings, **{key: _EMPTY[key] for key in extra})
+    return FoundServer(
+        name="",
+        their_name="",
+        settings=settings,
+        env_file=reading.text(entry.get("envFile"), "envFile") if settings.command else None,
+        project=nowhere,
+        path=nowhere,
+        notes=tuple(reading.notes),
+        problem=reading.problem or _fault(settings),
+    )
+
+
+_EMPTY: Final[dict[str, Any]] = {"args": [], "env": {}, "cwd": None, "headers": {}}
+
+
+def _settings(entry: JsonObject, reading: _Reading, *, falls_back: bool) -> ServerSettings:
+    command, url = reading.text(entry.get("command"), "command"), reading.text(entry.get("url"), "url")
+    transport = _transport(entry, reading)
+    if command is not None and url is not None and transport is not None:
+        reading.notes.append(f"has a command and a url; `type` is {transport}, so the other one is left out")
+        command, url = (command, None) if transport == "stdio" else (None, url)
+    if falls_back and transport == "http":
+        # VS Code tries SSE where a server does not speak HTTP as it does today.
+        transport = None
+    return ServerSettings(
+        command=command,
+        url=url,
+        args=[_as_text(word) for word in reading.list(entry.get("args"), "args")],
+        env=_texts(reading.object(entry.get("env"), "env")),
+        cwd=reading.text(entry.get("cwd"), "cwd"),
+        headers=_texts(reading.object(entry.get("headers"), "headers")),
+        transport=None if transport == "stdio" and command is not None else transport,
+        enabled=entry.get("disabled") is not True,
+    )
+
+
+def _transport(entry: JsonObject, reading: _Reading) -> Transport | None:
+    given = entry.get("type", entry.get("transport"))
+    if given is None:
+        return None
+    known = _TRANSPORTS.get(given.lower()) if isinstance(given, str) else None
+    if known is None:
+        reading.problem = reading.problem or "its `type` is none of stdio, http, streamable-http and sse"
+    return known
+
+
+def _texts(values: JsonObject) -> dict[str, str]:
+    return {name: _as_text(value) for name, value in values.items() if value is not None}
+
+
+def _as_text(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _fault(settings: ServerSettings) -> str | None:
+    """Say what is wrong with settings that were read, as `check_server` does, without the name."""
+    try:
+        check_server("x", settings)
+        msgspec.json.encode(settings)
+    except BadConfiguration as error:
+        return error.message.removeprefix("servers.x").lstrip(" .").removesuffix(".")
+    except UnicodeEncodeError:
+        return "it holds text that is not Unicode"
+    return None

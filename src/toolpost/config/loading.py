@@ -1,0 +1,133 @@
+"""The configuration from its file: `toolpost.toml`, or a client's file as it is."""
+
+import logging
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from toolpost.config.client_files import read_client_text
+from toolpost.config.servers import ServerSettings, check_server
+from toolpost.config.settings import CONFIG_NAME, Config, parse_address
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.nearest import nearest_name
+
+SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
+
+_log = logging.getLogger("toolpost.config")
+
+
+def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
+    """Read the named file, else `toolpost.toml` in the folder, else take the defaults."""
+    folder = folder or Path.cwd()
+    if path is None:
+        path = folder / CONFIG_NAME
+        if not path.exists():
+            return Config(project=str(folder))
+    text = _text_of(path)
+    if is_client_file(path, text):
+        return _from_client(text, path, folder)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfiguration(f"{path} is not TOML: {error}.") from error
+    return _converted(values, path)
+
+
+def is_client_file(path: Path, text: str) -> bool:
+    """Say whether this is another client's JSON; no TOML begins with a brace or a slash."""
+    return path.suffix.lower() in (".json", ".jsonc") or text.lstrip("\ufeff \t\r\n").startswith(("{", "/"))
+
+
+def config_schema() -> JsonObject:
+    """Return the JSON Schema of `toolpost.toml`, for editors and for the docs."""
+    (schema,), definitions = msgspec.json.schema_components([Config], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": CONFIG_NAME,
+        **schema,
+        "$defs": definitions,
+    }
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise BadConfiguration(f"There is no file {path}.", hint="check --config") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(f"Cannot read {path}: {error}.") from error
+
+
+def _from_client(text: str, path: Path, folder: Path) -> Config:
+    found = read_client_text(text, path, folder=folder)
+    if not found.has_place:
+        raise BadConfiguration(
+            f"{path} holds no MCP servers.", hint="they are looked for under `mcpServers`, `servers` and `mcp.servers`"
+        )
+    for note in found.notes:
+        event(_log, logging.INFO, "client file", file=str(path), note=note)
+    return Config(servers={server.name: server.whole() for server in found.servers}, project=str(found.project))
+
+
+def _converted(values: Mapping[str, Any], path: Path) -> Config:
+    _refuse_unknown_keys(values, Config, path, "")
+    # Servers one by one: msgspec does not say in which entry of a table a fault is.
+    servers = _converted_servers(values.get("servers", {}), path)
+    try:
+        config = msgspec.convert({key: value for key, value in values.items() if key != "servers"}, Config)
+    except msgspec.ValidationError as error:
+        raise BadConfiguration(f"{path}: {error}.") from error
+    parse_address(config.http.listen)
+    project = path.parent / config.project
+    return msgspec.structs.replace(config, servers=servers, project=str(project))
+
+
+def _converted_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
+    if not isinstance(values, Mapping):
+        raise BadConfiguration(f"{path}: servers is a table: write [servers.NAME].")
+    return {name: _converted_server(name, value, path) for name, value in values.items()}
+
+
+def _converted_server(name: str, value: Any, path: Path) -> ServerSettings:
+    place = f"servers.{name}"
+    if not isinstance(value, Mapping):
+        raise BadConfiguration(f"{path}: {place} is a table: write [{place}].")
+    _refuse_unknown_keys(value, ServerSettings, path, f"{place}.")
+    for key in ("env", "headers"):
+        _refuse_other_than_text(value.get(key, {}), f"{path}: {place}.{key}")
+    try:
+        server = msgspec.convert(value, ServerSettings)
+    except msgspec.ValidationError as error:
+        fault, _, inner = str(error).partition(" - at `$")
+        raise BadConfiguration(f"{path}: {place}{inner.rstrip('`')}: {fault}.") from error
+    try:
+        check_server(name, server)
+    except BadConfiguration as error:
+        raise BadConfiguration(f"{path}: {error.message}", hint=error.hint) from error
+    return server
+
+
+def _refuse_other_than_text(values: Any, place: str) -> None:
+    if not isinstance(values, Mapping):
+        return
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise BadConfiguration(f"{place}.{name} must be text.", hint="put it in quotes")
+
+
+def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], path: Path, place: str) -> None:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in values.items():
+        if key not in fields:
+            near = nearest_name(key, fields)
+            hint = f"did you mean `{place}{near}`?" if near else f"known here: {', '.join(sorted(fields))}"
+            raise BadConfiguration(f"{path}: there is no setting `{place}{key}`.", hint=hint)
+        inner = fields[key]
+        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _refuse_unknown_keys(value, inner, path, f"{place}{key}.")

@@ -1,0 +1,47 @@
+"""A server's own result on its way through: checked against its own schema, and otherwise left as it came."""
+
+import logging
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from toolpost.contracts.errors import InvalidResult
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import Json
+from toolpost.pipeline.call import Call
+from toolpost.pipeline.stage import Outcome
+from toolpost.pipeline.validate import check_result
+
+_log = logging.getLogger("toolpost.results")
+_encode = msgspec.json.Encoder().encode
+
+
+def passed_on(call: Call, fields: Mapping[str, msgspec.Raw], results: Literal["enforce", "warn", "off"]) -> Outcome:
+    """Check what a server returned, as strictly as was asked for."""
+    is_error = bytes(fields.get("isError", b"false")) == b"true"
+    if call.tool.contract.gives is not None and not is_error and results != "off":
+        try:
+            check_result(call.tool.contract, _structured(fields), content=_content(fields))
+        except InvalidResult as violation:
+            if results == "enforce":
+                raise
+            event(
+                _log,
+                logging.WARNING,
+                "result breaks the schema",
+                tool=call.tool.contract.name,
+                reason=violation.message,
+            )
+    return Outcome(_encode(fields), passed=fields, is_error=is_error)
+
+
+def _structured(fields: Mapping[str, msgspec.Raw]) -> Json:
+    raw = fields.get("structuredContent")
+    return None if raw is None else msgspec.json.decode(raw)
+
+
+def _content(fields: Mapping[str, msgspec.Raw]) -> list[Json]:
+    raw = fields.get("content")
+    blocks = None if raw is None else msgspec.json.decode(raw)
+    return blocks if isinstance(blocks, list) else []

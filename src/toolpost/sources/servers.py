@@ -1,0 +1,138 @@
+"""A server behind the gateway as a source: its tools held to their own schemas, its results passed on as they came."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from toolpost.authoring.context import Context
+from toolpost.contracts.contract import check_plugin_name, contract_of_upstream
+from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject, PluginName, ToolName
+from toolpost.sources.held import HeldTool, ToolReturn
+from toolpost.sources.naming import tool_names
+from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.supervisor import Supervisor
+from toolpost.upstreams.wire import Notice, ServerRefused, encode
+
+_log = logging.getLogger("toolpost.sources")
+
+_PASSED_ON = ("traceparent", "tracestate", "baggage")
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Progress(msgspec.Struct):
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+
+
+_progress = msgspec.json.Decoder(_Progress)
+
+
+class ServerSource:
+    """The tools of one server."""
+
+    def __init__(
+        self, spec: ServerSpec, *, default_timeout_s: float, on_change: Callable[["ServerSource"], None]
+    ) -> None:
+        self.name: PluginName = check_plugin_name(spec.name)
+        self.spec = spec
+        self.supervisor = Supervisor(spec, on_tools=self.learn)
+        self.definitions: list[JsonObject] | None = None
+        """As they came; None until they are known."""
+        self._timeout_s = spec.timeout_s or default_timeout_s
+        self._on_change = on_change
+        self._held: dict[ToolName, HeldTool] = {}
+        self._refused: list[ContractRefused] = []
+
+    @property
+    def tools(self) -> Mapping[ToolName, HeldTool]:
+        """The tools that can be called."""
+        return self._held
+
+    @property
+    def refused(self) -> Sequence[ContractRefused]:
+        """The tools that were turned away."""
+        return self._refused
+
+    def learn(self, definitions: list[JsonObject]) -> None:
+        """Take the server's definitions; what has not changed is not compiled again."""
+        if definitions == self.definitions:
+            return
+        before = {tool.contract.terms.name: tool for tool in self._held.values()}
+        known = {str(d.get("name")): d for d in self.definitions or ()}
+        self.definitions = definitions
+        names = tool_names(self.name, (str(d.get("name")) for d in definitions))
+        self._held, self._refused = {}, []
+        for definition in definitions:
+            tool = str(definition.get("name"))
+            if not self.spec.admits(tool) or names[tool] in self._held:
+                continue
+            is_known = known.get(tool) == definition and tool in before and before[tool].contract.name == names[tool]
+            self._hold(definition, names[tool], before[tool] if is_known else None)
+        self._on_change(self)
+
+    def _hold(self, definition: JsonObject, name: ToolName, known: HeldTool | None) -> None:
+        if known is not None:
+            self._held[name] = known
+            return
+        try:
+            contract = contract_of_upstream(
+                definition,
+                server=self.name,
+                name=name,
+                closes=self.spec.unknown_arguments == "reject",
+                version="",
+                timeout_s=self._timeout_s,
+            )
+        except ContractRefused as refusal:
+            self._refused.append(refusal)
+            event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+            return
+        self._held[name] = HeldTool(contract=contract, source=self.name, invoke=self._invoker(contract.terms.name))
+
+    def _invoker(self, tool: str) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
+        head = b'"name":%b,"arguments":' % encode(tool)
+
+        async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+            try:
+                raw = await self.supervisor.request(
+                    "tools/call",
+                    head + encode(arguments),
+                    key=context.caller.session or context.caller.id,
+                    name=tool,
+                    meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},
+                    on_notice=_reporting_to(context),
+                )
+            except ServerRefused as refusal:
+                raise UpstreamRefused(refusal.message, rpc_code=refusal.code, data=refusal.data) from refusal
+            return ToolReturn(passed=_result_fields(raw, self.name), results=self.spec.results)
+
+        return invoke
+
+
+def _reporting_to(context: Context) -> Notice | None:
+    if not context.wants_progress:
+        return None
+
+    def report(_method: str, params: bytes) -> None:
+        try:
+            note = _progress.decode(params)
+        except msgspec.DecodeError:
+            return
+        context.progress(note.progress, note.total, note.message)
+
+    return report
+
+
+def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
+    try:
+        fields = _fields.decode(raw)
+        if "content" in fields or "resultType" in fields:
+            return fields
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamUnavailable(f"`{server}` answered with something that is no tool result: {error}") from error
+    raise UpstreamUnavailable(f"`{server}` answered with something that is no tool result")

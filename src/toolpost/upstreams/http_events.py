@@ -1,0 +1,98 @@
+"""Server-sent events out of bytes, wherever the bytes were cut. No I/O.
+
+Part of `http_client`, which is the one front door: only it and its other parts import this.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+EventListener = Callable[[bytes], None]
+"""Is told the data of an event, its lines joined; empty for an event that only carries an id."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_LONGEST_RETRY_DIGITS: Final = 9
+
+
+class EventTooLarge(Exception):
+    """An event is larger than the limit."""
+
+
+class EventReader:
+    """Reads one stream of events, and never holds more than one event's limit."""
+
+    def __init__(self, limit: int, tell: EventListener | None) -> None:
+        self.last_id = b""
+        self.retry_ms: int | None = None
+        self._limit = limit
+        self._tell = tell
+        self._data: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._pending_id = b""
+        self._is_after_cr = False
+        self._is_first_line = True
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a chunk, tell the events that it completes."""
+        if self._is_after_cr or b"\r" in chunk:
+            chunk = self._with_plain_ends(chunk)
+        first, *others = chunk.split(b"\n")
+        self._keep(first)
+        for part in others:
+            self._end_line()
+            self._keep(part)
+
+    def _with_plain_ends(self, chunk: bytes) -> bytes:
+        """Make every line end a newline. A CR ends its line at once, so the LF that may follow it is nothing."""
+        if self._is_after_cr and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._is_after_cr = False
+        self._is_after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _keep(self, part: bytes) -> None:
+        if not part:
+            return
+        self._size += len(part)
+        if self._size > self._limit:
+            raise EventTooLarge
+        self._parts.append(part)
+
+    def _end_line(self) -> None:
+        parts = self._parts
+        if not parts:
+            self._end_event()
+            return
+        line = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._parts = []
+        if self._is_first_line:
+            self._is_first_line = False
+            line = line.removeprefix(_BOM)
+        self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+            return
+        # What is not kept takes no room: a stream of comments may last for ever.
+        self._size -= len(line)
+        if name == b"id" and b"\0" not in value:
+            self._pending_id = value.removeprefix(b" ")
+        elif name == b"retry":
+            self._take_retry(value.removeprefix(b" "))
+
+    def _take_retry(self, value: bytes) -> None:
+        if value.isdigit() and len(value) <= _LONGEST_RETRY_DIGITS:
+            self.retry_ms = int(value)
+
+    def _end_event(self) -> None:
+        # An id counts from the end of its event: a half event is to be sent again.
+        self.last_id = self._pending_id
+        self._is_first_line = False
+        self._size = 0
+        if self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            self._data = []
+            if self._tell is not None:
+                self._tell(data)

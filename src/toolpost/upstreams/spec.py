@@ -1,0 +1,37 @@
+"""What is known about a server before it is reached: how to start or find it, and how its tools are held."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+Transport = Literal["stdio", "http", "sse"]
+Strategy = Literal["shared", "per_session", "singleton"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSpec:
+    """One `[servers.NAME]`, resolved: every variable expanded, every path absolute."""
+
+    name: str
+    command: tuple[str, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    transport: Transport | None = None
+    """None finds out: a command is stdio; a URL is streamable HTTP, and the older SSE if the server knows only that."""
+    tags: frozenset[str] = frozenset()
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    unknown_arguments: Literal["allow", "reject"] = "allow"
+    results: Literal["enforce", "warn", "off"] = "enforce"
+    strategy: Strategy = "shared"
+    min_ready: int = 0
+    idle_s: float = 300.0
+
+    def admits(self, tool: str) -> bool:
+        """Whether the allow and deny lists let this tool through."""
+        return any(fnmatchcase(tool, p) for p in self.allow) and not any(fnmatchcase(tool, p) for p in self.deny)

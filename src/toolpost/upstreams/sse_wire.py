@@ -1,0 +1,58 @@
+"""A server of the older HTTP+SSE transport, through the SDK's client: rare, so it need not be fast."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from toolpost.contracts.events import event
+from toolpost.upstreams.peer import Peer
+from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.wire import Notice
+
+_log = logging.getLogger("toolpost.upstreams")
+
+
+@asynccontextmanager
+async def open_sse_server(
+    spec: ServerSpec, *, on_notice: Notice, on_gone: Callable[[str], None]
+) -> AsyncIterator[Peer]:
+    """Connect; the SDK is loaded for this alone."""
+    # The SDK costs over a second to load, and servers of this kind are few.
+    import mcp_types
+    from mcp.client.sse import sse_client
+    from mcp.shared.message import SessionMessage
+
+    assert spec.url is not None
+    to_server, outbox = anyio.create_memory_object_stream[bytes](1024)
+    peer = Peer(spec.name, to_server.send_nowait, on_notice=on_notice)
+
+    async def read(stream: Any) -> None:
+        async for item in stream:
+            if isinstance(item, Exception):
+                event(_log, logging.WARNING, "server sent nonsense", server=spec.name, reason=str(item)[:200])
+            else:
+                peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        reason = f"`{spec.name}` closed its event stream"
+        peer.lose(reason)
+        on_gone(reason)
+
+    async def write(stream: Any) -> None:
+        async for raw in outbox:
+            await stream.send(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
+
+    async with (
+        to_server,
+        outbox,
+        sse_client(spec.url, headers=dict(spec.headers)) as (reader, writer),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(read, reader)
+        tasks.start_soon(write, writer)
+        try:
+            yield peer
+        finally:
+            peer.lose(f"`{spec.name}` was stopped")
+            tasks.cancel_scope.cancel()

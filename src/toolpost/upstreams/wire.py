@@ -1,0 +1,66 @@
+"""A way to a server, and what may go wrong on it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.contracts.ids import Json, JsonObject
+
+encode = msgspec.json.Encoder().encode
+
+Notice = Callable[[str, bytes], None]
+"""Takes a notification: its method and the JSON of its parameters."""
+
+Ask = Callable[[str, bytes], "Any"]
+
+
+class ServerRefused(Exception):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class WireLost(UpstreamUnavailable):
+    """The connection to the server broke."""
+
+    def __init__(self, message: str | None = None, /, *, was_sent: bool = True, **options: Any) -> None:
+        super().__init__(message, **options)
+        self.was_sent = was_sent
+        """Whether the server may have seen the request: only one that it cannot have seen is tried again."""
+
+
+class Wire(Protocol):
+    """Requests to one server, in whatever era and over whatever transport it speaks."""
+
+    def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
+        """Speak the revision that was agreed: what every request carries in `_meta`, and in HTTP headers."""
+        ...
+
+    async def request(
+        self,
+        method: str,
+        fields: bytes = b"",
+        *,
+        meta: JsonObject | None = None,
+        name: str | None = None,
+        on_notice: Notice | None = None,
+    ) -> bytes:
+        """Ask, and return the JSON of the result. `fields` is the inside of the parameters; cancelling cancels upstream."""
+        ...
+
+    async def notify(self, method: str, fields: bytes = b"") -> None:
+        """Tell the server something."""
+        ...
+
+
+def parameters(fields: bytes, meta: JsonObject) -> bytes:
+    """Write parameters: the fields as they are, and `_meta` if there is any."""
+    if not meta:
+        return b"{%b}" % fields
+    return b'{%b%b"_meta":%b}' % (fields, b"," if fields else b"", encode(meta))
