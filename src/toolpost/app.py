@@ -12,6 +12,7 @@ from anyio import CancelScope, Event, create_task_group, sleep
 
 from toolpost.authoring import Plugin
 from toolpost.config import Config
+from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import Catalogue
@@ -61,14 +62,14 @@ class App:
 
 @asynccontextmanager
 async def open_app(
-    config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] = ()
+    config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] | None = None
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
     changes = _Changes()
     async with open_store(config.store_url) as store:
         host = _loaded_host(config, plugins, bundled=bundled)
         behind = ServerHost(
-            servers,
+            _specs(config, host) if servers is None else servers,
             known=store.known_tools,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
@@ -82,6 +83,18 @@ async def open_app(
                 finally:
                     tasks.cancel_scope.cancel()
                     await app.gateway.drain(0)
+
+
+def _specs(config: Config, host: PluginHost) -> list[ServerSpec]:
+    """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
+    specs = [ServerSpec(**vars(resolved)) for resolved in config.resolved_servers().values()]
+    taken = {plugin.name for plugin in host.plugins if plugin.source is not None}
+    if clashes := sorted(spec.name for spec in specs if spec.name in taken):
+        raise BadConfiguration(
+            f"servers.{clashes[0]}: a plugin has this name already.",
+            hint=f'rename the server, or leave the plugin out: plugins.disable = ["{clashes[0]}"]',
+        )
+    return specs
 
 
 def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHost) -> App:

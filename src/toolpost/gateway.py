@@ -1,9 +1,7 @@
 """The gateway: find the tool, let the call pass, give one answer. Every endpoint comes through here."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 import msgspec
@@ -21,8 +19,7 @@ _log = logging.getLogger("toolpost.gateway")
 _CLOSING = "the server is shutting down"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, kw_only=True, frozen=True):
     """The one terminal answer of a call, as JSON that any endpoint can send."""
 
     call: Call
@@ -82,21 +79,23 @@ class Gateway:
 
     async def call(self, call: Call) -> Answer:
         """Let the call pass and return its one answer, whatever happens to it."""
-        with self._in_flight(call):
-            try:
-                outcome = await self._pipeline(call)
-            except ToolpostError as error:
-                return _failure(call, error)
-            except Exception as error:  # noqa: BLE001 (a bug of ours)
-                return _failure(call, GatewayError(cause=error))
-            payload = success_payload(outcome.encoded, call.tool.contract.terms.style)
+        self._calls.add(call)
+        try:
+            outcome = await self._pipeline(call)
+        except ToolpostError as error:
+            return _failure(call, error)
+        except Exception as error:  # noqa: BLE001 (a bug of ours)
+            return _failure(call, GatewayError(cause=error))
+        else:
             return Answer(
                 call=call,
-                payload=payload,
+                payload=success_payload(outcome.encoded, call.tool.contract.terms.style),
                 is_error=outcome.is_error,
                 content=outcome.content,
                 passed=outcome.passed,
             )
+        finally:
+            self._ended(call)
 
     @property
     def in_flight(self) -> int:
@@ -112,17 +111,12 @@ class Gateway:
         for call in tuple(self._calls):
             call.cancel(_CLOSING)
 
-    @contextmanager
-    def _in_flight(self, call: Call) -> Iterator[None]:
-        self._calls.add(call)
-        try:
-            yield
-        finally:
-            self._calls.discard(call)
-            if call.progress is not None:
-                call.progress.close(deliver=not call.is_cancelled)
-            if self._is_closing and not self._calls:
-                self._idle.set()
+    def _ended(self, call: Call) -> None:
+        self._calls.discard(call)
+        if call.progress is not None:
+            call.progress.close(deliver=not call.is_cancelled)
+        if self._is_closing and not self._calls:
+            self._idle.set()
 
 
 def _failure(call: Call, error: ToolpostError) -> Answer:

@@ -5,6 +5,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -91,7 +92,11 @@ def test_names_of_commands_and_tools_are_completed(run: Run) -> None:
 def test_every_error_of_a_call_has_an_exit_code_of_its_branch(kind: type[errors.ToolpostError]) -> None:
     special = {errors.CallCancelled: ExitCode.CANCELLED, errors.ToolTimedOut: ExitCode.TIMED_OUT}
     usual = ExitCode.USAGE if issubclass(kind, errors.CallerError) else ExitCode.FAILED
-    error = errors.ToolTimedOut(timeout_ms=1) if kind is errors.ToolTimedOut else kind()
+    needed: dict[type, dict[str, Any]] = {
+        errors.ToolTimedOut: {"timeout_ms": 1},
+        errors.UpstreamRefused: {"rpc_code": 1},
+    }
+    error = kind("It failed.", **needed.get(kind, {}))
 
     assert exit_code_for(error) == special.get(kind, usual)
 

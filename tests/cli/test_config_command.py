@@ -52,3 +52,36 @@ def test_schema_is_json(invoke: Run) -> None:
     assert pretty.json == line.json
     assert line.out.count("\n") == 1
     assert "http" in str(pretty.json["$defs"])
+
+
+def test_servers_are_shown_with_references_and_without_secrets(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        '[servers.a]\ncommand = "x"\nenv = {API_KEY = "hunter2", OTHER_KEY = "${FROM_OUTSIDE}", "odd name" = "y"}\n'
+        '[servers.b]\nurl = "https://x/mcp?token=hunter3"\nheaders = {Authorization = "Basic hunter4"}\n'
+    )
+    ended = invoke("config", "show", FROM_OUTSIDE="hunter5")
+    machine = invoke("config", "show", "--json", FROM_OUTSIDE="hunter5")
+    servers = tomllib.loads(ended.out)["servers"]
+
+    assert "hunter" not in ended.out + machine.out
+    assert servers["a"]["env"] == {"API_KEY": "(redacted)", "OTHER_KEY": "${FROM_OUTSIDE}", "odd name": "y"}
+    assert servers["b"]["headers"] == {"Authorization": "Basic (redacted)"}
+    assert machine.json["settings"]["servers"] == servers
+
+
+def test_clients_file_is_read_as_it_is_with_its_notes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"my api": {"url": "http://x/mcp", "alwaysAllow": []}}}')
+    ended = run("config", "show", "--config", ".mcp.json")
+
+    assert tomllib.loads(ended.out)["servers"] == {"my-api": {"url": "http://x/mcp"}}
+    assert "# note: servers.my-api: `my api` is called `my-api` here" in ended.out
+    assert "# note: servers.my-api: not used here: alwaysAllow" in ended.out
+
+
+def test_broken_clients_file_is_named_with_its_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text('{\n  "mcpServers": {\n    "a": {"env": {"TOKEN": "hunter2"}} "b": 1\n  }\n}')
+    ended = run("serve", "--config", ".mcp.json")
+
+    assert ended.code == 3
+    assert "error: .mcp.json is not JSON: line 3, column 40" in ended.err
+    assert "hunter2" not in ended.err

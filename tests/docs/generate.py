@@ -37,6 +37,11 @@ waiting = 16
 [plugins]
 load = ["notes:plugin"]
 disable = ["time"]
+
+[servers.github]
+command = "npx"
+args = ["-y", "@modelcontextprotocol/server-github"]
+env = {{GITHUB_TOKEN = "${{GITHUB_TOKEN}}"}}
 ```
 
 `--listen` wins over `http.listen`; `--plugin` adds to `plugins.load`.
@@ -57,19 +62,25 @@ def pages() -> dict[Path, str]:
 
 def _configuration(schema: dict[str, Any]) -> Iterator[str]:
     settings = schema["$defs"]["Config"]["properties"]
-    sections = {name: part for name, part in settings.items() if "$ref" in part}
+    sections = {name: part for name, part in settings.items() if _referred(part)}
     yield _HEAD
     yield "## At the top\n"
     yield from _table({name: part for name, part in settings.items() if name not in sections})
     for name, part in sections.items():
-        section = schema["$defs"][part["$ref"].rsplit("/", 1)[-1]]
-        yield f"## `[{name}]`\n"
+        section = schema["$defs"][_referred(part).rsplit("/", 1)[-1]]
+        yield f"## `[{name}]`\n" if "$ref" in part else f"## `[{name}.NAME]`\n"
         yield f"{section['description']}\n"
         yield from _table(section["properties"])
     yield "## Environment\n"
     yield "| variable | meaning |\n|---|---|"
     yield from (f"| `{name}` | {meaning} |" for name, meaning in ENVIRONMENT.items())
     yield "\nA variable that is empty counts as not set.\n"
+
+
+def _referred(part: dict[str, Any]) -> str:
+    """Name the definition of a section, or of each entry of a table of sections."""
+    entries = part.get("additionalProperties", {})
+    return str(part.get("$ref") or (entries.get("$ref") if isinstance(entries, dict) else None) or "")
 
 
 def _table(settings: dict[str, Any]) -> Iterator[str]:
@@ -82,7 +93,11 @@ def _table(settings: dict[str, Any]) -> Iterator[str]:
 
 def _type(part: dict[str, Any]) -> str:
     if "anyOf" in part:
-        return _type(next(choice for choice in part["anyOf"] if choice["type"] != "null"))
+        return _type(next(choice for choice in part["anyOf"] if choice.get("type") != "null"))
+    if "enum" in part:
+        return " or ".join(f"`{json.dumps(value)}`" for value in part["enum"] if value is not None)
+    if part["type"] == "object":
+        return f"table of {_type(part['additionalProperties'])}"
     if part["type"] == "array":
         return f"list of {_type(part['items'])}"
     noun = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}[part["type"]]

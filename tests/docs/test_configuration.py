@@ -42,6 +42,8 @@ page_size = 50
 load = ["notes:plugin"]
 disable = ["time"]
 installed = false
+
+[servers]
 """
 
 

@@ -6,7 +6,8 @@ Prints the id of each call once it is committed.
 import asyncio
 import json
 import sys
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from toolpost.contracts.ids import CallId
 from toolpost.store import AuditEntry, Store, open_store

@@ -172,7 +172,7 @@ async def test_after_a_failed_commit_every_caller_is_told_and_the_next_one_serve
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    async with aclosing(await SqliteStore.open(path)) as store:
+    async with aclosing(await SqliteStore.open(path, full=True)) as store:
         await store.write(fill_the_disk)
         large = [store.audit.append(entry(caller="x" * 50_000)) for _ in range(3)]
         outcomes = await asyncio.gather(*large, return_exceptions=True)

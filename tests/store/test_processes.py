@@ -4,9 +4,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from toolpost.store import AuditEntry, AuditFilter, open_store
@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def start(path: Path, entry: Callable[..., AuditEntry]) -> Callable[[str, int], subprocess.Popen[str]]:
-    like = json.dumps(asdict(entry()))
+    like = json.dumps(msgspec.structs.asdict(entry()))
 
     def run(name: str, count: int) -> subprocess.Popen[str]:
         command = [sys.executable, str(APPENDER), str(path), str(count), name, like]

@@ -6,10 +6,14 @@ failures     what a failure looks like on stderr
 exits        what the process ends with
 leaving      the end of the process
 
-serve, tools, call, audit, config, completion: a command each
+serve, tools, call, audit, config, import_servers, install, completion: the commands
 
 options      the options that commands share, and the configuration they make
 in_process   the gateway inside this process, for one command
+clients      the MCP clients that are known, and where they keep their servers
+takeover     a client's server as one of ours
+server_toml  servers as text of `toolpost.toml`
+safe_files   other people's files, changed with care
 arguments    `key=value` and JSON as a tool's arguments
 call_progress, definition, audit_view, show: what is put on the screen
 moments      points in time as people write them

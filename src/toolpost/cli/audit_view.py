@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final, Protocol
 
 import click
+import msgspec
 
 from toolpost.cli.failures import show_error
 from toolpost.cli.show import print_table, table
@@ -51,7 +52,12 @@ class _TableView:
 class _JsonView:
     def show(self, records: Sequence[AuditRecord], *, is_first: bool) -> None:  # noqa: ARG002
         for record in records:
-            sealed = {"seq": record.seq, **asdict(record.entry), "previous": record.previous, "hash": record.hash}
+            sealed = {
+                "seq": record.seq,
+                **msgspec.structs.asdict(record.entry),
+                "previous": record.previous,
+                "hash": record.hash,
+            }
             _print_line(sealed)
 
     def show_verdict(self, verdict: AuditVerdict) -> None:

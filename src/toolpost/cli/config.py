@@ -1,6 +1,5 @@
 """`toolpost config`: what is set, where it comes from, and what may be set."""
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -13,8 +12,12 @@ import msgspec
 from toolpost.cli.examples import examples
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import config_option, json_option
+from toolpost.cli.server_toml import server_table, set_values, toml_value
 from toolpost.cli.show import print_json, print_json_line
-from toolpost.config import CONFIG_NAME, Config, config_schema, load_config
+from toolpost.cli.terminal import printable
+from toolpost.config import CONFIG_NAME, Config, config_schema, load_config, read_client_file
+from toolpost.config.loading import is_client_file
+from toolpost.config.secrets import without_secrets
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.redaction import REDACTED, is_secret_name
 
@@ -58,7 +61,7 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
     What is shown is the effective configuration, as TOML. Secrets are left out.
     """
     loaded = load_config(config_path)
-    settings = _without_secrets(msgspec.to_builtins(loaded))
+    settings = _shown(loaded)
     if as_json:
         source = _source(config_path)
         print_json_line(
@@ -66,7 +69,14 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
         )
         return
     for line in _as_toml(settings, config_path, loaded):
-        click.echo(line)
+        click.echo(printable(line))
+
+
+def _shown(loaded: Config) -> JsonObject:
+    """Return the settings without secrets; references to variables are shown as they are written."""
+    rest = _without_secrets(msgspec.to_builtins(msgspec.structs.replace(loaded, servers={})))
+    assert isinstance(rest, dict)
+    return rest | {"servers": {name: set_values(without_secrets(server)) for name, server in loaded.servers.items()}}
 
 
 def _source(config_path: Path | None) -> Path | None:
@@ -85,12 +95,23 @@ def _as_toml(settings: JsonObject, config_path: Path | None, loaded: Config) -> 
     yield f"# from {source}" if source else f"# there is no {CONFIG_NAME} in {Path.cwd()}: these are the defaults"
     token = _token_source(loaded)
     yield f"# the token comes from {token}" if token else "# there is no token: only this machine may connect"
+    for note in _notes(source):
+        yield f"# note: {note}"
     usual = msgspec.to_builtins(Config())
     yield from _lines({name: value for name, value in settings.items() if not isinstance(value, dict)}, usual)
     for section, values in settings.items():
-        if isinstance(values, dict):
+        if isinstance(values, dict) and section != "servers":
             yield f"\n[{section}]"
             yield from _lines(values, usual.get(section, {}))
+    for name, server in loaded.servers.items():
+        yield f"\n{server_table(name, without_secrets(server)).rstrip()}"
+
+
+def _notes(source: Path | None) -> tuple[str, ...]:
+    """Say what was strange about a client's file."""
+    if source is None or not is_client_file(source, source.read_text(encoding="utf-8")):
+        return ()
+    return read_client_file(source, folder=Path.cwd()).notes
 
 
 def _lines(values: JsonObject, usual: JsonObject) -> Iterator[str]:
@@ -99,17 +120,7 @@ def _lines(values: JsonObject, usual: JsonObject) -> Iterator[str]:
             yield f"# {name} is not set"
         else:
             remark = "" if value != usual.get(name) else "  # default"
-            yield f"{name} = {_toml(value)}{remark}"
-
-
-def _toml(value: Json) -> str:
-    """Write a value as TOML; for text, numbers and arrays of them that is how JSON writes it."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(name)} = {_toml(held)}" for name, held in value.items())
-        return f"{{{inner}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+            yield f"{name} = {toml_value(value)}{remark}"
 
 
 def _without_secrets(value: Any, name: str = "") -> Json:

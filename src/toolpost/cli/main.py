@@ -14,6 +14,11 @@ COMMANDS: Final = {
     "call": Late("toolpost.cli.call:call", "Call a tool."),
     "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
     "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),
+    "import": Late(
+        "toolpost.cli.import_servers:import_servers", "Take over the servers of Claude, Cursor and VS Code."
+    ),
+    "install": Late("toolpost.cli.install:install", "Write Toolpost into a client's configuration."),
+    "uninstall": Late("toolpost.cli.install:uninstall", "Take Toolpost out of a client's configuration."),
     "completion": Late("toolpost.cli.completion:completion", "Print the completion script of a shell."),
 }
 
@@ -26,6 +31,8 @@ COMMANDS: Final = {
         ("toolpost serve", "serve on http://127.0.0.1:8420/mcp"),
         ("toolpost tools", "see what there is"),
         ("toolpost call time__current_time timezone=Asia/Tokyo", "call a tool from here"),
+        ("toolpost import", "take over the servers that you have"),
+        ("toolpost install claude-code", "let a client use Toolpost"),
     ),
 )
 @click.version_option(__version__, prog_name="toolpost")

@@ -16,7 +16,7 @@ config_option: Decorator = click.option(
     "config_path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Configuration file (default: toolpost.toml here, if there is one).",
+    help="Configuration file, or a client's as it is (default: toolpost.toml here, if there is one).",
 )
 
 plugin_option: Decorator = click.option(

@@ -6,9 +6,11 @@ variables     `${VAR}` and its relatives
 secrets       what must not be shown, and how it is written instead
 loading       `toolpost.toml`, or a client's file, as a `Config`
 client_files  the servers that other MCP clients keep in their files
+client_entry  one of those servers, read into our settings
 env_files     files of `NAME=value` lines, which those may name
 own_entry     which of those servers is Toolpost itself
-jsonc         JSON with comments: read with line numbers, changed without losing a byte
+jsonc         JSON with comments, read with line numbers
+json_edit     one member of such a file set or removed, without losing a byte of the rest
 """
 
 from toolpost.config.client_files import ClientServers, FoundServer, read_client_file

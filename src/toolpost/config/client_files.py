@@ -6,31 +6,21 @@ servers                       VS Code (.vscode/mcp.json)
 mcp.servers                   VS Code (settings.json)
 """
 
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 import msgspec
 
+from toolpost.config.client_entry import read_entry
 from toolpost.config.env_files import read_env_file
 from toolpost.config.jsonc import NotJson, read_jsonc
 from toolpost.config.own_entry import is_toolpost
-from toolpost.config.servers import ServerSettings, Transport, check_server, misplaced, usable_name
+from toolpost.config.servers import ServerSettings, usable_name
 from toolpost.config.variables import expanded
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import Json, JsonObject
-
-_TRANSPORTS: Final[dict[str, Transport]] = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "streamablehttp": "http",
-    "streamable_http": "http",
-    "sse": "sse",
-}
-_KNOWN: Final = frozenset({"type", "transport", "command", "args", "env", "cwd", "url", "headers", "disabled", "envFile"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +36,6 @@ class FoundServer:
     """A file of more variables; it is read when the server is to run."""
     project: Path
     path: Path
-    notes: tuple[str, ...] = ()
     problem: str | None = None
     """Why it cannot be used."""
 
@@ -63,8 +52,6 @@ class FoundServer:
         """Read the env file, if there is one."""
         if self.env_file is None:
             return {}
-        import os
-
         place = f"{self.path}: servers.{self.name}.envFile"
         named = expanded(self.env_file, environment=os.environ, project=self.project, place=place)
         return read_env_file(self.project / Path(named).expanduser(), place)
@@ -81,36 +68,6 @@ class ClientServers:
     has_place: bool
     """Whether it has a place for servers at all."""
     notes: tuple[str, ...] = ()
-
-
-@dataclass(kw_only=True)
-class _Reading:
-    """One server while it is read: what was strange about it."""
-
-    notes: list[str] = field(default_factory=list)
-    problem: str | None = None
-
-    def object(self, value: Json, key: str) -> JsonObject:
-        if value is None:
-            return {}
-        if isinstance(value, dict):
-            return value
-        self.problem = self.problem or f"`{key}` is not an object"
-        return {}
-
-    def list(self, value: Json, key: str) -> list[Json]:
-        if value is None:
-            return []
-        if isinstance(value, list):
-            return value
-        self.problem = self.problem or f"`{key}` is not a list"
-        return []
-
-    def text(self, value: Json, key: str) -> str | None:
-        if value is None or isinstance(value, str):
-            return value
-        self.problem = self.problem or f"`{key}` is not text"
-        return None
 
 
 def read_client_file(path: Path, *, folder: Path) -> ClientServers:
@@ -179,19 +136,27 @@ def _named(
     taken: set[str] = set()
     # Names that are usable as they are come first: another one does not get to take theirs.
     for their_name in sorted(entries, key=lambda name: usable_name(name) != name):
-        entry = entries[their_name]
-        if is_toolpost(their_name, entry):
+        if is_toolpost(their_name, entries[their_name]):
             notes.append(f"`{their_name}` is Toolpost itself and left out")
             continue
         name = _free(usable_name(their_name), taken)
         taken.add(name)
-        found = _found(entry, falls_back=falls_back)
-        found = replace(found, name=name, their_name=their_name, project=project, path=path)
         if name != their_name:
-            renamed = f"`{their_name}` is called `{name}` here: names are letters, digits, `-` and single `_`"
-            found = replace(found, notes=(renamed, *found.notes))
-        servers.append(found)
-        notes.extend(f"servers.{name}: {note}" if note != found.notes[0] or name == their_name else note for note in found.notes)
+            rule = "names are letters, digits, `-` and single `_`"
+            notes.append(f"servers.{name}: `{their_name}` is called `{name}` here: {rule}")
+        entry = read_entry(entries[their_name], falls_back=falls_back)
+        notes.extend(f"servers.{name}: {note}" for note in entry.notes)
+        servers.append(
+            FoundServer(
+                name=name,
+                their_name=their_name,
+                settings=entry.settings,
+                env_file=entry.env_file,
+                project=project,
+                path=path,
+                problem=entry.problem,
+            )
+        )
     order = {name: number for number, name in enumerate(entries)}
     servers.sort(key=lambda server: order[server.their_name])
     return ClientServers(path=path, project=project, servers=tuple(servers), has_place=has_place, notes=tuple(notes))
@@ -203,86 +168,3 @@ def _free(name: str, taken: set[str]) -> str:
         free = f"{name}-{number}"
         number += 1
     return free
-
-
-def _found(entry: Json, *, falls_back: bool) -> FoundServer:
-    reading = _Reading()
-    nowhere = Path()
-    if not isinstance(entry, dict):
-        return FoundServer(
-            name="", their_name="", settings=ServerSettings(), project=nowhere, path=nowhere, problem="it is not an object"
-        )
-    settings = _settings(entry, reading, falls_back=falls_back)
-    if unknown := sorted(set(entry) - _KNOWN):
-        reading.notes.append(f"not used here: {', '.join(unknown)}")
-    if extra := misplaced(settings):
-        reading.notes.append(f"not used with {'a command' if settings.command else 'a url'}: {', '.join(extra)}")
-        settings = msgspec.structs.replace(settings, **{key: _EMPTY[key] for key in extra})
-    return FoundServer(
-        name="",
-        their_name="",
-        settings=settings,
-        env_file=reading.text(entry.get("envFile"), "envFile") if settings.command else None,
-        project=nowhere,
-        path=nowhere,
-        notes=tuple(reading.notes),
-        problem=reading.problem or _fault(settings),
-    )
-
-
-_EMPTY: Final[dict[str, Any]] = {"args": [], "env": {}, "cwd": None, "headers": {}}
-
-
-def _settings(entry: JsonObject, reading: _Reading, *, falls_back: bool) -> ServerSettings:
-    command, url = reading.text(entry.get("command"), "command"), reading.text(entry.get("url"), "url")
-    transport = _transport(entry, reading)
-    if command is not None and url is not None and transport is not None:
-        reading.notes.append(f"has a command and a url; `type` is {transport}, so the other one is left out")
-        command, url = (command, None) if transport == "stdio" else (None, url)
-    if falls_back and transport == "http":
-        # VS Code tries SSE where a server does not speak HTTP as it does today.
-        transport = None
-    return ServerSettings(
-        command=command,
-        url=url,
-        args=[_as_text(word) for word in reading.list(entry.get("args"), "args")],
-        env=_texts(reading.object(entry.get("env"), "env")),
-        cwd=reading.text(entry.get("cwd"), "cwd"),
-        headers=_texts(reading.object(entry.get("headers"), "headers")),
-        transport=None if transport == "stdio" and command is not None else transport,
-        enabled=entry.get("disabled") is not True,
-    )
-
-
-def _transport(entry: JsonObject, reading: _Reading) -> Transport | None:
-    given = entry.get("type", entry.get("transport"))
-    if given is None:
-        return None
-    known = _TRANSPORTS.get(given.lower()) if isinstance(given, str) else None
-    if known is None:
-        reading.problem = reading.problem or "its `type` is none of stdio, http, streamable-http and sse"
-    return known
-
-
-def _texts(values: JsonObject) -> dict[str, str]:
-    return {name: _as_text(value) for name, value in values.items() if value is not None}
-
-
-def _as_text(value: Json) -> str:
-    if isinstance(value, str):
-        return value
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _fault(settings: ServerSettings) -> str | None:
-    """Say what is wrong with settings that were read, as `check_server` does, without the name."""
-    try:
-        check_server("x", settings)
-        msgspec.json.encode(settings)
-    except BadConfiguration as error:
-        return error.message.removeprefix("servers.x").lstrip(" .").removesuffix(".")
-    except UnicodeEncodeError:
-        return "it holds text that is not Unicode"
-    return None

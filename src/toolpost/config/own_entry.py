@@ -1,5 +1,6 @@
 """Which server is Toolpost itself: it must not be put behind itself, where it would start itself again and again."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Final
@@ -25,7 +26,7 @@ def is_toolpost(name: str, entry: Json) -> bool:
 
 def _starts_toolpost(words: Sequence[str]) -> bool:
     """Look for `toolpost serve`, by its own path or through `uvx` and its like."""
-    return any(_is_ours(word) and after == "serve" for word, after in zip(words, words[1:], strict=False))
+    return any(_is_ours(word) and after == "serve" for word, after in itertools.pairwise(words))
 
 
 def _is_ours(word: str) -> bool:

@@ -18,16 +18,19 @@ Rewrite = Callable[[str, str, str], str]
 """Takes the key that holds a secret, the secret's own name and the secret; returns what to write."""
 
 _KNOWN_KEY: Final = re.compile(
-    r"(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"
-    r"|AKIA[A-Z0-9]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|(?:npm|hf|ntn|secret|lin_api|figd|shpat|dop_v1)_\w{16,}"
-    r"|pypi-[\w-]{16,}|tvly-[\w-]{16,}|BSA[\w-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    # A digit, and no letter before it: `task-management-server` is a name.
+    r"(?<![A-Za-z0-9])(?:(?=[\w-]*\d)(?:(?:sk|pk|rk)[-_][\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|xox[abeoprs]-[\w-]{10,}|AKIA[A-Z0-9]{12,}|AIza[\w-]{20,}|(?:npm|hf|ntn|secret|lin_api|figd|shpat|dop_v1)_\w{16,}"
+    r"|(?:pypi|tvly)-[\w-]{16,})|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|-----BEGIN [A-Z ]*PRIVATE KEY-----.*)",
+    re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"((?:Bearer|Basic|Token|Digest|ApiKey)\s+)(.*)", re.IGNORECASE | re.DOTALL)
 _FLAG: Final = re.compile(r"(-{1,2}([A-Za-z][\w-]*)=)(.*)", re.DOTALL)
 _ASSIGNMENT: Final = re.compile(r"(([A-Za-z_]\w*)=)(.*)", re.DOTALL)
 _HEADER: Final = re.compile(r"(([A-Za-z][\w-]*):\s*)(.*)", re.DOTALL)
 _QUERY: Final = re.compile(r"([?&#]([^=&#]+)=)([^&#]*)")
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@\s?#]*:)([^/@\s]*)(?=@)")
+_FILE: Final = re.compile(r".*(?:file|path|dir)", re.IGNORECASE)
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@\s?#:]*:)([^/@\s]*)(?=@)")
 
 
 def without_secrets(server: ServerSettings) -> ServerSettings:
@@ -50,11 +53,16 @@ def rewritten(server: ServerSettings, rewrite: Rewrite) -> ServerSettings:
 
 def _under(name: str, value: str, key: str, rewrite: Rewrite) -> str:
     """Rewrite what stands under a name."""
-    if not is_secret_name(name):
+    if not _is_secret(name) and not _KNOWN_KEY.fullmatch(value):
         return _loose(value, key, rewrite)
     scheme = _SCHEME.fullmatch(value)
     opening, held = (scheme[1], scheme[2]) if scheme else ("", value)
     return opening + _secret(name, held, key, rewrite)
+
+
+def _is_secret(name: str) -> bool:
+    # Where a secret is kept may be said.
+    return is_secret_name(name) and not _FILE.fullmatch(name)
 
 
 def _secret(name: str, value: str, key: str, rewrite: Rewrite) -> str:
@@ -78,7 +86,7 @@ def _loose(value: str, key: str, rewrite: Rewrite) -> str:
     """Rewrite what gives itself away in a text that is not secret as a whole."""
     value = _PASSWORD.sub(lambda found: found[1] + _secret("password", found[2], key, rewrite), value)
     value = _QUERY.sub(
-        lambda found: found[1] + _secret(found[2], found[3], key, rewrite) if is_secret_name(found[2]) else found[0],
+        lambda found: found[1] + _secret(found[2], found[3], key, rewrite) if _is_secret(found[2]) else found[0],
         value,
     )
     return _KNOWN_KEY.sub(lambda found: rewrite(key, "key", found[0]), value)
@@ -89,12 +97,12 @@ def _arguments(words: list[str], rewrite: Rewrite) -> list[str]:
     for number, word in enumerate(words):
         key = f"args[{number}]"
         flag = words[number - 1] if number else ""
-        if re.fullmatch(r"-{1,2}[A-Za-z][\w-]*", flag) and is_secret_name(flag) and not word.startswith("-"):
+        if re.fullmatch(r"-{1,2}[A-Za-z][\w-]*", flag) and _is_secret(flag) and not word.startswith("-"):
             shown.append(_under(flag.lstrip("-"), word, key, rewrite))
             continue
         # `--token=…`, docker's `-e TOKEN=…`, curl's `-H Authorization: …`
         named = _FLAG.fullmatch(word) or _ASSIGNMENT.fullmatch(word) or _HEADER.fullmatch(word)
-        if named and is_secret_name(named[2]):
+        if named and _is_secret(named[2]):
             shown.append(named[1] + _under(named[2], named[3], key, rewrite))
         else:
             shown.append(_loose(word, key, rewrite))

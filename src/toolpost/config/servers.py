@@ -22,6 +22,7 @@ Strategy = Literal["shared", "per_session", "singleton"]
 _NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
 ServerName = Annotated[str, Meta(pattern=f"^{_NAME}$")]
 
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -55,6 +56,11 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     idle_s: Annotated[float, Meta(gt=0, le=86_400 * 365, description="how long one may be idle before it ends")] = 300.0
     enabled: Annotated[bool, Meta(description="false leaves it out")] = True
 
+    def __repr__(self) -> str:
+        """Say what it is; values may be secrets."""
+        what = f"command={self.command!r}" if self.command is not None else f"url={_host_of(self.url or '')!r}"
+        return f"ServerSettings({what}, …)"
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ResolvedServer:
@@ -64,7 +70,8 @@ class ResolvedServer:
     command: tuple[str, ...] | None
     """Program and arguments; None for a server with a url."""
     env: Mapping[str, str] = field(hash=False)
-    cwd: str
+    cwd: Path
+    """Absolute; the project, where nothing else is said."""
     url: str | None
     headers: Mapping[str, str] = field(hash=False)
     transport: Transport | None
@@ -108,8 +115,18 @@ def check_server(name: str, server: ServerSettings) -> None:
     for key in misplaced(server):
         other = "a url" if server.command is not None else "a command"
         raise BadConfiguration(f"{place}.{key} goes with {other}.", hint=f"leave {key} out")
+    _check_names(server, place)
     if server.url is not None and all(isinstance(piece, str) for piece in pieces_of(server.url)):
         _check_url(server.url, place)
+
+
+def _check_names(server: ServerSettings, place: str) -> None:
+    for name in server.env:
+        if not name or "=" in name or "\0" in name:
+            raise BadConfiguration(f"{place}.env: `{name}` cannot be the name of a variable.")
+    for name in server.headers:
+        if not _HEADER_NAME.fullmatch(name):
+            raise BadConfiguration(f"{place}.headers: `{name}` cannot be the name of a header.")
 
 
 def misplaced(server: ServerSettings) -> list[str]:
@@ -136,7 +153,10 @@ def resolved_server(
     place = f"servers.{name}"
 
     def fill(text: str, key: str) -> str:
-        return expanded(text, environment=environment, project=project, place=f"{place}.{key}")
+        filled = expanded(text, environment=environment, project=project, place=f"{place}.{key}")
+        if "\0" in filled:
+            raise BadConfiguration(f"{place}.{key} holds a NUL, which ends a text for the system.")
+        return filled
 
     command = None
     if server.command is not None:
@@ -150,7 +170,7 @@ def resolved_server(
         name=name,
         command=command,
         env={key: fill(value, f"env.{key}") for key, value in server.env.items()},
-        cwd=str(project / Path(fill(server.cwd or "", "cwd")).expanduser()),
+        cwd=_folder(fill(server.cwd or "", "cwd"), project, place),
         url=url,
         headers={key: _header(fill(value, f"headers.{key}"), key, place) for key, value in server.headers.items()},
         transport="stdio" if command else server.transport,
@@ -170,6 +190,13 @@ def _not_empty(text: str, place: str) -> str:
     if not text:
         raise BadConfiguration(f"{place} is empty once its variables are filled in.")
     return text
+
+
+def _folder(text: str, project: Path, place: str) -> Path:
+    try:
+        return project / Path(text).expanduser()
+    except RuntimeError as error:
+        raise BadConfiguration(f"{place}.cwd: nobody knows whose home `~` is there.") from error
 
 
 def _check_url(url: str, place: str) -> None:

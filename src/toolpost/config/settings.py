@@ -59,7 +59,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
-    servers: Annotated[dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")] = {}
+    servers: Annotated[
+        dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
+    ] = {}
     project: Annotated[str, Meta(description="the folder that relative paths start from")] = "."
 
     @property
@@ -92,7 +94,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def resolved_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
         """Return the servers that are enabled, variables filled in from the environment; a missing one is an error."""
-        return {name: self.resolved_server(name, environment) for name, server in self.servers.items() if server.enabled}
+        return {
+            name: self.resolved_server(name, environment) for name, server in self.servers.items() if server.enabled
+        }
 
     def resolved_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
         """Return one server, enabled or not, with its variables filled in."""

@@ -1,5 +1,6 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` for MCP, `/healthz` for whoever watches over us."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -13,6 +14,8 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import Access, Refused
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
+from toolpost.endpoints.front import FrontProtocol
+from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
@@ -50,6 +53,63 @@ class HttpEndpoint:
             await send_json(send, refusal.body, status=refusal.status, headers=challenge)
         except Exception as error:  # noqa: BLE001 (a bug of ours gets an answer too)
             await send_json(send, rpc.internal_error(error).as_response(), status=500)
+
+    def read_head(self, raw: bytes) -> Head | None:
+        """Judge a head for the lean lane; whoever may not come in is told so at length, by `__call__`."""
+        headers = split_head(raw)
+        if headers is None:
+            return None
+        try:
+            return head_of(headers, self._access.caller_of(headers))
+        except Refused:
+            return None
+
+    def start(self, front: FrontProtocol, head: Head, body: bytes) -> "asyncio.Task[None] | bool":
+        """Answer a call or a list that is in every way plain; False leaves it to `__call__`."""
+        try:
+            message = rpc.parse(body)
+            if message.method not in METHODS or message.id is None:
+                return False
+            session = None if head.is_modern else self._sessions.find(head.session_id, head.caller)
+            if session is None and not head.is_modern:
+                return False
+            if message.method == "tools/list":
+                return self._list_at_once(front, head, message, session)
+            return self._call_at_once(front, head, message, session)
+        except ProtocolError:
+            return False
+
+    def _list_at_once(self, front: FrontProtocol, head: Head, message: Message, session: Session | None) -> bool:
+        cursor, meta = rpc.list_params(message)
+        if session is None and not _is_plainly_modern(head, message, meta, None):
+            return False
+        assert message.id is not None
+        front.respond(self._lane.list_tools(message.id, cursor, session.revision if session else era.MODERN))
+        return True
+
+    def _call_at_once(
+        self, front: FrontProtocol, head: Head, message: Message, session: Session | None
+    ) -> "asyncio.Task[None] | bool":
+        assert message.id is not None
+        name, arguments, meta = rpc.call_params(message)
+        if "progressToken" in meta or (session is None and not _is_plainly_modern(head, message, meta, name)):
+            return False
+        if session is not None and message.key in session.calls:
+            return False
+        call = self._lane.admit(message.id, name, arguments, meta, caller=head.caller, notify=None)
+        if session is None and call.tool.contract.mirrors_arguments:
+            return False
+        front.begin(call)
+        return asyncio.get_running_loop().create_task(self._answer(front, message, call, session))
+
+    async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
+        assert message.id is not None
+        if session is None:
+            front.respond(await self._lane.answer(message.id, call, era.MODERN))
+            return
+        with _noted(session, message, call):
+            body = await self._lane.answer(message.id, call, session.revision)
+        front.respond(body)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what goes on between requests, until cancelled."""
@@ -131,6 +191,16 @@ class HttpEndpoint:
                 await answer_quietly(call, answering, request.receive, request.send)
             else:
                 await stream.answer(call, answering, request.receive)
+
+
+def _is_plainly_modern(head: Head, message: Message, meta: JsonObject, name: str | None) -> bool:
+    """Whether headers and envelope are all there and agree; what is wrong otherwise is said by `_agreed`."""
+    return (
+        meta.get(era.PROTOCOL_VERSION) == era.MODERN.version
+        and era.CLIENT_CAPABILITIES in meta
+        and head.method == message.method
+        and (name is None or head.name == name)
+    )
 
 
 def _agreed(

@@ -11,6 +11,7 @@ import anyio
 import uvicorn
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.http import HttpEndpoint
 
 CLOSE_S = 2
@@ -46,7 +47,8 @@ async def open_http_server(endpoint: HttpEndpoint, listener: socket.socket) -> A
     """Serve HTTP on a socket until the context is left."""
     config = uvicorn.Config(
         endpoint,
-        http="httptools",
+        http=FrontProtocol,
+        proxy_headers=False,
         ws="none",
         lifespan="off",
         log_config=None,

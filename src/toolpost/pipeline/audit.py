@@ -1,6 +1,8 @@
 """Audit-enter and audit-exit: what a call leaves on the record, whatever became of it."""
 
 import asyncio
+import time
+from functools import lru_cache
 
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError
@@ -49,10 +51,21 @@ def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
     return "error" if call.has_entered else "refused"
 
 
+def _written(at: float) -> str:
+    """Write a moment in ISO 8601 with milliseconds; the second is written once for all calls of that second."""
+    second = int(at)
+    return f"{_second(second)}.{int((at - second) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
 def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
     contract = call.tool.contract
     return AuditEntry(
-        at_utc=call.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        at_utc=_written(call.at),
         call_id=call.id,
         trace_id=call.trace_id,
         caller=call.caller.id,

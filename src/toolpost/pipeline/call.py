@@ -1,7 +1,7 @@
 """A call on its way: this tool, these arguments, until this deadline."""
 
+import asyncio
 import time
-from datetime import UTC, datetime
 
 import anyio
 
@@ -51,10 +51,10 @@ class Call:
         self.context = Context(
             call_id=call_id, trace_id=trace_id, caller=caller, tool=tool.contract.name, reporter=progress, meta=meta
         )
-        self.at = datetime.now(UTC)
-        self.started = time.perf_counter()
+        self.at = time.time()
+        self.started = asyncio.get_running_loop().time()
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
-        self.scope = anyio.CancelScope(deadline=anyio.current_time() + tool.contract.timeout_s)
+        self.scope = anyio.CancelScope(deadline=self.started + tool.contract.timeout_s)
         self.has_entered = False
         self._cancel_reason: str | None = None
 
@@ -87,4 +87,4 @@ class Call:
     @property
     def duration_ms(self) -> float:
         """How long the call has taken so far."""
-        return (time.perf_counter() - self.started) * 1000
+        return (asyncio.get_running_loop().time() - self.started) * 1000

@@ -1,7 +1,6 @@
 """What a stage is: it takes a call and what comes next, and gives an outcome."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -10,8 +9,7 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.pipeline.call import Call
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a tool gave back, validated and encoded once."""
 
     encoded: bytes

@@ -12,8 +12,7 @@ from toolpost.contracts.errors import ContractRefused
 from toolpost.contracts.ids import Json, JsonObject, PluginName, ToolName
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolReturn:
+class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool gave back: plain JSON, and content blocks beside it."""
 
     value: Json = None

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from toolpost.contracts.contract import NAME_LIMIT
@@ -19,11 +20,11 @@ def tool_names(server: PluginName, tools: Iterable[str]) -> dict[str, ToolName]:
     """
     originals = list(dict.fromkeys(tools))
     plain = {tool: f"{server}__{_UNUSABLE.sub('_', tool)}" for tool in originals}
-    wanted = list(plain.values())
+    wanted = Counter(plain.values())
     named: dict[str, ToolName] = {}
     for tool, name in plain.items():
         is_changed = name != f"{server}__{tool}"
-        clashes = wanted.count(name) > 1 and is_changed
+        clashes = wanted[name] > 1 and is_changed
         named[tool] = ToolName(_marked(name, tool) if clashes or len(name) > NAME_LIMIT else name)
     return named
 

@@ -9,7 +9,7 @@ from toolpost.authoring.context import Context
 from toolpost.contracts.contract import check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject, PluginName, ToolName
+from toolpost.contracts.ids import META_KEY, JsonObject, PluginName, ToolName
 from toolpost.sources.held import HeldTool, ToolReturn
 from toolpost.sources.naming import tool_names
 from toolpost.upstreams.spec import ServerSpec
@@ -36,7 +36,12 @@ class ServerSource:
     """The tools of one server."""
 
     def __init__(
-        self, spec: ServerSpec, *, default_timeout_s: float, on_change: Callable[["ServerSource"], None]
+        self,
+        spec: ServerSpec,
+        *,
+        default_timeout_s: float,
+        on_seen: Callable[["ServerSource"], None],
+        on_change: Callable[["ServerSource"], None],
     ) -> None:
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
@@ -44,6 +49,7 @@ class ServerSource:
         self.definitions: list[JsonObject] | None = None
         """As they came; None until they are known."""
         self._timeout_s = spec.timeout_s or default_timeout_s
+        self._on_seen = on_seen
         self._on_change = on_change
         self._held: dict[ToolName, HeldTool] = {}
         self._refused: list[ContractRefused] = []
@@ -61,18 +67,23 @@ class ServerSource:
     def learn(self, definitions: list[JsonObject]) -> None:
         """Take the server's definitions; what has not changed is not compiled again."""
         if definitions == self.definitions:
+            self._on_seen(self)
             return
         before = {tool.contract.terms.name: tool for tool in self._held.values()}
         known = {str(d.get("name")): d for d in self.definitions or ()}
+        names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
         self.definitions = definitions
-        names = tool_names(self.name, (str(d.get("name")) for d in definitions))
         self._held, self._refused = {}, []
         for definition in definitions:
-            tool = str(definition.get("name"))
+            if not _is_named(definition):
+                self._refuse(definition, "name", "a tool has a name")
+                continue
+            tool: str = definition["name"]
             if not self.spec.admits(tool) or names[tool] in self._held:
                 continue
             is_known = known.get(tool) == definition and tool in before and before[tool].contract.name == names[tool]
             self._hold(definition, names[tool], before[tool] if is_known else None)
+        self._on_seen(self)
         self._on_change(self)
 
     def _hold(self, definition: JsonObject, name: ToolName, known: HeldTool | None) -> None:
@@ -89,10 +100,21 @@ class ServerSource:
                 timeout_s=self._timeout_s,
             )
         except ContractRefused as refusal:
-            self._refused.append(refusal)
-            event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+            self._note_refusal(refusal)
+            return
+        except Exception as error:  # noqa: BLE001 (a schema may be strange in any way; the server's other tools are not)
+            self._refuse(definition, "definition", str(error) or type(error).__name__)
             return
         self._held[name] = HeldTool(contract=contract, source=self.name, invoke=self._invoker(contract.terms.name))
+
+    def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
+        tool = str(definition.get("name"))[:128]
+        message = f"server `{self.name}`, tool `{tool}`, {place}: {reason}"
+        self._note_refusal(ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason))
+
+    def _note_refusal(self, refusal: ContractRefused) -> None:
+        self._refused.append(refusal)
+        event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
 
     def _invoker(self, tool: str) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
         head = b'"name":%b,"arguments":' % encode(tool)
@@ -102,7 +124,7 @@ class ServerSource:
                 raw = await self.supervisor.request(
                     "tools/call",
                     head + encode(arguments),
-                    key=context.caller.session or context.caller.id,
+                    key=_routing_key(context),
                     name=tool,
                     meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},
                     on_notice=_reporting_to(context),
@@ -112,6 +134,18 @@ class ServerSource:
             return ToolReturn(passed=_result_fields(raw, self.name), results=self.spec.results)
 
         return invoke
+
+
+def _is_named(definition: JsonObject) -> bool:
+    name = definition.get("name")
+    return isinstance(name, str) and bool(name)
+
+
+def _routing_key(context: Context) -> str:
+    """Say whose server of their own a call goes to: the caller's, and of a caller's those of one session or key."""
+    facts = context.meta.get(META_KEY)
+    chosen = facts.get("routingKey") if isinstance(facts, dict) else None
+    return f"{context.caller.id}\n{chosen if isinstance(chosen, str) else context.caller.session or ''}"
 
 
 def _reporting_to(context: Context) -> Notice | None:
@@ -131,8 +165,20 @@ def _reporting_to(context: Context) -> Notice | None:
 def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
     try:
         fields = _fields.decode(raw)
-        if "content" in fields or "resultType" in fields:
-            return fields
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UpstreamUnavailable(f"`{server}` answered with something that is no tool result: {error}") from error
-    raise UpstreamUnavailable(f"`{server}` answered with something that is no tool result")
+        raise _no_result(server, f"something that is no tool result: {error}") from error
+    kind = bytes(fields.get("resultType", b'"complete"'))
+    if kind != b'"complete"':
+        # It was not told that anybody here could do that.
+        raise _no_result(
+            server, f"a result of the kind {kind[:60].decode(errors='replace')}, which it was not asked for"
+        )
+    if fields.get("content", b"")[:1] != b"[":
+        raise _no_result(server, "something that is no tool result: it has no content")
+    return fields
+
+
+def _no_result(server: str, what: str) -> UpstreamUnavailable:
+    return UpstreamUnavailable(
+        f"The server `{server}` answered with {what}", hint="the server is at fault, not the call", server=server
+    )

@@ -4,13 +4,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import msgspec
+
 from toolpost.contracts.ids import CallerId, CallId, Digest, ToolName, TraceId
 
 Outcome = Literal["ok", "error", "refused", "cancelled"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a call leaves on the record. Arguments and result are there as digests, never as themselves."""
 
     at_utc: str

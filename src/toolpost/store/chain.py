@@ -1,7 +1,6 @@
 """The hash chain over the audit: each record seals all of its fields and the record before it. No I/O."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +16,7 @@ FORMAT = 1
 BEGINNING = Digest("sha256:" + "0" * 64)
 """What the first record has for a predecessor."""
 
-FIELDS = tuple(field.name for field in fields(AuditEntry))
+FIELDS = AuditEntry.__struct_fields__
 """The fields in the order in which they are hashed, which is that of the table's columns too."""
 
 # NewTypes and literals are plain text to a database; what it gives back must hash to what was put in.

@@ -22,6 +22,9 @@ It may be run again after a failure in its group was rolled back, so it changes 
 """
 
 
+AT_ONCE_IN_A_ROW = 256
+
+
 class _Job:
     """An item, and whoever waits for it."""
 
@@ -44,13 +47,21 @@ class GroupCommit:
         *,
         queue_limit: int,
         explain: Callable[[BaseException], Exception],
+        at_once: sqlite3.Connection | None = None,
+        quick: frozenset[Work] = frozenset(),
     ) -> None:
+        """Make the thread; with `at_once`, a connection that never waits, the loop itself commits work that is `quick`."""
         self.commits = 0
+        self._at_once = at_once
+        self._quick = quick
+        self._handed_over = 0
+        self._in_a_row = 0
         self._connection = connection
         self._queue_limit = queue_limit
         self._explain = explain
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._fresh: list[_Job] = []
         self._pending = 0
         self._line: deque[asyncio.Future[None]] = deque()
         self._is_closing = False
@@ -88,12 +99,48 @@ class GroupCommit:
             self._has_ended = True
             self._queue.put(None)
             await anyio.to_thread.run_sync(self._thread.join)
+            if self._at_once is not None:
+                self._at_once.close()
 
     def _enqueue(self, work: Work, item: Any) -> asyncio.Future[Any]:
         done = self._loop.create_future()
         self._pending += 1
-        self._queue.put(_Job(work, item, done))
+        if not self._fresh:
+            # What comes in the same turn of the loop is handed over together: a thread that is woken takes the lock.
+            self._loop.call_soon(self._hand_over)
+        self._fresh.append(_Job(work, item, done))
         return done
+
+    def _hand_over(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        if self._may_commit_at_once(fresh) and self._committed_at_once(fresh):
+            self._settle(fresh)
+            return
+        self._handed_over += len(fresh)
+        self._queue.put(fresh)
+
+    def _may_commit_at_once(self, group: list[_Job]) -> bool:
+        """The thread has nothing to do: waking it would cost more than the commit itself.
+
+        Now and then it gets a group all the same, and with it the chance to move the write-ahead log into the database.
+        """
+        if self._at_once is None or self._handed_over or any(job.work not in self._quick for job in group):
+            return False
+        self._in_a_row = (self._in_a_row + 1) % AT_ONCE_IN_A_ROW
+        return self._in_a_row != 0
+
+    def _committed_at_once(self, group: list[_Job]) -> bool:
+        """Commit on the loop's own thread; False leaves it to the writer, which can wait and can find a culprit."""
+        assert self._at_once is not None
+        try:
+            self._at_once.execute("BEGIN IMMEDIATE")
+            self._work_together(self._at_once, group)
+            self._at_once.execute("COMMIT")
+        except BaseException:  # noqa: BLE001 - the writer does it again, and says what is wrong
+            _roll_back(self._at_once)
+            return False
+        self.commits += 1
+        return True
 
     def _is_full(self) -> bool:
         # Whoever finds a line joins it. There is none without something pending, which will move it on.
@@ -117,6 +164,10 @@ class GroupCommit:
             self._line.remove(room)
             done = self._enqueue(work, item)
         return await done
+
+    def _settle_handed_over(self, group: list[_Job]) -> None:
+        self._handed_over -= len(group)
+        self._settle(group)
 
     def _settle(self, group: list[_Job]) -> None:
         self._pending -= len(group)
@@ -145,14 +196,14 @@ class GroupCommit:
                 self._commit(group)
                 # A loop that was closed has nobody left who waits.
                 with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._settle, group)
+                    self._loop.call_soon_threadsafe(self._settle_handed_over, group)
 
     def _next_group(self) -> list[_Job]:
         """Wait for a job, then take all that have come; none means the end."""
         taken = [self._queue.get()]
         taken += [self._queue.get() for _ in range(self._queue.qsize())]
-        group = [job for job in taken if job is not None]
-        if group and len(group) < len(taken):
+        group = [job for batch in taken if batch is not None for job in batch]
+        if group and None in taken:
             self._queue.put(None)  # the end comes after what came before it
         return group
 
@@ -169,7 +220,7 @@ class GroupCommit:
 
     def _work_on(self, group: list[_Job]) -> None:
         try:
-            self._work_together(group)
+            self._work_together(self._connection, group)
         except BaseException:
             if len(group) == 1:
                 raise
@@ -177,12 +228,13 @@ class GroupCommit:
             self._begin()
             self._work_one_by_one(group)
 
-    def _work_together(self, group: list[_Job]) -> None:
+    @staticmethod
+    def _work_together(connection: sqlite3.Connection, group: list[_Job]) -> None:
         kinds: dict[Work, list[_Job]] = {}
         for job in group:
             kinds.setdefault(job.work, []).append(job)
         for work, jobs in kinds.items():
-            results = work(self._connection, [job.item for job in jobs])
+            results = work(connection, [job.item for job in jobs])
             for job, result in zip(jobs, results, strict=True):
                 job.result = result
 
@@ -205,6 +257,10 @@ class GroupCommit:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        _roll_back(self._connection)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

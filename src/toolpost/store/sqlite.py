@@ -12,8 +12,8 @@ from toolpost.store.audit import AuditLog
 from toolpost.store.group_commit import GroupCommit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations, migrate
-from toolpost.store.sqlite_audit import SqliteAuditLog
-from toolpost.store.sqlite_connection import MEMORY, explained, open_writer
+from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
+from toolpost.store.sqlite_connection import MEMORY, explained, open_at_once, open_writer
 from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_readers import SqliteReaders
 
@@ -50,8 +50,14 @@ class SqliteStore:
         """
         path = _absolute(path)
         connection = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s)
+        # What must outlive a power cut waits for the disk, which the loop must not.
+        at_once = open_at_once(path) if isinstance(path, Path) and not full else None
         writer = GroupCommit(
-            connection, queue_limit=queue_limit, explain=lambda error: _explained_to_caller(error, path)
+            connection,
+            queue_limit=queue_limit,
+            explain=lambda error: _explained_to_caller(error, path),
+            at_once=at_once,
+            quick=frozenset({append_all}),
         )
         # What is in memory is seen by its own connection alone.
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None

@@ -54,7 +54,7 @@ class SqliteAuditLog:
 
     def append(self, entry: AuditEntry) -> Awaitable[None]:
         """Put an entry on the record; done when it is committed."""
-        return self._submit(_append_all, entry)
+        return self._submit(append_all, entry)
 
     async def entries(self, matching: AuditFilter, *, after: int = 0, limit: int) -> list[AuditRecord]:
         """Return the records past `after` that match, oldest first, at most `limit`."""
@@ -82,7 +82,8 @@ class SqliteAuditLog:
         return verdict
 
 
-def _append_all(connection: sqlite3.Connection, entries: Sequence[AuditEntry]) -> Sequence[None]:
+def append_all(connection: sqlite3.Connection, entries: Sequence[AuditEntry]) -> Sequence[None]:
+    """Link entries to the chain and write them, within the transaction that is open."""
     # Read within the transaction: another process may have written since the last group.
     head = _head(connection)
     if head is None:

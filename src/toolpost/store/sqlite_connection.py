@@ -50,6 +50,15 @@ def open_writer(path: str | Path, *, full: bool, busy_timeout_s: float) -> sqlit
     return connection
 
 
+def open_at_once(path: Path) -> sqlite3.Connection:
+    """Open a connection that writes and never waits: not for another process, and not for a disk that catches up."""
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
 def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
     """Open a connection that cannot write."""
     url = f"{path.absolute().as_uri()}?mode=ro"

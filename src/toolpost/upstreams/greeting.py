@@ -1,12 +1,15 @@
 """Meeting a server: which era it speaks, what it can do, which tools it has."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.protocol.era import (
     CLIENT_CAPABILITIES,
@@ -15,10 +18,16 @@ from toolpost.protocol.era import (
     LATEST_HANDSHAKE,
     MODERN,
     PROTOCOL_VERSION,
+    SERVER_INFO,
 )
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
 
+_log = logging.getLogger("toolpost.upstreams")
+
 CLIENT: Final = {"name": "toolpost", "version": __version__}
+PROBE_S: Final = 5.0
+"""How long a server may think about which era it is of; one that says nothing is greeted as those before it were."""
+
 PAGES_LIMIT: Final = 1_000
 TOOLS_LIMIT: Final = 20_000
 
@@ -32,47 +41,80 @@ class Greeting:
     capabilities: JsonObject = field(default_factory=dict)
     info: JsonObject = field(default_factory=dict)
     instructions: str | None = None
+    takes_probes: bool = True
+    """Whether it answered when it was asked for its era, so that it may be asked again."""
+
+    @property
+    def tells_of_changes(self) -> bool:
+        """Whether it says when its tools change."""
+        return bool(_part(self.capabilities, "tools").get("listChanged"))
 
 
-async def greet(wire: Wire) -> Greeting:
+async def greet(wire: Wire, *, probes: bool = True) -> Greeting:
     """Agree on an era: the stateless one if the server knows it, else by a handshake."""
+    if not probes:
+        return await _shake_hands(wire, takes_probes=False)
+    has_answered = True
+    try:
+        with anyio.fail_after(PROBE_S):
+            greeting = await _discovered(wire)
+    except TimeoutError:
+        greeting, has_answered = None, False
+    return greeting or await _shake_hands(wire, takes_probes=has_answered)
+
+
+async def _discovered(wire: Wire) -> Greeting | None:
+    """Ask as the stateless era does; None from a server that is not of it."""
     envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
     wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
     try:
-        discovered = _object(await wire.request("server/discover"))
-    except ServerRefused:
-        return await _shake_hands(wire)
-    if MODERN.version not in discovered.get("supportedVersions", ()):
-        return await _shake_hands(wire)
-    info = (discovered.get("_meta") or {}).get("io.modelcontextprotocol/serverInfo") or {}
+        found = _object(await wire.request("server/discover"))
+    except (ServerRefused, _Nonsense):
+        return None
+    versions = found.get("supportedVersions")
+    if not isinstance(versions, list) or MODERN.version not in versions:
+        return None
     return Greeting(
         version=MODERN.version,
         is_modern=True,
-        capabilities=discovered.get("capabilities") or {},
-        info=info,
-        instructions=discovered.get("instructions"),
+        capabilities=_part(found, "capabilities"),
+        info=_part(_part(found, "_meta"), SERVER_INFO),
+        instructions=_text(found, "instructions"),
     )
 
 
-async def _shake_hands(wire: Wire) -> Greeting:
+async def _shake_hands(wire: Wire, *, takes_probes: bool) -> Greeting:
     wire.use(envelope={}, headers={})
-    offer = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT}
-    try:
-        agreed = _object(await wire.request("initialize", encode(offer)[1:-1]))
-    except ServerRefused as refusal:
-        raise UpstreamUnavailable(f"The server refused the handshake: {refusal.message}") from refusal
+    agreed = await _initialized(wire)
     version = agreed.get("protocolVersion")
-    if version not in HANDSHAKE_VERSIONS:
-        raise UpstreamUnavailable(f"The server speaks MCP {version!r}, which is not known here.")
+    if not isinstance(version, str) or version not in HANDSHAKE_VERSIONS:
+        raise UpstreamUnavailable(f"it speaks MCP {version!r}, which is not known here")
     wire.use(envelope={}, headers={"mcp-protocol-version": version})
     await wire.notify("notifications/initialized")
     return Greeting(
         version=version,
         is_modern=False,
-        capabilities=agreed.get("capabilities") or {},
-        info=agreed.get("serverInfo") or {},
-        instructions=agreed.get("instructions"),
+        capabilities=_part(agreed, "capabilities"),
+        info=_part(agreed, "serverInfo"),
+        instructions=_text(agreed, "instructions"),
+        takes_probes=takes_probes,
     )
+
+
+async def _initialized(wire: Wire) -> JsonObject:
+    """Offer the latest revision, and an older one to a server that refuses it and says what it takes."""
+    try:
+        return _object(await wire.request("initialize", _offer(LATEST_HANDSHAKE)))
+    except ServerRefused as refusal:
+        taken = refusal.data.get("supported") if isinstance(refusal.data, dict) else None
+        shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if isinstance(taken, list) and v in taken]
+        if not shared:
+            raise
+    return _object(await wire.request("initialize", _offer(shared[0])))
+
+
+def _offer(version: str) -> bytes:
+    return encode({"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT})[1:-1]
 
 
 async def fetch_tools(wire: Wire, greeting: Greeting) -> list[JsonObject]:
@@ -80,23 +122,42 @@ async def fetch_tools(wire: Wire, greeting: Greeting) -> list[JsonObject]:
     if "tools" not in greeting.capabilities:
         return []
     found: list[JsonObject] = []
-    cursor: Any = None
+    seen: set[str] = set()
+    fields = b""
     for _ in range(PAGES_LIMIT):
-        fields = b"" if cursor is None else b'"cursor":%b' % encode(cursor)
         page = _object(await wire.request("tools/list", fields))
         tools = page.get("tools")
         found += [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         cursor = page.get("nextCursor")
-        if cursor is None or len(found) > TOOLS_LIMIT:
+        if not isinstance(cursor, str):
             return found
-    raise UpstreamUnavailable("The server's list of tools has no end.")
+        if cursor in seen or len(found) > TOOLS_LIMIT:
+            event(_log, logging.WARNING, "list of tools cut short", tools=len(found), cursor=cursor[:100])
+            return found
+        seen.add(cursor)
+        fields = b'"cursor":%b' % encode(cursor)
+    raise UpstreamUnavailable("its list of tools has no end")
+
+
+class _Nonsense(UpstreamUnavailable):
+    """The server's answer makes no sense."""
 
 
 def _object(raw: bytes) -> JsonObject:
     try:
-        value = msgspec.json.decode(raw)
+        value: Any = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UpstreamUnavailable(f"The server's answer is not JSON: {error}") from error
+        raise _Nonsense(f"its answer is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UpstreamUnavailable("The server's answer is not an object.")
+        raise _Nonsense("its answer is not an object")
     return value
+
+
+def _part(value: JsonObject, key: str) -> JsonObject:
+    found: Json = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: JsonObject, key: str) -> str | None:
+    found: Json = value.get(key)
+    return found if isinstance(found, str) else None

@@ -120,6 +120,8 @@ class Connection(asyncio.Protocol):
 
     def is_spoilt(self) -> bool:
         """Whether something came while nobody asked, which the loop has not told yet: the end, most likely."""
+        if self._transport.is_closing():
+            return True
         if sys.platform == "win32":
             return False
         poll = select.poll()

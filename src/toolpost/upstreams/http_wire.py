@@ -2,23 +2,34 @@
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
-from toolpost.upstreams.http_client import HttpClient
-from toolpost.upstreams.http_connection import HttpFailed, Response
-from toolpost.upstreams.peer import Incoming, read_message, refusal_of
+from toolpost.upstreams.http_client import HttpClient, HttpFailed, Response
+from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, result_in, result_of
+from toolpost.upstreams.message import Incoming, answer_to
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
+from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
 
-_ALWAYS = ((b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream"))
+LINGER_S: Final = 0.25
+"""How long an event stream may stay open behind its answer: then it is closed, and its connection with it."""
+
+FAREWELL_S: Final = 1.0
+RESUME_S: Final = 1.0
+_FORGOTTEN: Final = "it has forgotten our session"
+
+_Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @asynccontextmanager
@@ -34,7 +45,9 @@ async def open_http_server(
             yield wire
         finally:
             listening.cancel()
-            await wire.leave()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([listening])
+                await wire.leave()
 
 
 class HttpWire:
@@ -46,10 +59,11 @@ class HttpWire:
         self._on_notice = on_notice
         self._ids = itertools.count(1)
         self._envelope: JsonObject = {}
-        self._headers: tuple[tuple[bytes, bytes], ...] = _ALWAYS
+        self._headers: _Headers = ()
         self._session: bytes | None = None
         self._is_modern = False
         self._has_session = asyncio.Event()
+        self._errands: set[asyncio.Task[None]] = set()
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
         """Carry this in every request."""
@@ -57,7 +71,7 @@ class HttpWire:
         self._is_modern = bool(envelope)
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
         session = ((b"mcp-session-id", self._session),) if self._session else ()
-        self._headers = (*_ALWAYS, *own, *session)
+        self._headers = (*own, *session)
 
     async def request(
         self,
@@ -78,154 +92,123 @@ class HttpWire:
             encode(method),
             parameters(fields, carried),
         )
-        exchange = _Exchange(self._server, number, on_notice or self._on_notice, self._on_notice)
+        exchange = Exchange(number, on_progress=on_notice, on_notice=self._on_notice, on_request=self._answer_a_request)
         try:
-            response = await self._post(body, self._headers_for(method, name), exchange)
+            response = await self._exchanged(body, self._headers_for(method, name), exchange, method)
         except asyncio.CancelledError:
             self._call_off(number)
             raise
+        if method == "initialize":
+            self._note_session(response)
         if exchange.answer is not None:
-            self._note_session(method, response)
-            return _result_of(exchange.answer)
-        return self._read(method, number, response)
+            return result_of(exchange.answer)
+        if self._session is not None and has_forgotten_us(response):
+            raise WireLost(_FORGOTTEN, was_sent=False)
+        return result_in(response, method=method, number=number)
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
-        body = b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {}))
-        await self._post(body, self._headers_for(method, None), None)
+        await self._posted(_notification(method, fields), self._headers_for(method, None), None)
 
     async def listen(self, on_gone: Callable[[str], None]) -> None:
         """Hold the stream on which a server of the handshake era speaks by itself, where it has one."""
         await self._has_session.wait()
+        exchange = Exchange(0, on_progress=None, on_notice=self._on_notice, on_request=self._answer_a_request)
         while True:
             try:
-                response = await self._client.request("GET", headers=self._headers, on_event=self._take)
+                response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
             except HttpFailed as failure:
                 event(_log, logging.DEBUG, "event stream lost", server=self._server, reason=str(failure))
-                await asyncio.sleep(1.0)
-                continue
-            if response.status == 404:
-                on_gone(f"`{self._server}` has forgotten our session")
-                return
-            if response.status != 200:
-                return
-            await asyncio.sleep(0.2)
+            else:
+                if response.status == 404:
+                    on_gone(_FORGOTTEN)
+                if response.status != 200:
+                    return
+            await asyncio.sleep(RESUME_S)
 
     async def leave(self) -> None:
-        """Close the session, as a polite client does."""
-        if self._session is None:
-            return
-        try:
-            await asyncio.wait_for(self._client.request("DELETE", headers=self._headers), 1.0)
-        except (HttpFailed, TimeoutError) as error:
-            event(_log, logging.DEBUG, "session not closed", server=self._server, reason=str(error))
+        """Say what is still to be said, then close the session, as a polite client does."""
+        with contextlib.suppress(HttpFailed, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                if self._errands:
+                    await asyncio.wait(self._errands)
+                if self._session is not None:
+                    await self._client.request("DELETE", headers=self._headers)
+        for errand in self._errands:
+            errand.cancel()
 
-    def _headers_for(self, method: str, name: str | None) -> tuple[tuple[bytes, bytes], ...]:
+    def _headers_for(self, method: str, name: str | None) -> _Headers:
         if not self._is_modern:
             return self._headers
         routing = ((b"mcp-method", method.encode()),)
         return (*self._headers, *routing, (b"mcp-name", header_value(name))) if name else (*self._headers, *routing)
 
-    async def _post(
-        self, body: bytes, headers: tuple[tuple[bytes, bytes], ...], exchange: "_Exchange | None"
-    ) -> Response:
+    async def _exchanged(self, body: bytes, headers: _Headers, exchange: Exchange, method: str) -> Response:
+        """Post, and wait for the answer: not for the end of a stream that stays open behind it."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+                if method != "initialize":  # its response names the session, and is seen only at its end
+                    exchange.on_answer = lambda: limit.reschedule(loop.time() + LINGER_S)
+                response = await self._posted(body, headers, exchange)
+                while exchange.answer is None and response.last_event_id and response.status == 200:
+                    response = await self._resumed(response, exchange)
+                return response
+        except TimeoutError:
+            return Response(200, {})
+
+    async def _resumed(self, response: Response, exchange: Exchange) -> Response:
+        """Ask for the rest of a stream that its server has cut, as the handshake era has it."""
+        await asyncio.sleep(RESUME_S if response.retry_ms is None else min(response.retry_ms, 10_000) / 1000)
+        headers = (*self._headers, (b"last-event-id", response.last_event_id))
+        try:
+            return await self._client.request("GET", headers=headers, on_event=exchange.take)
+        except HttpFailed as failure:
+            raise UpstreamUnavailable(failure.reason) from failure
+
+    async def _posted(self, body: bytes, headers: _Headers, exchange: Exchange | None) -> Response:
         try:
             return await self._client.post(body, headers, on_event=exchange.take if exchange else None)
         except HttpFailed as failure:
-            raise WireLost(str(failure), was_sent=failure.sent) from failure
+            if failure.sent:
+                # This request has failed; others on their way to the same server need not.
+                raise UpstreamUnavailable(failure.reason) from failure
+            raise WireLost(failure.reason, was_sent=False) from failure
 
-    def _read(self, method: str, number: int, response: Response) -> bytes:
-        """Make a result, or the right error, of a response without events."""
-        message = read_message(response.body)
-        if message is not None and message.method is None and message.id in (number, None):
-            if bytes(message.error):
-                raise refusal_of(bytes(message.error))
-            if response.status == 200 and message.id == number:
-                self._note_session(method, response)
-                return _result_of(message)
-        raise self._failure(method, response)
-
-    def _failure(self, method: str, response: Response) -> Exception:
-        status = response.status
-        if status == 404 and self._session is not None:
-            return WireLost(f"`{self._server}` has forgotten our session", was_sent=False)
-        if status in (401, 403):
-            return UpstreamUnavailable(
-                f"`{self._server}` does not let us in (HTTP {status})", hint="check the headers of this server"
-            )
-        if 400 <= status < 500 and method in ("server/discover", "initialize"):
-            return ServerRefused(-32600, f"HTTP {status}")
-        if 300 <= status < 400:
-            return UpstreamUnavailable(f"`{self._server}` has moved (HTTP {status})", hint="give its new URL")
-        if status == 200:
-            return UpstreamUnavailable(f"`{self._server}` answered with something that is not MCP")
-        return UpstreamUnavailable(f"`{self._server}` answered with HTTP {status}")
-
-    def _note_session(self, method: str, response: Response) -> None:
-        if method == "initialize" and (session := response.headers.get(b"mcp-session-id")):
+    def _note_session(self, response: Response) -> None:
+        if session := response.headers.get(b"mcp-session-id"):
             self._session = session
             self._has_session.set()
 
     def _call_off(self, number: int) -> None:
         """Tell an older server too: there, the closed connection alone is no cancellation."""
         if not self._is_modern and self._session is not None:
-            told = asyncio.create_task(self._told_off(number))
-            _telling.add(told)
-            told.add_done_callback(_telling.discard)
+            self._run_errand(_notification("notifications/cancelled", b'"requestId":%d' % number))
 
-    async def _told_off(self, number: int) -> None:
-        try:
-            await asyncio.wait_for(self.notify("notifications/cancelled", b'"requestId":%d' % number), 2.0)
-        except (WireLost, TimeoutError) as error:
-            event(_log, logging.DEBUG, "cancellation not sent", server=self._server, reason=str(error))
+    def _answer_a_request(self, message: Incoming) -> None:
+        self._run_errand(answer_to(message))
 
-    def _take(self, data: bytes) -> None:
-        message = read_message(data)
-        if message is not None and message.method is not None and message.id is None:
-            self._on_notice(message.method, bytes(message.params))
+    def _run_errand(self, body: bytes) -> None:
+        """Send something that nobody waits for."""
 
+        async def run() -> None:
+            try:
+                async with asyncio.timeout(2 * FAREWELL_S):
+                    await self._posted(body, self._headers, None)
+            except (UpstreamUnavailable, TimeoutError) as error:
+                event(_log, logging.DEBUG, "message not sent", server=self._server, reason=str(error))
 
-_telling: set[asyncio.Task[None]] = set()
-"""Tasks that outlive the request that started them; held, so that they are not collected."""
-
-
-class _Exchange:
-    """The events of one POST: notifications as they come, and the answer."""
-
-    def __init__(self, server: str, number: int, on_progress: Notice, on_notice: Notice) -> None:
-        self._server = server
-        self._number = number
-        self._on_progress = on_progress
-        self._on_notice = on_notice
-        self.answer: Incoming | None = None
-
-    def take(self, data: bytes) -> None:
-        """Take one event."""
-        message = read_message(data)
-        if message is None:
-            event(
-                _log,
-                logging.WARNING,
-                "server sent nonsense",
-                server=self._server,
-                text=data[:200].decode(errors="replace"),
-            )
-        elif message.method is None:
-            if message.id == self._number and self.answer is None:
-                self.answer = message
-        elif message.id is None:
-            listener = self._on_progress if message.method == "notifications/progress" else self._on_notice
-            listener(message.method, bytes(message.params))
+        task = asyncio.create_task(run())
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
 
-def _result_of(message: Incoming) -> bytes:
-    if error := bytes(message.error):
-        raise refusal_of(error)
-    return bytes(message.result) or b"{}"
+def _notification(method: str, fields: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {}))
 
 
 def header_value(name: str) -> bytes:
     """Write a name into a header, wrapped where it is not plain ASCII."""
-    if name.isascii() and name.isprintable() and not name.startswith("=?base64?"):
+    if name.isascii() and name.isprintable() and name.strip() == name and not name.startswith("=?base64?"):
         return name.encode()
     return b"=?base64?%b?=" % base64.b64encode(name.encode())

@@ -1,19 +1,23 @@
 """One running server: the wire to it, what it said about itself, who is using it."""
 
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 import anyio
 import psutil
 
+from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams.greeting import Greeting
-from toolpost.upstreams.http_wire import open_http_server
-from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.sse_wire import open_sse_server
-from toolpost.upstreams.stdio_wire import StdioServer, open_stdio_server
-from toolpost.upstreams.wire import Notice, Wire
+from toolpost.upstreams.stdio_wire import StdioServer
+from toolpost.upstreams.wire import ServerRefused, Wire
+
+START_LIMIT_S: Final = 30.0
+
+_TICK_S: Final = 0.02
 
 
 @dataclass(kw_only=True, eq=False)
@@ -24,12 +28,16 @@ class Instance:
     wire: Wire | None = None
     greeting: Greeting | None = None
     process: StdioServer | None = None
+    began_at: float = field(default_factory=time.monotonic)
+    starting: anyio.CancelScope = field(default_factory=lambda: _limited(START_LIMIT_S))
+    """Has a deadline until the server is ready."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set when it is known whether it started."""
-    failure: Exception | None = None
+    failure: UpstreamUnavailable | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
-    stop_reason: str = ""
+    is_over: bool = False
     in_flight: int = 0
+    has_served: bool = False
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
 
@@ -37,17 +45,28 @@ class Instance:
     def used(self) -> Iterator[None]:
         """Count a call, so that nobody stops the server under it."""
         self.in_flight += 1
+        self.has_served = True
         try:
             yield
         finally:
             self.in_flight -= 1
             self.used_at = time.monotonic()
 
-    def stop(self, reason: str) -> None:
-        """Ask it to end."""
-        if not self.stopping.is_set():
-            self.stop_reason = reason
-            self.stopping.set()
+    def stop(self) -> None:
+        """Ask it to end; one that is still starting need not go on with that."""
+        self.stopping.set()
+        if not self.settled.is_set():
+            self.starting.cancel()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its process is gone, or can no longer be talked to."""
+        return self.process is not None and self.process.gone.is_set()
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last lines of its stderr."""
+        return tuple(self.process.last_words) if self.process else ()
 
     @property
     def pid(self) -> int | None:
@@ -65,29 +84,39 @@ class Instance:
         except psutil.Error:
             return None
 
-    def children_since(self, wall_time: float) -> list[int]:
-        """Processes that the server has started since then and that still run."""
+    def has_children_since(self, moment: float) -> bool:
+        """Whether the server runs processes that it has started since this moment of `now`."""
         if self.pid is None:
-            return []
+            return False
         try:
             children = psutil.Process(self.pid).children(recursive=True)
-            return [child.pid for child in children if child.create_time() >= wall_time]
+            return any(_started_at(child) >= moment - _TICK_S for child in children)
         except psutil.Error:
-            return []
+            return False
+
+    async def answers(self, limit_s: float) -> bool:
+        """Ask for a sign of life, in the words of the server's era."""
+        assert self.wire is not None
+        assert self.greeting is not None
+        try:
+            with anyio.fail_after(limit_s):
+                await self.wire.request("server/discover" if self.greeting.is_modern else "ping")
+        except (TimeoutError, UpstreamUnavailable):
+            return False
+        except ServerRefused:
+            return True
+        return True
 
 
-@asynccontextmanager
-async def open_wire(
-    spec: ServerSpec, instance: Instance, *, on_notice: Notice, on_gone: Callable[[str], None]
-) -> AsyncIterator[Wire]:
-    """Reach the server by whatever transport it has."""
-    if spec.command is not None:
-        async with open_stdio_server(spec, on_notice=on_notice, on_gone=on_gone) as server:
-            instance.process = server
-            yield server.peer
-    elif spec.transport == "sse":
-        async with open_sse_server(spec, on_notice=on_notice, on_gone=on_gone) as wire:
-            yield wire
-    else:
-        async with open_http_server(spec, on_notice=on_notice, on_gone=on_gone) as wire:
-            yield wire
+def _limited(limit_s: float) -> anyio.CancelScope:
+    return anyio.CancelScope(deadline=anyio.current_time() + limit_s)
+
+
+def now() -> float:
+    """Return the time as `has_children_since` counts it."""
+    # On Linux a process knows when it started by this clock; psutil makes wall time of it, off by up to a second.
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.time()
+
+
+def _started_at(process: psutil.Process) -> float:
+    return process.create_time() - psutil.boot_time() if sys.platform == "linux" else process.create_time()

@@ -3,48 +3,33 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
-
+from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
+from toolpost.contracts.ids import JsonObject
+from toolpost.upstreams.message import Incoming, answer_to, read_message, refusal_of, token_of
+from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
 
+_SILENT = frozenset({"initialize", "server/discover"})
+"""What is never called off: the first must not be, and before it a server knows no cancellation."""
 
-class Incoming(msgspec.Struct):
-    """A message from a server: an answer, a notification, or a request of its own."""
+_WONDERS = 10
+"""How many oddities of a server are told; the rest are counted."""
 
-    id: int | str | None = None
-    method: str | None = None
-    params: msgspec.Raw = msgspec.Raw(b"{}")
-    result: msgspec.Raw = msgspec.Raw(b"")
-    error: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Refusal(msgspec.Struct):
-    code: int = -32603
-    message: str = "the server gave no reason"
-    data: Json = None
-
-
-class _Token(msgspec.Struct):
-    progressToken: int | str | None = None  # noqa: N815 (as on the wire)
-
-
-_incoming = msgspec.json.Decoder(Incoming)
-_refusal = msgspec.json.Decoder(_Refusal)
-_token = msgspec.json.Decoder(_Token)
+_head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)').match
 
 
 class _Pending:
-    __slots__ = ("answer", "on_notice")
+    __slots__ = ("answer", "on_notice", "raw")
 
-    def __init__(self, answer: "asyncio.Future[bytes]", on_notice: Notice | None) -> None:
+    def __init__(self, answer: "asyncio.Future[bytes]", on_notice: Notice | None, raw: bytes) -> None:
         self.answer = answer
         self.on_notice = on_notice
+        self.raw = raw
 
 
 class Peer:
@@ -60,11 +45,6 @@ class Peer:
         self._lost: str | None = None
         self.oddities = 0
         """How often the server said something that makes no sense."""
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests have no answer yet."""
-        return len(self._pending)
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
         """Carry this in every request's `_meta`."""
@@ -86,18 +66,20 @@ class Peer:
         carried = self._envelope | (meta or {})
         if on_notice is not None:
             carried["progressToken"] = number
-        pending = _Pending(asyncio.get_running_loop().create_future(), on_notice)
-        self._pending[number] = pending
-        self._send(
-            b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (number, encode(method), parameters(fields, carried))
+        raw = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
+            number,
+            encode(method),
+            parameters(fields, carried),
         )
+        pending = self._pending[number] = _Pending(asyncio.get_running_loop().create_future(), on_notice, raw)
+        self._send(raw)
         try:
             return await pending.answer
         except asyncio.CancelledError:
-            self._call_off(number, method)
+            self._call_off(number, method, pending)
             raise
         finally:
-            self._pending.pop(number, None)
+            del self._pending[number]
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
@@ -111,56 +93,52 @@ class Peer:
         elif message.method is None:
             self._take_answer(message, raw)
         elif message.id is None:
-            self._take_notice(message)
+            self._take_notice(message.method, bytes(message.params))
         else:
-            self._refuse(message)
+            self._send(answer_to(message))
 
-    def lose(self, reason: str) -> None:
-        """Fail everything in flight: the channel is gone."""
-        self._lost = reason
+    def take_too_long(self, head: bytes, limit: int) -> None:
+        """Fail the one call that a message of over the limit answers, where it can be told which."""
+        found = _head_id(head)
+        pending = self._pending.get(int(found[1])) if found else None
+        if pending is None and len(self._pending) == 1:
+            pending = next(iter(self._pending.values()))
+        self._wonder(f"a message of over {limit} bytes", head)
+        if pending is not None and not pending.answer.done():
+            pending.answer.set_exception(UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit"))
+
+    def lose(self, reason: str, *, unsent: Iterable[bytes] = ()) -> None:
+        """Fail everything in flight: the channel is gone. What never left us may be tried elsewhere."""
+        if self._lost is None:
+            self._lost = reason
+        spared = {id(raw) for raw in unsent}
         for pending in self._pending.values():
             if not pending.answer.done():
-                pending.answer.set_exception(WireLost(reason))
+                pending.answer.set_exception(WireLost(reason, was_sent=id(pending.raw) not in spared))
 
     def _take_answer(self, message: Incoming, raw: bytes) -> None:
-        pending = self._pending.get(message.id) if isinstance(message.id, int) else None
+        pending = self._pending.get(_number(message.id))
         if pending is None or pending.answer.done():
             # Late, twice, or never asked for: whoever asked has been answered.
             self._wonder("an answer that nobody waits for", raw)
-            return
-        if error := bytes(message.error):
+        elif error := message.refusal:
             pending.answer.set_exception(refusal_of(error))
         else:
             pending.answer.set_result(bytes(message.result) or b"{}")
 
-    def _take_notice(self, message: Incoming) -> None:
-        assert message.method is not None
-        params = bytes(message.params)
-        if message.method == "notifications/progress":
-            pending = self._pending_by_token(params)
-            if pending is not None and pending.on_notice is not None:
-                pending.on_notice(message.method, params)
+    def _take_notice(self, method: str, params: bytes) -> None:
+        if method != "notifications/progress":
+            self._on_notice(method, params)
             return
-        self._on_notice(message.method, params)
+        pending = self._pending.get(_number(token_of(params)))
+        if pending is not None and pending.on_notice is not None and not pending.answer.done():
+            pending.on_notice(method, params)
 
-    def _pending_by_token(self, params: bytes) -> _Pending | None:
-        try:
-            token = _token.decode(params).progressToken
-        except msgspec.DecodeError:
-            return None
-        return self._pending.get(token) if isinstance(token, int) else None
-
-    def _refuse(self, message: Incoming) -> None:
-        """Answer a request of the server's own; `ping` is the only one that needs no client behind us."""
-        request_id = encode(message.id)
-        if message.method == "ping":
-            self._send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % request_id)
-            return
-        refusal = encode({"code": -32601, "message": f"{message.method} has nobody to go to"})
-        self._send(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, refusal))
-
-    def _call_off(self, number: int, method: str) -> None:
-        if method != "initialize" and self._lost is None:
+    def _call_off(self, number: int, method: str, pending: _Pending) -> None:
+        if not pending.answer.cancelled():
+            # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
+            pending.answer.exception()
+        if method not in _SILENT and self._lost is None:
             self._tell("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % number)
 
     def _tell(self, method: str, fields: bytes) -> None:
@@ -168,28 +146,13 @@ class Peer:
 
     def _wonder(self, what: str, raw: bytes) -> None:
         self.oddities += 1
-        if self.oddities <= 10:
-            event(
-                _log,
-                logging.WARNING,
-                f"server sent {what}",
-                server=self._server,
-                text=raw[:200].decode(errors="replace"),
-            )
+        if self.oddities <= _WONDERS:
+            text = raw[:200].decode(errors="replace")
+            event(_log, logging.WARNING, f"server sent {what}", server=self._server, text=text)
 
 
-def read_message(raw: bytes) -> Incoming | None:
-    """Read a message from a server, None if it is none."""
-    try:
-        return _incoming.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def refusal_of(raw: bytes) -> ServerRefused:
-    """Read the error of a JSON-RPC answer."""
-    try:
-        refusal = _refusal.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ServerRefused(-32603, "the server's error makes no sense")
-    return ServerRefused(refusal.code, refusal.message, refusal.data)
+def _number(raw: int | str | None) -> int:
+    """Read an id of ours; some servers send it back as text. -1 is nobody's."""
+    if isinstance(raw, int):
+        return raw
+    return int(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) < 20 else -1

@@ -1,6 +1,7 @@
 """A server of the older HTTP+SSE transport, through the SDK's client: rare, so it need not be fast."""
 
 import logging
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,7 +27,7 @@ async def open_sse_server(
     from mcp.shared.message import SessionMessage
 
     assert spec.url is not None
-    to_server, outbox = anyio.create_memory_object_stream[bytes](1024)
+    to_server, outbox = anyio.create_memory_object_stream[bytes](math.inf)
     peer = Peer(spec.name, to_server.send_nowait, on_notice=on_notice)
 
     async def read(stream: Any) -> None:
@@ -35,7 +36,7 @@ async def open_sse_server(
                 event(_log, logging.WARNING, "server sent nonsense", server=spec.name, reason=str(item)[:200])
             else:
                 peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-        reason = f"`{spec.name}` closed its event stream"
+        reason = "it closed its event stream"
         peer.lose(reason)
         on_gone(reason)
 
@@ -54,5 +55,5 @@ async def open_sse_server(
         try:
             yield peer
         finally:
-            peer.lose(f"`{spec.name}` was stopped")
+            peer.lose("it was stopped")
             tasks.cancel_scope.cancel()

@@ -4,15 +4,15 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream
+from anyio.abc import ByteReceiveStream
 
 from toolpost.contracts.events import event
 from toolpost.protocol.lines import LineSplitter, TooLong
 from toolpost.upstreams import process_tree
+from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.wire import Notice
@@ -24,19 +24,74 @@ STDERR_LINES: Final = 50
 EOF_S: Final = 0.5
 """How long a server may take to leave by itself once its stdin has ended."""
 
+SETTLE_S: Final = 0.25
+"""How long the last words of a process may be on their way, and how long the exit of one that closed a pipe."""
 
-@dataclass(kw_only=True)
+
 class StdioServer:
     """A running server process and the way to it."""
 
-    peer: Peer
-    process: process_tree.Process
-    last_words: deque[str]
-    gone: anyio.Event
+    def __init__(
+        self, process: process_tree.Process, outbox: Outbox, peer: Peer, *, on_gone: Callable[[str], None]
+    ) -> None:
+        self.process = process
+        self.peer = peer
+        self.last_words: deque[str] = deque(maxlen=STDERR_LINES)
+        self.gone = anyio.Event()
+        self._outbox = outbox
+        self._on_gone = on_gone
+        self._is_read = anyio.Event()
+        self._is_heard = anyio.Event()
 
-    async def end(self) -> None:
-        """End the process and everything that it started."""
-        await self.process.end()
+    async def write(self) -> None:
+        """Write to it until it reads no more, which is its end: nothing could be asked of it."""
+        assert self.process.stdin is not None
+        await self._outbox.write_all(self.process.stdin)
+        await self._lost("closed its input")
+
+    async def read(self) -> None:
+        """Read its messages until it writes no more, which is its end: it could answer nothing."""
+        splitter = LineSplitter(MESSAGE_LIMIT)
+        async for chunk in _chunks(self.process.stdout):
+            for line in splitter.feed(chunk):
+                if isinstance(line, TooLong):
+                    self.peer.take_too_long(line, MESSAGE_LIMIT)
+                else:
+                    self.peer.take(line)
+        self._is_read.set()
+        await self._lost("closed its output")
+
+    async def listen(self) -> None:
+        """Keep the last lines of its stderr."""
+        splitter = LineSplitter(16_384)
+        async for chunk in _chunks(self.process.stderr):
+            self._hear(splitter, chunk)
+        self._hear(splitter, b"\n")
+        self._is_heard.set()
+
+    async def watch(self) -> None:
+        """See it end: the exit of the process is its end, whoever may still hold its pipes."""
+        code = await self.process.wait()
+        # What it wrote before it left may still be on its way.
+        with anyio.move_on_after(SETTLE_S):
+            await self._is_read.wait()
+            await self._is_heard.wait()
+        self._lose(f"it ended with exit code {code}")
+
+    def _hear(self, splitter: LineSplitter, chunk: bytes) -> None:
+        self.last_words.extend(line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
+
+    async def _lost(self, what: str) -> None:
+        # If it is just leaving, its exit code says more.
+        with anyio.move_on_after(SETTLE_S * 2):
+            await self.gone.wait()
+        self._lose(f"it {what}")
+
+    def _lose(self, reason: str) -> None:
+        if not self.gone.is_set():
+            self.gone.set()
+            self.peer.lose(reason, unsent=self._outbox.unsent)
+            self._on_gone(reason)
 
 
 @asynccontextmanager
@@ -45,80 +100,25 @@ async def open_stdio_server(
 ) -> AsyncIterator[StdioServer]:
     """Start the server; leaving ends its whole process tree."""
     assert spec.command is not None
-    outbox = _Outbox()
+    outbox = Outbox()
     peer = Peer(spec.name, outbox.put, on_notice=on_notice)
-    last_words: deque[str] = deque(maxlen=STDERR_LINES)
-    async with (
-        process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process,
-        anyio.create_task_group() as tasks,
-    ):
-        assert process.stdin is not None
-        server = StdioServer(peer=peer, process=process, last_words=last_words, gone=anyio.Event())
-        tasks.start_soon(outbox.write_all, process.stdin)
-        tasks.start_soon(_read_messages, process.stdout, peer)
-        tasks.start_soon(_keep_last_words, process.stderr, last_words)
-        tasks.start_soon(_await_end, server, spec.name, on_gone)
-        try:
-            yield server
-        finally:
-            peer.lose(f"`{spec.name}` was stopped")
-            tasks.cancel_scope.cancel()
+    async with process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process:
+        server = StdioServer(process, outbox, peer, on_gone=on_gone)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.write)
+            tasks.start_soon(server.read)
+            tasks.start_soon(server.listen)
+            tasks.start_soon(server.watch)
+            try:
+                yield server
+            finally:
+                peer.lose("it was stopped")
+                tasks.cancel_scope.cancel()
 
 
-async def _await_end(server: StdioServer, name: str, on_gone: Callable[[str], None]) -> None:
-    """The exit of the process is its end, whoever may still hold its pipes."""
-    code = await server.process.wait()
-    # What it wrote before it left may still be on its way.
-    await anyio.sleep(0.05)
-    reason = f"`{name}` ended with exit code {code}"
-    server.gone.set()
-    server.peer.lose(reason)
-    on_gone(reason)
-
-
-async def _read_messages(stdout: ByteReceiveStream, peer: Peer) -> None:
-    splitter = LineSplitter(MESSAGE_LIMIT)
+async def _chunks(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
     try:
-        async for chunk in stdout:
-            for line in splitter.feed(chunk):
-                if isinstance(line, TooLong):
-                    peer.lose(f"the server sent a message of over {MESSAGE_LIMIT} bytes")
-                else:
-                    peer.take(line)
+        async for chunk in stream:
+            yield chunk
     except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
         event(_log, logging.DEBUG, "server output closed", reason=str(error))
-
-
-async def _keep_last_words(stderr: ByteReceiveStream, last_words: deque[str]) -> None:
-    splitter = LineSplitter(16_384)
-    try:
-        async for chunk in stderr:
-            last_words.extend(line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        event(_log, logging.DEBUG, "server errors closed", reason=str(error))
-
-
-class _Outbox:
-    """Messages on their way into a pipe, in order."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
-        self._news = anyio.Event()
-
-    def put(self, raw: bytes) -> None:
-        """Queue a message."""
-        self._waiting.append(raw)
-        self._news.set()
-
-    async def write_all(self, stdin: ByteSendStream) -> None:
-        """Write what comes, until the pipe breaks."""
-        try:
-            while True:
-                await self._news.wait()
-                self._news = anyio.Event()
-                while self._waiting:
-                    batch = b"".join(raw + b"\n" for raw in self._waiting)
-                    self._waiting.clear()
-                    await stdin.send(batch)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            event(_log, logging.DEBUG, "server input closed", reason=str(error))

@@ -1,0 +1,34 @@
+"""How a server is doing, as `toolpost servers` shows it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ServerState(StrEnum):
+    """How a server is doing."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    DRAINING = "draining"
+    FAILED = "failed"
+    SUSPENDED = "suspended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerReport:
+    """What `toolpost servers` shows."""
+
+    name: str
+    state: ServerState
+    transport: str
+    version: str | None
+    pids: tuple[int, ...]
+    memory_bytes: int | None
+    in_flight: int
+    restarts: int
+    last_error: str | None
+    last_words: tuple[str, ...]
+    oddities: int = 0
+    """How often it said something that makes no sense."""

@@ -1,0 +1,1 @@
+"""The configuration: our own file, variables, secrets, and the files of other clients."""
