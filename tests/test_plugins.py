@@ -139,8 +139,8 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
 
 async def test_a_duplicate_is_refused() -> None:
     plugin = Plugin("p")
-    for result in (1, 2):
-        plugin.tool(name="same", input_schema={"type": "object"})(lambda arguments, r=result: r)
+    plugin.tool(name="same", input_schema={"type": "object"})(lambda arguments: 1)
+    plugin.tool(name="same", input_schema={"type": "object"})(lambda arguments: 2)
     async with client_of(plugin) as client:
         answer = await client.call_tool("p__same", {})
 

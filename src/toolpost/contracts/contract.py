@@ -220,10 +220,17 @@ def _compiled(
     close: bool = False,
 ) -> Schema:
     try:
-        schema = compile_schema(raw, root_object=root_object)
-        return compile_schema(closed(raw), root_object=root_object) if close else schema
+        return compile_schema(_projected(raw) if close else raw, root_object=root_object)
     except SchemaProblem as problem:
         raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason) from problem
+
+
+def _projected(raw: JsonObject) -> JsonObject:
+    """Close a schema; one that is too broken to be closed stays as it is, and is refused when it is compiled."""
+    try:
+        return closed(raw)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return raw
 
 
 def _refusal(plugin: PluginName, tool: str, place: str, reason: str) -> ContractRefused:

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -115,7 +115,7 @@ class PluginHost:
         if self._manager.has_plugin(loaded.name):
             raise PluginFailed(f"another plugin is called `{loaded.name}` already")
         self._manager.register(found, loaded.name)
-        tools = [tool for brought in self._hook(loaded, "toolpost_tools")() for tool in brought]
+        tools = list(self._hook(loaded, "toolpost_tools")() or ())
         loaded.source = FunctionSource(
             loaded.name,
             tools,
@@ -128,17 +128,18 @@ class PluginHost:
             loaded.problems.append(refusal.message)
             event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=refusal.message)
 
-    def _hook(self, plugin: LoadedPlugin, name: str) -> Any:
+    def _hook(self, plugin: LoadedPlugin, name: str) -> Callable[[], Any]:
+        """Return one plugin's own implementation of a hook: called apart from the others', it fails apart from them."""
         mine = self._manager.get_plugin(plugin.name)
-        others = [other for other in self._manager.get_plugins() if other is not mine]
-        return self._manager.subset_hook_caller(name, remove_plugins=others)
+        is_implemented = self._manager.parse_hookimpl_opts(mine, name) is not None
+        return getattr(mine, name) if is_implemented else lambda: None
 
     async def _ran(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
         try:
             with anyio.fail_after(STEP_LIMIT_S):
-                for pending in self._hook(plugin, step)():
-                    if inspect.isawaitable(pending):
-                        await _awaited(pending)
+                pending = self._hook(plugin, step)()
+                if inspect.isawaitable(pending):
+                    await pending
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._fail(plugin, failure, error)
             return False
@@ -149,10 +150,6 @@ class PluginHost:
         why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
         plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
         event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
-
-
-async def _awaited(pending: Awaitable[None]) -> None:
-    await pending
 
 
 def _name_of(found: Any, candidate: Candidate) -> str:

@@ -152,5 +152,5 @@ async def _open_wire(spec: ServerSpec, instance: Instance, manner: Manner, keepe
         async with open_sse_server(spec, on_notice=on_notice, on_gone=on_gone) as wire:
             yield wire
     else:
-        async with open_http_server(spec, on_notice=on_notice, on_gone=on_gone) as wire:
-            yield wire
+        async with open_http_server(spec, on_notice=on_notice, on_gone=on_gone) as streamable:
+            yield streamable
