@@ -28,6 +28,7 @@ from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
+from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerSpec
 
@@ -101,7 +102,15 @@ def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHo
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     gateway = Gateway(_catalogue(host, servers), pipeline)
     lane = Lane(gateway, _listing(config, gateway.catalogue))
-    return App(config=config, store=store, host=host, servers=servers, gateway=gateway, lane=lane, sdk=LateSdk())
+    return App(
+        config=config,
+        store=store,
+        host=host,
+        servers=servers,
+        gateway=gateway,
+        lane=lane,
+        sdk=LateSdk(Relay(servers.sources) if servers.sources else None),
+    )
 
 
 def _catalogue(host: PluginHost, servers: ServerHost) -> Catalogue:

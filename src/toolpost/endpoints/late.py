@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from anyio import Lock, to_thread
 
 from toolpost.contracts.ids import JsonObject
+from toolpost.sources.relay import Relay
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk import SdkServer
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 class LateSdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
-    def __init__(self) -> None:
+    def __init__(self, relay: Relay | None = None) -> None:
+        """Take what servers have besides tools, if there are any servers."""
+        self._relay = relay
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -28,7 +31,7 @@ class LateSdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    self._server = await to_thread.run_sync(_load)
+                    self._server = await to_thread.run_sync(_load, self._relay)
         return self._server
 
 
@@ -45,7 +48,7 @@ async def parameter_header_problem(
     return await to_thread.run_sync(check)
 
 
-def _load() -> "SdkServer":
+def _load(relay: Relay | None) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
-    return SdkServer()
+    return SdkServer(relay)

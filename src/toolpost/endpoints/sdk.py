@@ -23,7 +23,9 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.listing import SERVER_NAME
+from toolpost.endpoints.sdk_relay import relay_handlers
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.sources.relay import Relay
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
@@ -57,7 +59,7 @@ class _AnnouncingServer(Server[Any]):
 class SdkServer:
     """The SDK's server, with a way in for duplex connections and one for HTTP."""
 
-    def __init__(self) -> None:
+    def __init__(self, relay: Relay | None = None) -> None:
         self._bus = InMemorySubscriptionBus()
         self._sessions: WeakSet[ServerSession] = WeakSet()
         self._server = _AnnouncingServer(
@@ -68,6 +70,7 @@ class SdkServer:
             on_list_tools=_never,
             on_call_tool=_never,
             on_subscriptions_listen=ListenHandler(self._bus),
+            **(relay_handlers(relay) if relay is not None else {}),
         )
         self._server.add_notification_handler(
             "notifications/initialized", mcp_types.NotificationParams, self._note_session

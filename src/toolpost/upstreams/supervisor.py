@@ -259,6 +259,7 @@ class Supervisor:
         self._backoff.note_failure(began_at=instance.began_at)
         instance.failure = UpstreamUnavailable(self._last_error, hint=self._last_hint)
         instance.settled.set()
+        self._set_aside(instance)
         event(_log, logging.WARNING, "server failed to start", server=self.spec.name, reason=self._last_error)
 
     # Instances go
@@ -272,13 +273,16 @@ class Supervisor:
         """Give it no more calls, and end it when those it has are answered."""
         if instance.stopping.is_set() or instance.is_over:
             return
-        if self._instances.get(instance.key) is instance:
-            del self._instances[instance.key]
-        self._leaving.add(instance)
+        self._set_aside(instance)
         instance.stop()
         if instance.is_lost:
             self._note_loss(instance, reason)
         event(_log, logging.INFO, "server leaves", server=self.spec.name, pid=instance.pid, reason=reason)
+
+    def _set_aside(self, instance: Instance) -> None:
+        if self._instances.get(instance.key) is instance:
+            del self._instances[instance.key]
+        self._leaving.add(instance)
 
     def _note_loss(self, instance: Instance, reason: str) -> None:
         """Remember why a process went; one that dies young and idle would do so again, and is held off."""
@@ -295,9 +299,8 @@ class Supervisor:
 
     def _forget(self, instance: Instance) -> None:
         instance.is_over = True
+        self._set_aside(instance)
         self._leaving.discard(instance)
-        if self._instances.get(instance.key) is instance:
-            del self._instances[instance.key]
         if not instance.settled.is_set():
             instance.failure = UpstreamUnavailable("it was stopped while it started")
             instance.settled.set()
