@@ -12,16 +12,19 @@ from anyio import CancelScope, Event, create_task_group, sleep
 
 from toolpost.authoring import Plugin
 from toolpost.config import Config
+from toolpost.config.concealing import concealing
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import Catalogue
 from toolpost.endpoints.access import Access
-from toolpost.endpoints.http import MCP_PATH, HttpEndpoint
+from toolpost.endpoints.admin import Admin
+from toolpost.endpoints.http import HttpEndpoint
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.listener import bound_socket, open_http_server
 from toolpost.endpoints.listing import Listing
+from toolpost.endpoints.paths import MCP_PATH
 from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.gateway import Gateway
 from toolpost.pipeline import standard_pipeline
@@ -50,14 +53,16 @@ class App:
     def health(self) -> JsonObject:
         """Say how the server and its plugins are doing."""
         plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
+        servers = {name: source.supervisor.report().state.value for name, source in self.servers.sources.items()}
         is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.host.plugins)
+        is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
         return {
             "status": "ok" if is_whole else "degraded",
             "version": __version__,
             "tools": len(self.gateway.catalogue),
             "inFlight": self.gateway.in_flight,
             "plugins": plugins,
-            "servers": {name: source.supervisor.report().state.value for name, source in self.servers.sources.items()},
+            "servers": servers,
         }
 
 
@@ -171,7 +176,8 @@ async def open_http(app: App) -> AsyncIterator[str]:
         allowed_origins=app.config.http.allowed_origins,
     )
     body_limit = app.config.http.body_limit_bytes
-    endpoint = HttpEndpoint(app.lane, app.sdk, access, body_limit=body_limit, health=app.health)
+    admin = Admin(access, lambda: app.servers.sources, concealing)
+    endpoint = HttpEndpoint(app.lane, app.sdk, access, body_limit=body_limit, health=app.health, admin=admin)
     with bound_socket(host, port) as listener:
         async with open_http_server(endpoint, listener):
             shown = f"[{host}]" if ":" in host else host

@@ -11,7 +11,7 @@ from toolpost.contracts.envelope import ResultStyle, failure_payload, success_pa
 from toolpost.contracts.errors import GatewayError, InvalidResult, ToolpostError, UpstreamRefused
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json, JsonObject, TraceId, new_call_id, new_trace_id
-from toolpost.discovery import Catalogue
+from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.pipeline import Call, Next, ProgressNote, ProgressShaper
 
 _log = logging.getLogger("toolpost.gateway")
@@ -57,9 +57,10 @@ class Gateway:
         trace_id: TraceId | None = None,
         on_progress: Callable[[ProgressNote], None] | None = None,
         meta: JsonObject | None = None,
+        view: View = EVERYTHING,
     ) -> Call:
-        """Find the tool and make a call of the wish; an unknown name gets no further than this."""
-        tool = self.catalogue.find(name)
+        """Find the tool and make a call of the wish; a name that is unknown, or not in view, gets no further than this."""
+        tool = self.catalogue.seen_through(view).find(name)
         call_id = new_call_id()
         progress = None
         if on_progress is not None:

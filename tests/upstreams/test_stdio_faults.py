@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from mcp import MCPError
@@ -97,8 +98,6 @@ async def test_a_server_that_closes_a_pipe_is_replaced(way: Way, tool: str) -> N
 
 async def call_with_closed_stdin(client: Any) -> Any:
     """Close it by one call, and notice it by the next: a pipe tells of its end only when it is written to."""
-    import anyio
-
     answers: list[Any] = []
 
     async def call(tool: str) -> None:
@@ -151,7 +150,7 @@ async def test_an_answer_beyond_the_limit_fails_its_own_call_alone(monkeypatch: 
 async def test_a_flood_of_progress_is_shaped_and_slows_nothing(way: Way, version: str) -> None:
     heard: list[float] = []
 
-    async def hear(progress: float, _total: float | None, _message: str | None) -> None:
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)
 
     async with gateway(hostile(version=version), hostile("good"), way=way) as (_, client):

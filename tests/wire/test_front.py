@@ -1,15 +1,18 @@
 """The front of an HTTP connection: whole, split, pipelined or strange, a request is answered the same."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.abc import SocketStream
 
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import App, open_app, open_http
+from toolpost.config import HttpSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -18,8 +21,9 @@ def post(text: str, *, meta: dict[str, Any] | None = None, extra: str = "", name
     params = {"name": name, "arguments": {"text": text}, "_meta": ENVELOPE | (meta or {})}
     body = json.dumps({"jsonrpc": "2.0", "id": text, "method": "tools/call", "params": params}).encode()
     head = (
-        f"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\n"
-        f"mcp-protocol-version: {MODERN}\r\nmcp-method: tools/call\r\nmcp-name: {name}\r\n{extra}content-length: {len(body)}\r\n\r\n"
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"accept: application/json, text/event-stream\r\nmcp-protocol-version: {MODERN}\r\n"
+        f"mcp-method: tools/call\r\nmcp-name: {name}\r\n{extra}content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
@@ -127,3 +131,21 @@ async def test_a_known_head_does_not_open_the_door_for_another(server: tuple[App
         third = await wire.answer()
 
     assert [status for status, _ in (first, second, third)] == [200, 421, 200]
+
+
+async def test_the_configured_limit_holds_at_the_front_too(anyio_backend: Any) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, http=HttpSettings(listen="127.0.0.1:0", body_limit_bytes=1024))
+    async with open_app(config, plugins=[plugin_of(BEHAVIOURS)], bundled=False) as app, open_http(app) as url:
+        port = int(url.split(":")[2].split("/", maxsplit=1)[0])
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            wire = Wire(stream)
+            await stream.send(post("small"))
+            small = await wire.answer()
+            await stream.send(post("x" * 5000))
+            large = await wire.answer()
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(re.sub(rb"content-length: \d+", b"content-length: " + b"9" * 5000, post("endless")))
+            endless = (await stream.receive()).split(b" ")[1]
+
+    assert (small[0], large[0]) == (200, 413)
+    assert endless in (b"400", b"413")

@@ -100,6 +100,8 @@ def _check_options(options: dict[str, Any]) -> None:
         if name not in known:
             near = nearest_name(name, known)
             raise TypeError(f"a tool has no option `{name}`" + (f"; did you mean `{near}`?" if near else ""))
+    if (style := options.get("style", ResultStyle.ENVELOPE)) not in list(ResultStyle):
+        raise TypeError(f"`{style}` is no style of results; there are {' and '.join(ResultStyle)}")
 
 
 def _may_publish(schema: JsonObject | None, style: ResultStyle) -> bool:

@@ -121,6 +121,8 @@ def _limited(made: Call, wish: _Wish) -> Iterator[asyncio.Event]:
 
 def _show(answer: Answer, *, has_run_out: bool, only_failure: bool) -> ExitCode:
     payload: Json = msgspec.json.decode(answer.payload)
+    if answer.passed is not None:
+        return _show_servers_own(answer, payload, only_failure=only_failure)
     is_wrapped = answer.style is ResultStyle.ENVELOPE
     if answer.is_error:
         return _show_failure(answer, payload["error"] if is_wrapped else payload, has_run_out=has_run_out)
@@ -128,6 +130,21 @@ def _show(answer: Answer, *, has_run_out: bool, only_failure: bool) -> ExitCode:
         print_json(payload["data"] if is_wrapped else payload)
         if kinds := ", ".join(str(block.get("type")) for block in answer.content):
             click.echo(f"also in the answer, and not shown here: {kinds}", err=True)
+    return ExitCode.OK
+
+
+def _show_servers_own(answer: Answer, result: Json, *, only_failure: bool) -> ExitCode:
+    """Show what a server returned: its structured content, else what it said in text."""
+    texts = [str(block.get("text")) for block in result.get("content") or () if block.get("type") == "text"]
+    if answer.is_error:
+        click.echo(printable(f"error: {' '.join(texts) or 'the server says that the tool failed'}"), err=True)
+        click.echo(f"code: HANDLER_ERROR  call: {answer.call.id}", err=True)
+        return ExitCode.FAILED
+    if not only_failure:
+        if result.get("structuredContent") is not None:
+            print_json(result["structuredContent"])
+        else:
+            click.echo(printable("\n".join(texts)))
     return ExitCode.OK
 
 

@@ -13,7 +13,7 @@ import click
 from toolpost.cli.clients import CLIENTS, Client, Scope, place_of
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell
-from toolpost.cli.options import config_option, json_option
+from toolpost.cli.options import config_option, json_option, own_url
 from toolpost.cli.safe_files import back_up, backups_of, text_of, write_whole
 from toolpost.cli.show import print_json_line
 from toolpost.config import CONFIG_NAME, Config, load_config
@@ -199,14 +199,9 @@ def _http_entry(client: Client, config_path: Path | None) -> JsonObject:
 
 
 def _url(config: Config) -> str:
-    from toolpost.endpoints.http import MCP_PATH
+    from toolpost.endpoints.paths import MCP_PATH
 
-    host, port = config.address
-    if port == 0:
-        raise BadConfiguration("http.listen takes a free port each time, which no client can know.", hint="set a port")
-    # What listens everywhere is reached here.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{MCP_PATH}"
+    return f"{own_url(config)}{MCP_PATH}"
 
 
 def _is_ours(target: _Target, entry: Json, config_path: Path | None) -> bool:

@@ -12,6 +12,10 @@ COMMANDS: Final = {
     "serve": Late("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
     "tools": Late("toolpost.cli.tools:tools", "List the tools, or show one in full."),
     "call": Late("toolpost.cli.call:call", "Call a tool."),
+    "servers": Late(
+        "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."
+    ),
+    "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin and tool, and what they run on."),
     "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
     "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),
     "import": Late(

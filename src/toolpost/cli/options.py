@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from toolpost.config import Config, load_config, parse_address
+from toolpost.contracts.errors import BadConfiguration
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -43,6 +44,16 @@ def configured(path: Path | None, plugins: tuple[str, ...] = (), listen: str | N
         parse_address(listen)
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
     return config
+
+
+def own_url(config: Config, *, hint: str = "set a port") -> str:
+    """Return where a gateway of this configuration is reached from here, without a path."""
+    host, port = config.address
+    if port == 0:
+        raise BadConfiguration("http.listen takes a free port each time, which no client can know.", hint=hint)
+    # What listens everywhere is reached here.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_debugging() -> bool:

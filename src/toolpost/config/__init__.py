@@ -4,6 +4,7 @@ settings      every setting of `toolpost.toml` and its default
 servers       `[servers.NAME]`, and what becomes of it once its variables are filled in
 variables     `${VAR}` and its relatives
 secrets       what must not be shown, and how it is written instead
+concealing    a server's own words without its secrets
 loading       `toolpost.toml`, or a client's file, as a `Config`
 client_files  the servers that other MCP clients keep in their files
 client_entry  one of those servers, read into our settings

@@ -161,10 +161,10 @@ def contract_of_upstream(
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
-    takes = _compiled(terms.input_schema, "inputSchema", terms, server, close=closes)
+    takes = _compiled(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
     gives = None
     if terms.output_schema is not None:
-        gives = _compiled(terms.output_schema, "outputSchema", terms, server, root_object=False)
+        gives = _compiled(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
     came_as = definition | {"inputSchema": takes.raw} if closes else definition
     return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
 
@@ -218,11 +218,12 @@ def _compiled(
     *,
     root_object: bool = True,
     close: bool = False,
+    kind: str = "plugin",
 ) -> Schema:
     try:
         return compile_schema(_projected(raw) if close else raw, root_object=root_object)
     except SchemaProblem as problem:
-        raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason) from problem
+        raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 
 
 def _projected(raw: JsonObject) -> JsonObject:
@@ -233,9 +234,9 @@ def _projected(raw: JsonObject) -> JsonObject:
         return raw
 
 
-def _refusal(plugin: PluginName, tool: str, place: str, reason: str) -> ContractRefused:
+def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:
     return ContractRefused(
-        f"plugin `{plugin}`, tool `{tool}`, {place}: {reason}",
+        f"{kind} `{plugin}`, tool `{tool}`, {place}: {reason}",
         plugin=plugin,
         tool=tool,
         place=place,

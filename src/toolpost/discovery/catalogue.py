@@ -2,12 +2,16 @@
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from toolpost.contracts.errors import UnknownTool
-from toolpost.contracts.ids import ToolName
+from toolpost.contracts.ids import PluginName, ToolName
 from toolpost.contracts.nearest import nearest_names
+from toolpost.discovery.views import EVERYTHING, Excerpt, View, tags_of
 from toolpost.sources import HeldTool, Source
+
+VIEWS_LIMIT = 32
+"""How many views are kept: callers choose the tags, and there are many ways to combine them."""
 
 _COMPARED = 40
 
@@ -16,9 +20,12 @@ class Catalogue:
     """All tools that can be called, sorted by name, so that a listing never depends on who loaded first."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
-        held = {name: tool for source in sources for name, tool in source.tools.items()}
+        known = list(sources)
+        held = {name: tool for source in known for name, tool in source.tools.items()}
         self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
+        self._tags = {source.name: tags_of(source) for source in known}
+        self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
 
     def __iter__(self) -> Iterator[HeldTool]:
         return iter(self._tools.values())
@@ -34,6 +41,17 @@ class Catalogue:
         near = nearest_names(name, self._alike(name), 3)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
+
+    def seen_through(self, view: View) -> "Catalogue":
+        """Return what this view shows, made once; a view of what nobody has is an error."""
+        return self if view is EVERYTHING else self._seen(view)
+
+    def _narrowed(self, view: View) -> "Catalogue":
+        tools: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in view.names(self._tags)}
+        for name, tool in self._tools.items():
+            if tool.source in tools:
+                tools[tool.source][name] = tool
+        return Catalogue(Excerpt(name=source, tools=held) for source, held in tools.items())
 
     def _alike(self, name: str) -> list[ToolName]:
         """Pick the names that share most with this one: comparing thousands letter by letter would hold everybody up."""

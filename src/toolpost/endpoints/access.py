@@ -16,9 +16,13 @@ LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 class Refused(Exception):
     """A request that is turned away before anybody reads its body."""
 
-    def __init__(self, status: int, code: ErrorCode, message: str) -> None:
+    def __init__(
+        self, status: int, code: ErrorCode, message: str, *, headers: list[tuple[bytes, bytes]] | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.code = code
+        self.headers = [(b"www-authenticate", b"Bearer")] if status == 401 else headers
         self.body = ProtocolError(INVALID_REQUEST, message, data={"code": code.value}).as_response()
 
 

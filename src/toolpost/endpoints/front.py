@@ -27,6 +27,8 @@ _RESPONSE: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconten
 class LeanEndpoint(Protocol):
     """Whoever answers: reads a head once, and starts what it can answer alone."""
 
+    body_limit: int
+
     def read_head(self, raw: bytes) -> Head | None:
         """Judge the head of a request; None leaves it to uvicorn."""
         ...
@@ -128,7 +130,7 @@ class FrontProtocol(asyncio.Protocol):
             self._wait_for_more(data)
             return
         head = self._head if data.startswith(self._head_raw) and end == len(self._head_raw) else self._read(data[:end])
-        if head is None or head.length > BODY_LIMIT:
+        if head is None or end > HEAD_LIMIT or head.length > min(BODY_LIMIT, self._endpoint.body_limit):
             self._hand_over(data)
             return
         total = end + 4 + head.length

@@ -19,6 +19,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
 
 
+_DIGITS = 12
 _NOT_OURS = (b"transfer-encoding", b"expect", b"upgrade")
 
 
@@ -33,7 +34,8 @@ def split_head(raw: bytes) -> Mapping[bytes, bytes] | None:
         headers[key] = value.strip(b" \t")
     if headers.get(b"connection", b"keep-alive").lower() != b"keep-alive":
         return None
-    return headers if headers.get(b"content-length", b"").isdigit() else None
+    length = headers.get(b"content-length", b"")
+    return headers if length.isdigit() and len(length) <= _DIGITS else None
 
 
 def head_of(headers: Mapping[bytes, bytes], caller: Caller) -> Head | None:

@@ -1,23 +1,27 @@
-"""Clients over streamable HTTP, as an ASGI application: `/mcp` for MCP, `/healthz` for whoever watches over us."""
+"""Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
+
+`/api/servers` is the administrator's (`admin.py`), `/healthz` is for whoever watches over us.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
 
 from toolpost.contracts.caller import Caller
-from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.errors import ErrorCode, NotFound
 from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import Access, Refused
+from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
 from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
+from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, view_of
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
@@ -25,19 +29,24 @@ from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError
 
-MCP_PATH: Final = "/mcp"
-HEALTH_PATH: Final = "/healthz"
-
 
 class HttpEndpoint:
     """The ASGI application. `run` must be running beside it: it keeps the SDK's part alive."""
 
     def __init__(
-        self, lane: Lane, sdk: LateSdk, access: Access, *, body_limit: int, health: Callable[[], JsonObject]
+        self,
+        lane: Lane,
+        sdk: LateSdk,
+        access: Access,
+        *,
+        body_limit: int,
+        health: Callable[[], JsonObject],
+        admin: Admin,
     ) -> None:
         self._lane = lane
         self._access = access
-        self._body_limit = body_limit
+        self._admin = admin
+        self.body_limit = body_limit
         self._health = health
         self._sessions = Sessions()
         self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit)
@@ -49,8 +58,10 @@ class HttpEndpoint:
         try:
             await self._route(HttpRequest(scope, receive, send))
         except Refused as refusal:
-            challenge = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else None
-            await send_json(send, refusal.body, status=refusal.status, headers=challenge)
+            await send_json(send, refusal.body, status=refusal.status, headers=refusal.headers)
+        except NotFound as error:
+            # The path names what nobody has, or has any more.
+            await send_json(send, _nowhere(error).body, status=404)
         except Exception as error:  # noqa: BLE001 (a bug of ours gets an answer too)
             await send_json(send, rpc.internal_error(error).as_response(), status=500)
 
@@ -96,10 +107,13 @@ class HttpEndpoint:
             return False
         if session is not None and message.key in session.calls:
             return False
-        call = self._lane.admit(message.id, name, arguments, meta, caller=head.caller, notify=None)
+        caller = session.caller if session else head.caller
+        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=None)
         if session is None and call.tool.contract.mirrors_arguments:
             return False
         front.begin(call)
+        if session is not None:
+            session.calls[message.key] = call
         return asyncio.get_running_loop().create_task(self._answer(front, message, call, session))
 
     async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
@@ -107,8 +121,10 @@ class HttpEndpoint:
         if session is None:
             front.respond(await self._lane.answer(message.id, call, era.MODERN))
             return
-        with _noted(session, message, call):
+        try:
             body = await self._lane.answer(message.id, call, session.revision)
+        finally:
+            del session.calls[message.key]
         front.respond(body)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -116,14 +132,18 @@ class HttpEndpoint:
         await self._sdk.run(task_status=task_status)
 
     async def _route(self, request: HttpRequest) -> None:
-        if request.path == MCP_PATH:
+        if (view := view_of(request.path)) is not None:
             caller = self._access.caller_of(request.headers)
+            self._lane.gateway.catalogue.seen_through(view)
+            request.view = view
             if request.method == "POST":
                 await self._post(request, caller)
             else:
                 await self._sdk.serve(request, caller, request.receive)
         elif request.path == HEALTH_PATH:
             await self._answer_health(request)
+        elif self._admin.serves(request.path):
+            await self._admin.answer(request)
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 
@@ -139,7 +159,7 @@ class HttpEndpoint:
     async def _post(self, request: HttpRequest, caller: Caller) -> None:
         if not request.is_json:
             raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
-        body = await request.body(self._body_limit)
+        body = await request.body(self.body_limit)
         if body is None:
             return
         try:
@@ -165,7 +185,7 @@ class HttpEndpoint:
         if message.method == "tools/list":
             cursor, meta = rpc.list_params(message)
             revision = _agreed(session, message, meta, request, None)
-            await send_json(request.send, self._lane.list_tools(message.id, cursor, revision))
+            await send_json(request.send, self._lane.list_tools(message.id, cursor, revision, view=request.view))
         else:
             await self._call(message, session, request, caller)
         return True
@@ -173,7 +193,7 @@ class HttpEndpoint:
     def _session_of(self, request: HttpRequest, caller: Caller) -> Session | None:
         if request.version and request.version not in era.HANDSHAKE_VERSIONS:
             return None
-        return self._sessions.find(request.session_id, caller)
+        return self._sessions.find(request.session_id, caller, request.view)
 
     async def _call(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
         assert message.id is not None
@@ -182,7 +202,8 @@ class HttpEndpoint:
         streams = progress_token(meta) is not None and request.takes(b"text/event-stream")
         stream = EventStream(request.send) if streams else None
         notify = stream.notify if stream else None
-        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=notify)
+        caller = session.caller if session else caller
+        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=notify, view=request.view)
         if session is None and call.tool.contract.mirrors_arguments:
             await _check_parameter_headers(call, request, message.id)
         with _noted(session, message, call):
@@ -191,6 +212,10 @@ class HttpEndpoint:
                 await answer_quietly(call, answering, request.receive, request.send)
             else:
                 await stream.answer(call, answering, request.receive)
+
+
+def _nowhere(error: NotFound) -> Refused:
+    return Refused(404, ErrorCode.NOT_FOUND, f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
 def _is_plainly_modern(head: Head, message: Message, meta: JsonObject, name: str | None) -> bool:

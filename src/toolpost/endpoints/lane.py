@@ -12,6 +12,7 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
+from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
@@ -22,6 +23,11 @@ METHODS: Final = frozenset({"tools/call", "tools/list"})
 
 Notify = Callable[[bytes], None]
 
+_PLAIN_SUCCESS: Final = (
+    b'{"content":[{"type":"text","text":%b}],"isError":false,"structuredContent":%b,"resultType":"complete",'
+    b'"_meta":{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}}"
+)
+
 
 class Lane:
     """Two methods, in bytes."""
@@ -31,9 +37,12 @@ class Lane:
         self.listing = listing
         """Swapped for another when the tools change."""
 
-    def list_tools(self, request_id: bytes, cursor: str | None, revision: Revision) -> bytes:
+    def list_tools(
+        self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
+    ) -> bytes:
         """Answer a `tools/list`."""
-        return result_response(request_id, self.listing.page(revision, cursor, request_id=request_id))
+        listing = self.listing.seen_through(view)
+        return result_response(request_id, listing.page(revision, cursor, request_id=request_id))
 
     def admit(
         self,
@@ -44,6 +53,7 @@ class Lane:
         *,
         caller: Caller,
         notify: Notify | None,
+        view: View = EVERYTHING,
     ) -> Call:
         """Make a call of a `tools/call`; an unknown name is a protocol error."""
         token = progress_token(meta)
@@ -52,7 +62,13 @@ class Lane:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
         try:
             return self.gateway.admit(
-                caller=caller, name=name, arguments=arguments, trace_id=_trace_id(meta), on_progress=emit, meta=meta
+                caller=caller,
+                name=name,
+                arguments=arguments,
+                trace_id=_trace_id(meta),
+                on_progress=emit,
+                meta=meta,
+                view=view,
             )
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
@@ -70,6 +86,10 @@ def call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
     if answer.passed is not None:
         return passed_result(answer, answer.passed, revision)
+    if not answer.is_error and not answer.content and answer.style is ResultStyle.ENVELOPE and revision.is_modern:
+        # What nearly every answer is, written at one go.
+        payload = answer.payload
+        return _PLAIN_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
     text, structured = _shown(answer)
     blocks = b"".join(b",%b" % encode(block) for block in answer.content)
     fields = [

@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.version import __version__
-from toolpost.discovery import Catalogue
+from toolpost.discovery import EVERYTHING, Catalogue, View
+from toolpost.discovery.catalogue import VIEWS_LIMIT
 from toolpost.protocol.era import SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 
@@ -28,11 +29,20 @@ class Listing:
     def __init__(
         self, catalogue: Catalogue, *, page_size: int = PAGE_SIZE, scope: Literal["public", "private"]
     ) -> None:
+        self._catalogue = catalogue
         self._definitions = [tool.contract.definition for tool in catalogue]
         self._names = [tool.contract.name for tool in catalogue]
         self._page_size = page_size
         self._scope = scope
         self._prepared = lru_cache(maxsize=64)(self._prepare)
+        self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
+
+    def seen_through(self, view: View) -> "Listing":
+        """Return the listing of what this view shows, made once."""
+        return self if view is EVERYTHING else self._seen(view)
+
+    def _narrowed(self, view: View) -> "Listing":
+        return Listing(self._catalogue.seen_through(view), page_size=self._page_size, scope=self._scope)
 
     def page(self, revision: Revision, cursor: str | None, *, request_id: bytes) -> bytes:
         """Return the result of a `tools/list`."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import uuid4
 
 import anyio
 import mcp_types
@@ -30,7 +31,7 @@ async def open_memory_endpoint(lane: Lane, sdk: LateSdk, *, grace_s: float = 1.0
     def send(raw: bytes) -> None:
         to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
 
-    caller = Caller(id=CallerId("local"), transport="memory")
+    caller = Caller(id=CallerId("local"), transport="memory", session=uuid4().hex)
     connection = Connection(lane, sdk, caller=caller, send=send)
     async with to_client, from_server, to_server, from_client, anyio.create_task_group() as tasks:
         messages = _as_bytes(from_client)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import anyio
 
 from toolpost.contracts.errors import ErrorCode
+from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.access import Refused
 
 Scope = Any
@@ -28,6 +29,8 @@ class HttpRequest:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers = _folded(scope["headers"])
+        self.view: View = EVERYTHING
+        """What the path shows of all tools, once that is known."""
         self.receive = receive
         self.send = send
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
-from weakref import WeakSet
 
 import anyio
 import mcp_types
@@ -61,7 +60,8 @@ class SdkServer:
 
     def __init__(self, relay: Relay | None = None) -> None:
         self._bus = InMemorySubscriptionBus()
-        self._sessions: WeakSet[ServerSession] = WeakSet()
+        self._sessions: dict[int, ServerSession] = {}
+        """One of every open connection of the handshake era."""
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
@@ -79,14 +79,17 @@ class SdkServer:
     async def announce_tools_changed(self) -> None:
         """Tell every client that asked to know: in the stateless era by its subscription, before by its session."""
         await self._bus.publish(ToolsListChanged())
-        for session in tuple(self._sessions):
+        for number, session in tuple(self._sessions.items()):
             try:
                 await session.send_tool_list_changed()
             except Exception as error:  # noqa: BLE001 (a client that is gone must not keep the others from hearing it)
+                self._sessions.pop(number, None)
                 event(_log, logging.DEBUG, "change not announced", reason=str(error))
 
     async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
-        self._sessions.add(context.session)
+        connection = context.session._connection  # noqa: SLF001 (the SDK has no other way to learn of its end)
+        self._sessions[id(connection)] = context.session
+        connection.exit_stack.callback(self._sessions.pop, id(connection), None)
 
     @asynccontextmanager
     async def open_connection(self, deliver: Callable[[bytes], None]) -> AsyncIterator["SdkConnection"]:

@@ -47,7 +47,7 @@ class SdkHttp:
         self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.Message | None = None
     ) -> None:
         """Leave a request to the SDK, and note the sessions that it opens and closes."""
-        if self._sessions.is_foreign(request.session_id, caller):
+        if self._sessions.is_foreign(request.session_id, caller, request.view):
             raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
         manager = await self._started()
 
@@ -55,11 +55,11 @@ class SdkHttp:
             # Before the client can read the answer: its next request may come at once.
             if message is not None and message.method == "initialize" and opened:
                 requested = rpc.params_object(message).get("protocolVersion")
-                self._sessions.open(opened, caller=caller, requested_version=requested)
+                self._sessions.open(opened, caller=caller, requested_version=requested, view=request.view)
             if request.method == "DELETE" and status < 400:
                 self._sessions.close(request.session_id)
 
-        with _counted(self._sessions.find(request.session_id, caller)):
+        with _counted(self._sessions.find(request.session_id, caller, request.view)):
             await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
 
     async def _started(self) -> "StreamableHTTPSessionManager":

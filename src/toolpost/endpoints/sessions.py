@@ -1,11 +1,11 @@
 """Sessions of the handshake era over HTTP: which revision each agreed on, whose it is, what it has in flight."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import CallerId
+from toolpost.discovery import EVERYTHING, View
 from toolpost.pipeline import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 
@@ -17,8 +17,11 @@ class Session:
     """One client's session, from its `initialize` to its end."""
 
     id: str
-    owner: CallerId
+    caller: Caller
+    """Whose it is; what is kept for a session is kept under its id."""
     revision: Revision
+    view: View = EVERYTHING
+    """What its client saw when it opened the session; on a path that shows something else, the session does not exist."""
     calls: dict[str, Call] = field(default_factory=dict)
     streams: int = 0
     used_at: float = field(default_factory=time.monotonic)
@@ -35,26 +38,28 @@ class Sessions:
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
 
-    def open(self, session_id: str, *, caller: Caller, requested_version: object) -> None:
+    def open(self, session_id: str, *, caller: Caller, requested_version: object, view: View = EVERYTHING) -> None:
         """Note a session that the SDK has just opened; the revision follows the SDK's own rule."""
         version = requested_version if isinstance(requested_version, str) else ""
         revision = REVISIONS.get(version)
         if revision is None or revision.is_modern:
             revision = REVISIONS[LATEST_HANDSHAKE]
-        self._sessions[session_id] = Session(id=session_id, owner=caller.id, revision=revision)
+        self._sessions[session_id] = Session(
+            id=session_id, caller=replace(caller, session=session_id), revision=revision, view=view
+        )
 
-    def find(self, session_id: str, caller: Caller) -> Session | None:
-        """Return the session, if it is this caller's: somebody else's does not exist for them."""
+    def find(self, session_id: str, caller: Caller, view: View = EVERYTHING) -> Session | None:
+        """Return the session, if it is this caller's and of this view: any other does not exist for them."""
         session = self._sessions.get(session_id)
-        if session is None or session.owner != caller.id:
+        if session is None or not _belongs(session, caller, view):
             return None
         session.used_at = time.monotonic()
         return session
 
-    def is_foreign(self, session_id: str, caller: Caller) -> bool:
-        """Whether the session belongs to another caller."""
+    def is_foreign(self, session_id: str, caller: Caller, view: View = EVERYTHING) -> bool:
+        """Whether the session belongs to another caller, or to another view."""
         session = self._sessions.get(session_id)
-        return session is not None and session.owner != caller.id
+        return session is not None and not _belongs(session, caller, view)
 
     def close(self, session_id: str) -> None:
         """Forget a session and cancel what it has in flight."""
@@ -66,3 +71,7 @@ class Sessions:
         """Return the sessions that nobody has used for long."""
         oldest = time.monotonic() - IDLE_S
         return [s.id for s in self._sessions.values() if not s.is_busy and s.used_at < oldest]
+
+
+def _belongs(session: Session, caller: Caller, view: View) -> bool:
+    return session.caller.id == caller.id and session.view == view

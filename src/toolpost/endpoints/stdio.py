@@ -41,7 +41,7 @@ async def serve_stdio(
     lane: Lane, sdk: LateSdk, wire: Wire, *, message_limit: int, stop: asyncio.Event, grace_s: float
 ) -> None:
     """Serve the one client that started this process, until it closes its end or `stop` is set."""
-    caller = Caller(id=CallerId("local"), transport="stdio")
+    caller = Caller(id=CallerId("local"), transport="stdio", session="stdio")
     async with _Writer(wire.output_fd) as writer, _Reader(wire.input_fd, message_limit, stop) as reader:
         connection = Connection(lane, sdk, caller=caller, send=writer.send)
 

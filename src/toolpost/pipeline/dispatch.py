@@ -5,7 +5,7 @@ import logging
 
 import msgspec
 
-from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError
+from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError, UpstreamRefused
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json
 from toolpost.pipeline.call import Call
@@ -74,7 +74,8 @@ def _encoded(value: Json) -> bytes:
 
 
 def _log_failure(call: Call, error: ToolpostError) -> None:
-    is_callers = isinstance(error, CallerError)
+    # A server's own protocol error is its answer; where in our code it was read says nothing.
+    is_callers = isinstance(error, CallerError | UpstreamRefused)
     event(
         _log,
         logging.INFO if is_callers else logging.WARNING,

@@ -1,4 +1,4 @@
-"""Where tools come from: plugin functions today, upstream servers beside them later."""
+"""Where tools come from: plugin functions and servers. `loading` brings plugins, `hosting` keeps servers."""
 
 from toolpost.sources.functions import FunctionSource
 from toolpost.sources.held import HeldTool, Source, ToolReturn

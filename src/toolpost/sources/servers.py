@@ -173,7 +173,7 @@ def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
         raise _no_result(
             server, f"a result of the kind {kind[:60].decode(errors='replace')}, which it was not asked for"
         )
-    if memoryview(fields.get("content", b""))[:1] != b"[":
+    if bytes(memoryview(fields.get("content", b""))[:1]) != b"[":
         raise _no_result(server, "something that is no tool result: it has no content")
     return fields
 

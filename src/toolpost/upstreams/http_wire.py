@@ -151,11 +151,14 @@ class HttpWire:
                 if method != "initialize":  # its response names the session, and is seen only at its end
                     exchange.on_answer = lambda: limit.reschedule(loop.time() + LINGER_S)
                 response = await self._posted(body, headers, exchange)
-                while exchange.answer is None and response.last_event_id and response.status == 200:
+                while exchange.answer is None and self._may_resume(response):
                     response = await self._resumed(response, exchange)
                 return response
         except TimeoutError:
             return Response(200, {})
+
+    def _may_resume(self, response: Response) -> bool:
+        return bool(response.last_event_id) and response.status == 200 and not self._is_modern
 
     async def _resumed(self, response: Response, exchange: Exchange) -> Response:
         """Ask for the rest of a stream that its server has cut, as the handshake era has it."""

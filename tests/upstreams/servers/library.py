@@ -23,7 +23,7 @@ def review(title: str) -> str:
     return f"Review {title}."
 
 
-@server.completion()
+@server.completion()  # type: ignore[no-untyped-call]
 async def complete(ref: object, argument: object, context: object) -> Completion:
     return Completion(values=[f"{getattr(argument, 'value', '')}!"])
 

@@ -1,0 +1,153 @@
+"""What everything runs on: Python, the configuration, the store, the plugins."""
+
+import os
+import platform
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+
+from toolpost.cli.doctor_findings import Finding, Group, note, ok, problem, warning
+from toolpost.cli.doctor_tools import findings_of_tools, has_output_schema
+from toolpost.cli.in_process import open_quiet_app, without_store
+from toolpost.config import CONFIG_NAME, Config
+from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.contracts.version import __version__
+from toolpost.endpoints.access import Access
+from toolpost.sources.loading import LoadedPlugin
+from toolpost.store import AuditFilter, AuditLog, open_store
+
+VERIFY_S: Final = 10.0
+"""How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
+
+_CALLS: Final = 1_000
+
+
+async def check_setup(config: Config, config_path: Path | None) -> Group:
+    """Look at what everything runs on."""
+    findings = [*_platform(), *_configuration(config, config_path), *await _store(config)]
+    return Group(kind="toolpost", name=__version__, findings=tuple(findings))
+
+
+def _platform() -> Iterator[Finding]:
+    yield ok("python", f"Python {platform.python_version()}, {_spelled('mcp')}, on {platform.system()}")
+    if sys.platform != "win32":
+        loop = _spelled("uvloop")
+        is_there = not loop.endswith("missing")
+        yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop: calls get quicker")
+    if missing := [name for name in ("npx", "uvx", "docker") if shutil.which(name) is None]:
+        yield note("launchers", f"not here: {', '.join(missing)}; servers that need them cannot be started")
+
+
+def _spelled(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} is missing"
+
+
+def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
+    path = config_path or Path(CONFIG_NAME)
+    count = len(config.servers)
+    if path.exists():
+        yield ok("configuration", f"{path}: {count} {'server' if count == 1 else 'servers'}")
+    else:
+        yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
+    try:
+        host, _ = config.address
+        http = config.http
+        Access(host=host, token=config.token(), allowed_hosts=http.allowed_hosts, allowed_origins=http.allowed_origins)
+    except ToolpostError as error:
+        yield problem("access", error)
+
+
+async def _store(config: Config) -> list[Finding]:
+    file = _file_of(config)
+    if file is not None and not _exists(file):
+        return [_new_store(file)]
+    try:
+        async with open_store(config.store_url) as store:
+            return [*_writable(file), await _verified(store.audit), *await _broken_results(store.audit)]
+    except ToolpostError as error:
+        return [problem("store", error)]
+
+
+def _file_of(config: Config) -> Path | None:
+    scheme, _, path = config.store_url.partition(":")
+    return Path(path).expanduser() if scheme == "sqlite" and path != ":memory:" else None
+
+
+def _exists(file: Path) -> bool:
+    return file.exists()
+
+
+def _new_store(file: Path) -> Finding:
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    if os.access(folder, os.W_OK):
+        return ok("store", f"there is no store at {file} yet; it can be made")
+    return problem("store", f"the store cannot be made: {folder} cannot be written to", hint="set store.url")
+
+
+def _writable(file: Path | None) -> Iterator[Finding]:
+    if file is not None and not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK)):
+        yield problem("store", f"the store at {file} cannot be written to", hint="every call needs its entry there")
+
+
+async def _verified(audit: AuditLog) -> Finding:
+    with anyio.move_on_after(VERIFY_S):
+        verdict = await audit.verify()
+        if verdict.is_intact:
+            return ok("audit", f"the store can be written to; all {verdict.checked} audit entries are sound")
+        return problem(
+            "audit",
+            f"audit entry {verdict.broken_seq} is not as it was written: {verdict.reason}",
+            hint="`toolpost audit --verify` says more",
+        )
+    return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; `toolpost audit --verify` does it")
+
+
+async def _broken_results(audit: AuditLog) -> list[Finding]:
+    """Hold output schemas against what was really seen: results that broke theirs are on record."""
+    broken = AuditFilter(code=ErrorCode.OUTPUT_VALIDATION_FAILED, last=_CALLS)
+    counted = Counter(record.entry.tool for record in await audit.entries(broken, limit=_CALLS))
+    return [
+        warning(
+            "results-broken",
+            f"`{tool}` returned what its own output schema forbids, in {count} calls on record",
+            hint="`toolpost audit --code OUTPUT_VALIDATION_FAILED` shows which",
+        )
+        for tool, count in sorted(counted.items())
+    ]
+
+
+async def check_plugins(config: Config) -> list[Group]:
+    """Load and start every plugin, and look at its tools."""
+    async with open_quiet_app(msgspec.structs.replace(without_store(config), servers={})) as app:
+        return [_plugin(plugin, config) for plugin in app.host.plugins]
+
+
+def _plugin(plugin: LoadedPlugin, config: Config) -> Group:
+    source = plugin.source
+    findings: list[Finding] = []
+    if plugin.state == "disabled":
+        findings.append(note("disabled", "left out: it is among plugins.disable"))
+    refused = source.refused if source else ()
+    told = {refusal.message for refusal in refused}
+    findings += [problem("start", text) for text in plugin.problems if text not in told]
+    tools = list(source.tools.values()) if source else []
+    if source is not None:
+        count, promised = len(tools), sum(map(has_output_schema, tools))
+        if plugin.state != "failed":
+            text = f"{count} {'tool' if count == 1 else 'tools'}, {promised} with an output schema"
+            findings.insert(0, ok("start", f"loaded; {text}"))
+        findings += findings_of_tools(tools, refused)
+        if plugin.name in config.servers:
+            findings.append(problem("name-taken", "a server has this name too", hint="rename the server"))
+    facts = {"version": plugin.version, "tools": len(tools), "refused": len(refused)}
+    return Group(kind="plugin", name=plugin.name, findings=tuple(findings), facts=facts)

@@ -1,0 +1,68 @@
+"""The reports of servers on the screen."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from toolpost.cli.show import print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.contracts.ids import Json, JsonObject
+
+_COLUMNS: Final = ("NAME", "STATE", "PID", "MEMORY", "RESTARTS", "TOOLS", "LAST ERROR")
+_SHOWN_WORDS: Final = 5
+_DOWN: Final = ("failed", "suspended")
+
+
+def print_servers(reports: Sequence[JsonObject]) -> None:
+    """Print a line for each server, and the last words of those that are down."""
+    if not reports:
+        click.echo("there are no servers; `toolpost import` takes over those that you have", err=True)
+        return
+    print_table(table(*_COLUMNS, rows=[_row(report) for report in reports]))
+    for report in reports:
+        for line in _last_words(report):
+            click.echo(printable(line))
+
+
+def print_server(report: JsonObject) -> None:
+    """Print how one server is doing, in a line."""
+    pids = _pids(report)
+    facts = [str(report.get("state")), f"pid {pids}" if pids != "-" else ""]
+    if calls := report.get("inFlight"):
+        facts.append(f"{calls} in flight")
+    click.echo(printable(f"{report.get('name')}: {', '.join(fact for fact in facts if fact)}"))
+
+
+def spelled_bytes(size: Json) -> str:
+    """Write a size for people."""
+    return f"{size / 1024 / 1024:.1f} MiB" if isinstance(size, int | float) else "-"
+
+
+def _row(report: JsonObject) -> tuple[str, ...]:
+    return (
+        str(report.get("name")),
+        str(report.get("state")),
+        _pids(report),
+        spelled_bytes(report.get("memoryBytes")),
+        str(report.get("restarts", "-")),
+        _tools(report),
+        str(report.get("lastError") or "-"),
+    )
+
+
+def _pids(report: JsonObject) -> str:
+    return ", ".join(str(pid) for pid in report.get("pids") or ()) or "-"
+
+
+def _tools(report: JsonObject) -> str:
+    refused = len(report.get("refused") or ())
+    return f"{report.get('tools', '-')}" + (f" ({refused} refused)" if refused else "")
+
+
+def _last_words(report: JsonObject) -> Iterator[str]:
+    words = report.get("lastWords") or ()
+    if report.get("state") in _DOWN and words:
+        yield f"\nthe last words of {report.get('name')}:"
+        for line in words[-_SHOWN_WORDS:]:
+            yield f"  {line}"

@@ -1,0 +1,213 @@
+"""The instances of one server: who gets which, when one may be started, when one is to go."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from toolpost.contracts.errors import QueueOverloaded
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
+from toolpost.upstreams import backoff
+from toolpost.upstreams import instance as instances
+from toolpost.upstreams.backoff import Backoff
+from toolpost.upstreams.instance import Instance
+from toolpost.upstreams.life import Manner, live
+from toolpost.upstreams.report import ServerState
+from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.trouble import Trouble, hint_of, reason_of
+from toolpost.upstreams.wire import Notice
+
+_log = logging.getLogger("toolpost.upstreams")
+
+SHORT_LIFE_S: Final = 5.0
+"""A server that dies younger than this without having been used would do so again."""
+
+INSTANCES_LIMIT: Final = 100
+"""How many sessions may have a server of their own at the same time."""
+
+
+class Pool:
+    """The `Keeper` of every instance: those in use by key, and those that leave."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        trouble: Trouble,
+        on_tools: Callable[[list[JsonObject]], None],
+        on_notice: Notice,
+    ) -> None:
+        self.learn = on_tools
+        self.take_notice = on_notice
+        self.backoff = Backoff()
+        self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse")
+        self.starts = 0
+        self.is_stopped = False
+        self.tasks: TaskGroup | None = None
+        self._spec = spec
+        self._trouble = trouble
+        self._by_key: dict[str, Instance] = {}
+        self._leaving: set[Instance] = set()
+        self._one_left = anyio.Event()
+
+    def __iter__(self) -> Iterator[Instance]:
+        """Give every instance that there is, those that leave last."""
+        return iter((*self._by_key.values(), *self._leaving))
+
+    @property
+    def state(self) -> ServerState:
+        """How the server is doing, in a word."""
+        running = self._by_key.values()
+        if any(i.ready_at and i.in_flight for i in running):
+            return ServerState.BUSY
+        if any(i.ready_at for i in running):
+            return ServerState.READY
+        if running:
+            return ServerState.STARTING
+        if any(i.in_flight for i in self._leaving):
+            return ServerState.DRAINING
+        if self.backoff.is_suspended:
+            return ServerState.SUSPENDED
+        return ServerState.FAILED if self.backoff.failures and not self.is_stopped else ServerState.STOPPED
+
+    # They come
+
+    async def ready(self, key: str) -> Instance:
+        """Return an instance that can be used: the one of this key, the spare one, or a new one."""
+        while True:
+            instance = self._by_key.get(key) or self._adopted(key) or await self._begun(key)
+            if not instance.settled.is_set():
+                await instance.settled.wait()
+            if instance.failure is not None:
+                raise instance.failure
+            if not instance.stopping.is_set():
+                return instance
+
+    def any_ready(self) -> Instance | None:
+        """Return some instance that can be used, None if there is none."""
+        return next((i for i in self._by_key.values() if i.ready_at), None)
+
+    def _adopted(self, key: str) -> Instance | None:
+        """Give a session the instance that was started for nobody: no session has used it."""
+        spare = self._by_key.pop("", None)
+        if spare is not None:
+            spare.key = key
+            self._by_key[key] = spare
+        return spare
+
+    async def _begun(self, key: str) -> Instance:
+        while self._spec.strategy == "singleton" and self._leaving:
+            # One process at a time: its files and ports are free when the one before is gone.
+            await self._one_left.wait()
+        if (begun := self._by_key.get(key)) is not None:
+            return begun
+        self._check_startable()
+        assert self.tasks is not None, "the supervisor is not running"
+        instance = self._by_key[key] = Instance(key=key)
+        self.tasks.start_soon(self._live, instance)
+        return instance
+
+    def _check_startable(self) -> None:
+        trouble, command = self._trouble, f"`toolpost servers start {self._spec.name}`"
+        if self.is_stopped:
+            raise trouble.unavailable("it was stopped", hint=f"{command} starts it")
+        if self.backoff.is_suspended:
+            reason = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: {trouble.last_error}"
+            raise trouble.unavailable(
+                reason, hint=f"put it right, then {command} tries again", words=trouble.last_words
+            )
+        if (wait_s := self.backoff.wait_s) > 0:
+            hint = f"{trouble.hint}; " if trouble.hint else ""
+            raise trouble.unavailable(
+                f"{trouble.last_error}",
+                hint=f"{hint}it may be started again in {wait_s:.1f} s",
+                words=trouble.last_words,
+            )
+        if len(self._by_key) >= INSTANCES_LIMIT:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        idle = [i for i in self._by_key.values() if i.ready_at and not i.in_flight]
+        if not idle:
+            raise QueueOverloaded(
+                f"The server `{self._spec.name}` serves {INSTANCES_LIMIT} sessions already.",
+                hint="try again in a moment",
+                limit=INSTANCES_LIMIT,
+            )
+        self.retire(min(idle, key=lambda i: i.used_at), "others need the room")
+
+    async def _live(self, instance: Instance) -> None:
+        self.starts += 1
+        try:
+            await live(instance, self._spec, self.manner, self)
+        finally:
+            self._forget(instance)
+
+    def note_ready(self, instance: Instance, manner: Manner) -> None:
+        """Let whoever waits use it."""
+        self.manner = manner
+        instance.settled.set()
+        event(_log, logging.INFO, "server ready", server=self._spec.name, pid=instance.pid)
+
+    def note_failure(self, instance: Instance, error: BaseException) -> None:
+        """Tell whoever waits, and hold off the next start."""
+        if instance.settled.is_set():
+            return
+        is_late = instance.starting.cancel_called and not instance.stopping.is_set()
+        if isinstance(error, asyncio.CancelledError) and not is_late:
+            return  # Stopped: `_forget` says so.
+        reason = f"it did not get ready within {instances.START_LIMIT_S:g} s" if is_late else reason_of(error)
+        instance.failure = self._trouble.note(reason, words=instance.last_words, hint=hint_of(error))
+        instance.settled.set()
+        self.backoff.note_failure(began_at=instance.began_at)
+        self._set_aside(instance)
+        event(_log, logging.WARNING, "server failed to start", server=self._spec.name, reason=reason)
+
+    # They go
+
+    def may_leave(self, instance: Instance) -> bool:
+        """Whether an instance has been idle for long enough, and is not one that is to be kept."""
+        is_idle = time.monotonic() - instance.used_at >= self._spec.idle_s
+        return is_idle and len(self._by_key) > self._spec.min_ready
+
+    def retire(self, instance: Instance, reason: str) -> None:
+        """Give it no more calls, and end it when those it has are answered."""
+        if instance.stopping.is_set() or instance.is_over:
+            return
+        self._set_aside(instance)
+        instance.stop()
+        if instance.is_lost:
+            self._note_loss(instance, reason)
+        event(_log, logging.INFO, "server leaves", server=self._spec.name, pid=instance.pid, reason=reason)
+
+    def retire_all(self, reason: str) -> None:
+        """Let every instance go."""
+        for instance in tuple(self._by_key.values()):
+            self.retire(instance, reason)
+
+    def _note_loss(self, instance: Instance, reason: str) -> None:
+        """Remember why a process went; one that dies young and idle would do so again, and is held off."""
+        self._trouble.note(reason, words=instance.last_words)
+        is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < SHORT_LIFE_S
+        if is_young and not instance.has_served:
+            self.backoff.note_failure(began_at=instance.began_at)
+
+    def _set_aside(self, instance: Instance) -> None:
+        if self._by_key.get(instance.key) is instance:
+            del self._by_key[instance.key]
+        self._leaving.add(instance)
+
+    def _forget(self, instance: Instance) -> None:
+        instance.is_over = True
+        self._set_aside(instance)
+        self._leaving.discard(instance)
+        if not instance.settled.is_set():
+            instance.failure = self._trouble.unavailable("it was stopped while it started")
+            instance.settled.set()
+        self._one_left.set()
+        self._one_left = anyio.Event()

@@ -1,0 +1,255 @@
+"""`toolpost doctor`: real servers and plugins looked at, and what some client would stumble over said before it does."""
+
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.conftest import PLUGIN, Ended, Run
+from tests.cli.test_servers import SECRET, settings
+from tests.ways import ROOT
+
+BEHAVIOURS = ("--plugin", "tests.plugins.behaviours:plugin")
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Callable[..., None]:
+    def configured(*more: str, **kinds: str) -> None:
+        (tmp_path / "toolpost.toml").write_text("\n".join([*more, settings(**kinds)]))
+
+    return configured
+
+
+def group(ended: Ended, name: str) -> dict[str, Any]:
+    return next(found for found in ended.json["groups"] if found["name"] == name)
+
+
+def checks(ended: Ended, name: str) -> dict[str, list[str | None]]:
+    """Return the tools that each check found something about."""
+    found: dict[str, list[str | None]] = {}
+    for finding in group(ended, name)["findings"]:
+        if finding["level"] in ("warning", "problem"):
+            found.setdefault(finding["check"], []).append(finding.get("tool"))
+    return found
+
+
+def test_all_is_well(configured: Any, run: Run, tmp_path: Path) -> None:
+    configured(fine="fine")
+    ended = run("doctor")
+
+    assert ended.code == 0
+    assert ended.err == "checking 1 server\n(1 of 1) fine: ok\n"
+    assert ended.out.endswith("\neverything is well\n")
+    assert "server fine\n  ok       ready in " in ended.out
+    assert "MCP 2025-06-18 (handshake era); 1 tool, 1 with an output schema\n" in ended.out
+    assert "plugin time\n  ok       loaded; 2 tools" in ended.out
+    assert "store at" in ended.out
+    assert not (tmp_path / ".toolpost").exists()
+
+
+def test_what_some_client_stumbles_over_is_a_warning(configured: Any, invoke: Run) -> None:
+    configured(strange="strange")
+    ended = invoke("doctor", "strange", "--json")
+    strict = invoke("doctor", "strange", "--strict")
+
+    assert ended.code == 0
+    assert ended.json["ok"] is True
+    assert checks(ended, "strange") == {
+        "description-missing": ["silent", "mute"],
+        "description-long": ["talks"],
+        "name-changed": ["dotted.name"],
+        "name-long": ["n" * 52],
+        "root-combined": ["either"],
+        "root-reference": ["refers"],
+        "dialect": ["old"],
+        "format-unknown": ["formats"],
+        "nested-deep": ["deep"],
+        "recursive": ["tree"],
+        "argument-name": ["spaced"],
+    }
+    assert group(ended, "strange")["withOutputSchema"] == 0
+    assert strict.code == 1
+    assert "  warning  `silent`, `mute`: no description" in strict.out
+    assert "  warning  `formats`, inputSchema/properties/a/format: the format `phone`" in strict.out
+    assert strict.out.endswith("\n0 problems, 12 warnings\n")
+
+
+def test_refused_tool_is_a_problem_with_place_and_reason(configured: Any, invoke: Run) -> None:
+    configured(broken="broken")
+    ended = invoke("doctor", "broken", "--json")
+
+    [finding] = [found for found in group(ended, "broken")["findings"] if found["level"] == "problem"]
+    assert ended.code == 1
+    assert (finding["check"], finding["tool"], finding["place"]) == (
+        "schema-invalid",
+        "bad",
+        "inputSchema/properties/a/type",
+    )
+    assert finding["message"] == 'refused: "nonsense" is no JSON Schema type'
+    assert group(ended, "broken")["tools"] == 1
+
+
+def test_server_that_does_not_start_is_told_of_without_its_secret(configured: Any, invoke: Run) -> None:
+    configured(dies="dies", fine="fine")
+    ended = invoke("doctor", "dies", "fine")
+
+    assert ended.code == 1
+    assert "server dies\n  problem  does not start: it ended with exit code 1" in ended.out
+    assert "token (redacted)" in ended.out
+    assert "may be started again" not in ended.out
+    assert "server fine\n  ok " in ended.out
+    assert SECRET not in ended.out + ended.err
+
+
+def test_faults_of_the_configuration_are_told_by_place(configured: Any, invoke: Run) -> None:
+    configured(
+        "[servers.unset]\ncommand = 'x'\nargs = ['${NOT_SET_HERE}']",
+        "[servers.gone]\ncommand = './no-such-program'",
+        "[servers.off]\ncommand = 'x'\nenabled = false",
+        "[servers.choosy]\nurl = 'http://127.0.0.1:1/mcp'",
+    )
+    ended = invoke("doctor", "unset", "gone", "off", "choosy", "--json")
+
+    assert ended.code == 1
+    assert list(checks(ended, "unset")) == ["configuration"]
+    assert "NOT_SET_HERE, which is not set" in group(ended, "unset")["findings"][0]["message"]
+    assert list(checks(ended, "gone")) == ["command-missing"]
+    assert "servers.gone.command" in group(ended, "gone")["findings"][0]["hint"]
+    assert checks(ended, "off") == {}
+    assert list(checks(ended, "choosy")) == ["start"]
+
+
+def test_file_that_cannot_be_read_is_a_finding_too(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text("[servers.x]\ncomand = 'y'\n")
+    ended = invoke("doctor", "--json")
+
+    assert ended.code == 1
+    [finding] = ended.json["groups"][0]["findings"]
+    assert finding["message"].endswith("there is no setting `servers.x.comand`")
+    assert finding["hint"] == "did you mean `servers.x.command`?"
+
+
+def test_launcher_that_is_missing_is_named_with_where_to_get_it(configured: Any, invoke: Run, tmp_path: Path) -> None:
+    configured("[servers.js]\ncommand = 'npx'\nargs = ['-y', 'x']\nenv = {PATH = '/nowhere'}")
+    ended = invoke("doctor", "js")
+
+    assert ended.code == 1
+    assert "  problem  the command `npx` is not found" in ended.out
+    assert "hint: install Node.js: https://nodejs.org" in ended.out
+
+
+def test_pattern_that_matches_nothing_and_talk_on_stdout(configured: Any, invoke: Run) -> None:
+    configured(noisy="noisy", none="none")
+    path = Path("toolpost.toml")
+    path.write_text(path.read_text().replace("[servers.noisy]", "[servers.noisy]\nallow = ['echo']\ndeny = ['ecko']"))
+    ended = invoke("doctor", "noisy", "none", "--json")
+
+    assert list(checks(ended, "noisy")) == ["oddities", "pattern-unused"]
+    assert list(checks(ended, "none")) == ["no-tools"]
+
+
+def test_more_tools_than_models_take(configured: Any, invoke: Run) -> None:
+    configured(many="many")
+    ended = invoke("doctor", "--json")
+    shown = invoke("doctor", "many")
+
+    assert "many-tools" in [finding["check"] for finding in ended.json["groups"][0]["findings"]]
+    assert ended.code == 0
+    assert shown.out.endswith("\neverything is well\n")
+
+
+def test_plugins_are_looked_at(invoke: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    failing = ("--plugin", "plugin_for_tests:failing", "--plugin", "plugin_for_tests:missing")
+    ended = invoke("doctor", *PLUGIN, *BEHAVIOURS, "--plugin", "plugin_for_tests:partly", *failing, "--json")
+
+    assert ended.code == 1
+    assert group(ended, "does")["version"] == "2.1.0"
+    assert group(ended, "does")["findings"][0]["level"] == "ok"
+    assert checks(ended, "partly") == {"schema-invalid": ["refused"]}
+    assert list(checks(ended, "failing")) == ["start"]
+    assert "no licence" in json.dumps(group(ended, "failing"))
+    assert list(checks(ended, "plugin_for_tests:missing")) == ["start"]
+
+
+def test_name_that_nobody_has_is_met_with_the_nearest(configured: Any, invoke: Run) -> None:
+    configured(fine="fine")
+    ended = invoke("doctor", "fien")
+
+    assert ended.code == 2
+    assert ended.err == "error: no server or plugin is called `fien`\nhint: did you mean `fine`?\n"
+
+
+def test_results_that_broke_their_schema_are_remembered(invoke: Run) -> None:
+    invoke("call", "demo__lie", *PLUGIN)
+    invoke("call", "demo__lie", *PLUGIN)
+    ended = invoke("doctor", "--json")
+
+    findings = {finding["check"]: finding for finding in ended.json["groups"][0]["findings"]}
+    assert findings["audit"]["message"] == "the store can be written to; all 2 audit entries are sound"
+    assert findings["results-broken"]["message"].startswith(
+        "`demo__lie` returned what its own output schema forbids, in 2"
+    )
+
+
+def test_record_that_was_tampered_with_is_a_problem(invoke: Run, tmp_path: Path) -> None:
+    invoke("call", "demo__fail", *PLUGIN)
+    connection = sqlite3.connect(tmp_path / ".toolpost" / "toolpost.db")
+    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+    for name in names:
+        connection.execute(f"DROP TRIGGER {name}")
+    with connection:
+        connection.execute("UPDATE audit SET caller = 'somebody'")
+    connection.close()
+    ended = invoke("doctor")
+
+    assert ended.code == 1
+    assert "  problem  audit entry 1 is not as it was written" in ended.out
+
+
+def test_open_to_all_without_a_token_is_a_problem(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('http.listen = "0.0.0.0:8420"\n')
+    ended = invoke("doctor")
+
+    assert ended.code == 1
+    assert "  problem  listening on `0.0.0.0` needs a token" in ended.out
+
+
+def test_interrupt_ends_what_was_started(configured: Any, start: Any) -> None:
+    configured("[servers.slow]\ncommand = 'sleep'\nargs = ['600']")
+    process: subprocess.Popen[str] = start("doctor", "slow")
+    children: list[psutil.Process] = []
+    until = time.monotonic() + 15
+    while not any("sleep" in child.name() for child in children) and time.monotonic() < until:
+        time.sleep(0.05)
+        children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    gone, alive = psutil.wait_procs(children, 5)
+
+    assert process.returncode == 130
+    assert "cancelled" in err
+    assert gone
+    assert not alive
+
+
+def test_server_from_the_outside_world(invoke: Run, tmp_path: Path) -> None:
+    beside = Path(sys.executable).with_name("mcp-server-time")
+    found = str(beside) if beside.exists() else shutil.which("mcp-server-time", path="/tmp/v/bin")
+    if found is None:
+        pytest.skip("mcp-server-time is not installed")
+    (tmp_path / "toolpost.toml").write_text(f"[servers.clock]\ncommand = {json.dumps(found)}\n")
+    ended = invoke("doctor", "clock", "--json")
+
+    assert ended.code == 0
+    assert group(ended, "clock")["tools"] == 2
+    assert group(ended, "clock")["readyMs"] > 0

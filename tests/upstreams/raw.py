@@ -1,0 +1,99 @@
+"""A client that sends and compares plain JSON, in either era, over stdio and HTTP: no model loses a field on the way."""
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio.to_thread
+
+from tests.ways import ENVELOPE, MODERN, ROOT
+from toolpost.upstreams.http_client import HttpClient
+
+Json = Any
+Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+_INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+
+
+@asynccontextmanager
+async def raw_stdio(command: Sequence[str], *, is_modern: bool) -> AsyncIterator[Ask]:
+    """Talk to a server on stdio."""
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": _paths()}
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    ids = itertools.count(1)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    def send(message: Json) -> None:
+        stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        stdin.flush()
+
+    async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        number = next(ids)
+        send({"id": number, "method": method, "params": _enveloped(params, is_modern=is_modern)})
+        while True:
+            message: dict[str, Any] = json.loads(await anyio.to_thread.run_sync(stdout.readline))
+            if message.get("id") == number:
+                return message
+
+    try:
+        if not is_modern:
+            await ask("initialize", _INITIALIZE)
+            send({"method": "notifications/initialized"})
+        yield ask
+    finally:
+        stdin.close()
+        try:
+            await anyio.to_thread.run_sync(lambda: process.wait(10))
+        finally:
+            process.kill()
+            process.wait()
+            stdout.close()
+
+
+@asynccontextmanager
+async def raw_http(url: str, *, is_modern: bool) -> AsyncIterator[Ask]:
+    """Talk to a server over HTTP."""
+    ids = itertools.count(1)
+    headers: list[tuple[bytes, bytes]] = []
+    async with HttpClient(url) as client:
+
+        async def post(message: Json, extra: Sequence[tuple[bytes, bytes]] = ()) -> tuple[Any, dict[str, Any]]:
+            events: list[bytes] = []
+            body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+            response = await client.post(body, [*headers, *extra], on_event=events.append)
+            for data in [response.body, *events]:
+                if data and (received := json.loads(data)).get("id") == message.get("id"):
+                    return response, received
+            return response, {}
+
+        async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
+            extra = [(b"mcp-protocol-version", MODERN.encode()), (b"mcp-method", method.encode())] if is_modern else []
+            if is_modern and "name" in params:
+                extra.append((b"mcp-name", params["name"].encode()))
+            asked = {"id": next(ids), "method": method, "params": _enveloped(params, is_modern=is_modern)}
+            return (await post(asked, extra))[1]
+
+        if not is_modern:
+            response, _ = await post({"id": 0, "method": "initialize", "params": _INITIALIZE})
+            headers.append((b"mcp-session-id", response.headers[b"mcp-session-id"]))
+            headers.append((b"mcp-protocol-version", b"2025-11-25"))
+            await post({"method": "notifications/initialized"})
+        yield ask
+        if not is_modern:
+            await client.request("DELETE", headers=headers)
+
+
+def _enveloped(params: dict[str, Any], *, is_modern: bool) -> dict[str, Any]:
+    return {**params, "_meta": ENVELOPE} if is_modern else params
+
+
+def _paths() -> str:
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))

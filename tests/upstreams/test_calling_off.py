@@ -1,0 +1,108 @@
+"""A call that is called off is called off at the server too; one that goes on with it is ended when nobody is harmed."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.ways import MODERN, QUICK_WAYS, Way
+from toolpost.testing import error_of
+from toolpost.upstreams import supervisor
+from toolpost.upstreams.spec import ServerSpec
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_server_on_stdio_hears_that_its_call_is_off(way: Way, version: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with gateway(hostile(version=version, log=log), way=way) as (app, client):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "up__sleep", {"seconds": 60})
+            await until(lambda: "sleeping" in lines(log))
+            tasks.cancel_scope.cancel()
+        await until(lambda: any(line.startswith("cancelled ") for line in lines(log)))
+        await until(lambda: report(app).in_flight == 0)
+        await anyio.sleep(supervisor.OBEY_S + 0.3)
+        after = await client.call_tool("up__echo", {"text": "still the same"})
+        seen = report(app)
+
+    assert text_of(after) == "still the same"
+    assert seen.restarts == 0, "a server that obeys is left alone"
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_server_over_http_hears_that_its_call_is_off(way: Way, version: str) -> None:
+    server = HttpServer(version=version)
+    async with serving(server) as url, gateway(ServerSpec(name="up", url=url), way=way) as (app, client):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "up__never")
+            await until(lambda: "tools/call" in server.methods)
+            tasks.cancel_scope.cancel()
+        await until(lambda: server.hung_up == 1)
+        if version != MODERN:
+            await until(lambda: server.cancelled)
+        await until(lambda: report(app).in_flight == 0)
+
+    assert len(server.cancelled) == (0 if version == MODERN else 1)
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_a_server_that_goes_on_is_ended_when_its_other_call_is_answered(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "OBEY_S", 0.1)
+    log = tmp_path / "log"
+    async with gateway(hostile(log=log, timeout_s=2.5), way=way) as (app, client):
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await client.call_tool("up__sleep", {"seconds": 1.5}))
+
+        pid = report(app).pids[0]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: "sleeping" in lines(log))
+            with anyio.move_on_after(0.5):
+                await client.call_tool("up__family", {"stays": True})
+            await until(lambda: any(line.startswith("child ") for line in lines(log)))
+            child = int(next(line for line in lines(log) if line.startswith("child ")).split()[1])
+            await until(lambda: report(app).state == "draining")
+            beside = await client.call_tool("up__pid")
+            alive = psutil.pid_exists(child)
+        await until(lambda: not psutil.pid_exists(child) and not psutil.pid_exists(pid))
+
+    assert text_of(answers[0]) == "slept"
+    assert alive, "it was ended while another call was in flight"
+    assert text_of(beside) != str(pid)
+
+
+async def test_a_server_that_is_deaf_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(supervisor, "OBEY_S", 0.1)
+    monkeypatch.setattr(supervisor, "DEAF_S", 0.3)
+    async with gateway(hostile(timeout_s=1.0)) as (app, client):
+        pid = report(app).pids[0]
+        answer = await client.call_tool("up__deaf", {"seconds": 60})
+        await until(lambda: not psutil.pid_exists(pid))
+        after = await client.call_tool("up__echo", {"text": "anew"})
+
+    assert error_of(answer)["code"] == "TOOL_TIMEOUT"
+    assert text_of(after) == "anew"
+
+
+async def test_a_late_answer_reaches_nobody(tmp_path: Path) -> None:
+    async with gateway(hostile(timeout_s=0.4)) as (app, client):
+        late = await client.call_tool("up__deaf", {"seconds": 0.7})
+        await anyio.sleep(0.5)
+        after = [text_of(await client.call_tool("up__echo", {"text": str(n)})) for n in range(5)]
+        seen = report(app)
+
+    assert error_of(late)["code"] == "TOOL_TIMEOUT"
+    assert after == ["0", "1", "2", "3", "4"]
+    assert seen.oddities == 1

@@ -1,0 +1,97 @@
+"""Tools that come and go while the gateway runs are listed anew, and clients of both eras are told, once for a burst."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, MCPError
+
+from tests.upstreams.behind import ERAS, gateway, hostile, lines, text_of, until
+from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, Way
+from toolpost.app import App, open_app, open_http
+from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.upstreams.spec import ServerSpec
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_burst_of_changes_is_told_once(way: Way, version: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_app(IN_MEMORY, bundled=False, servers=[hostile(version=version, log=log)]) as app:
+        await anyio.sleep(0.2)  # what was learnt at the start is announced too
+        told, names = await told_after_change(app, way)
+
+    assert told == 1
+    assert "up__fresh" in names
+    assert "up__refuse" not in names
+    assert lines(log).count("tools/list") == 2
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_change_is_heard_over_http(version: str) -> None:
+    server = HttpServer(version=version)
+    async with serving(server) as url, gateway(ServerSpec(name="up", url=url)) as (_, client):
+        await until(lambda: server.listeners)
+        await client.call_tool("up__change")
+        await until_listed(client, "up__fresh")
+
+    assert server.methods.count("tools/list") == 2
+
+
+async def test_a_change_that_nobody_told_is_found_when_the_server_refuses() -> None:
+    async with gateway(hostile()) as (_, client):
+        await client.call_tool("up__change_quietly")
+        with pytest.raises(MCPError, match="Unknown tool: refuse"):
+            await client.call_tool("up__refuse")
+        await until_listed(client, "up__fresh")
+        answer = await client.call_tool("up__fresh")
+
+    assert text_of(answer) == "fresh"
+
+
+async def until_listed(client: Client, name: str) -> None:
+    with anyio.fail_after(10):
+        while name not in {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}:
+            await anyio.sleep(0.02)
+
+
+async def told_after_change(app: App, way: Way) -> tuple[int, set[str]]:
+    """Change the tools by a call, and say how often the client was told and what is listed then."""
+    told: list[Any] = []
+
+    async def hear(message: Any) -> None:
+        if "ToolListChanged" in type(message).__name__ or "ToolListChanged" in repr(message):
+            told.append(message)
+
+    async def change_and_wait(client: Client) -> set[str]:
+        await client.call_tool("up__change")
+        await until(lambda: told)
+        await anyio.sleep(0.5)
+        return {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
+
+    async def listened(client: Client) -> set[str]:
+        if way.mode != MODERN:
+            return await change_and_wait(client)
+        async with client.listen(tools_list_changed=True) as subscription, anyio.create_task_group() as tasks:
+
+            async def follow() -> None:
+                async for event in subscription:
+                    told.append(event)
+
+            tasks.start_soon(follow)
+            names = await change_and_wait(client)
+            tasks.cancel_scope.cancel()
+        return names
+
+    handler = None if way.mode == MODERN else hear
+    if way.transport == "memory":
+        async with Client(open_memory_endpoint(app.lane, app.sdk), mode=way.mode, message_handler=handler) as client:
+            names = await listened(client)
+    else:
+        async with open_http(app) as url, Client(url, mode=way.mode, message_handler=handler) as client:
+            names = await listened(client)
+    return len(told), names

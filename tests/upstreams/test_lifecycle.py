@@ -1,0 +1,310 @@
+"""A server's life: started when needed, kept while used, ended when idle, held off when it fails, one for whom it should be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import psutil
+import pytest
+
+from tests.upstreams.behind import ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.test_stdio_faults import unavailable
+from tests.ways import IN_MEMORY, MODERN, Way
+from toolpost.app import App, open_app, open_http
+from toolpost.config import StoreSettings
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.ids import META_KEY, CallerId
+from toolpost.endpoints.access import Access
+from toolpost.sources import hosting
+from toolpost.testing import error_of
+from toolpost.upstreams import backoff, pool
+from toolpost.upstreams.http_client import HttpClient
+from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.supervisor import Supervisor
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+
+
+def supervisor_of(app: App, name: str = "up") -> Supervisor:
+    return app.servers.sources[name].supervisor
+
+
+def routed(key: str) -> Any:
+    return {META_KEY: {"routingKey": key}}
+
+
+async def pid_of(client: Any) -> int:
+    return int(text_of(await client.call_tool("up__pid")))
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_an_idle_server_is_ended_and_the_next_call_starts_it(way: Way) -> None:
+    async with gateway(hostile(idle_s=0.3), way=way) as (app, client):
+        first = await pid_of(client)
+        await until(lambda: report(app).state == "stopped")
+        await until(lambda: not psutil.pid_exists(first))
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        second = await pid_of(client)
+        seen = report(app)
+
+    assert "up__echo" in listed
+    assert first != second
+    assert (seen.restarts, seen.pids, seen.last_error) == (1, (second,), None)
+    assert seen.memory_bytes is not None
+    assert seen.memory_bytes > 1_000_000
+
+
+async def test_a_server_in_use_is_not_idle() -> None:
+    async with gateway(hostile(idle_s=0.2)) as (app, client):
+        answer = await client.call_tool("up__sleep", {"seconds": 1.0})
+        seen = report(app)
+
+    assert text_of(answer) == "slept"
+    assert seen.restarts == 0
+
+
+async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "KEEP_READY_S", 0.05)
+    async with gateway(hostile(idle_s=0.1, min_ready=1)) as (app, client):
+        first = await pid_of(client)
+        await anyio.sleep(0.5)
+        same = await pid_of(client)
+        psutil.Process(first).kill()
+        await until(lambda: report(app).state == "ready" and report(app).pids != (first,))
+        second = await pid_of(client)
+
+    assert first == same
+    assert second != first
+
+
+async def test_definitions_are_remembered_over_a_restart(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
+    log = tmp_path / "log"
+    async with gateway(hostile(log=log), config=config) as (_, client):
+        before = (await client.list_tools()).tools
+    starts = lines(log).count("eof")
+    async with gateway(hostile(log=log), config=config) as (app, client):
+        after = (await client.list_tools()).tools
+        state = report(app).state
+        answer = await client.call_tool("up__echo", {"text": "now it starts"})
+
+    assert starts == 1
+    assert before == after
+    assert state == "stopped"
+    assert text_of(answer) == "now it starts"
+
+
+async def test_a_server_seen_again_is_remembered_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
+    saved: list[str] = []
+    for _ in range(2):
+        async with open_app(config, bundled=False, servers=[hostile()]) as app:
+            remember = app.store.known_tools.remember
+
+            async def remember_and_note(server: str, definitions: Any, remember: Any = remember) -> None:
+                saved.append(server)
+                await remember(server, definitions)
+
+            monkeypatch.setattr(app.store.known_tools, "remember", remember_and_note)
+            await supervisor_of(app).ensure_ready()
+            supervisor_of(app).restart()
+            await supervisor_of(app).ensure_ready()
+
+    assert len(saved) >= 2, "its day begins when it was last seen, not when it last changed"
+
+
+async def test_failed_starts_are_held_off_longer_and_longer_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_S", 0.1)
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
+    async with gateway(hostile(), config=config) as (_, client):
+        await client.list_tools()
+    waits: list[float] = []
+    failed: Any = None
+    refused: Any = None
+    async with gateway(hostile(start="exit"), config=config) as (app, client):
+        keeper = supervisor_of(app)
+        for _ in range(5):
+            await until(lambda: keeper.retry_in_s <= 0)
+            failed = await client.call_tool("up__echo")
+            waits.append(keeper.retry_in_s)
+            refused = await client.call_tool("up__echo")
+        suspended = report(app).state
+        keeper.start()
+        again = report(app).state
+        retried = await client.call_tool("up__echo")
+
+    assert "I will not" in unavailable(failed)["message"]
+    assert "I will not" in unavailable(failed)["stderr"]
+    for index, wait_s in enumerate(waits):
+        assert 0.1 * 2**index - 0.1 < wait_s <= 0.1 * 2**index
+    assert suspended == "suspended"
+    assert "5 times" in unavailable(refused)["message"]
+    assert "toolpost servers start up" in unavailable(refused)["hint"]
+    assert again == "stopped"
+    assert "exit code 1" in unavailable(retried)["message"]
+
+
+async def test_the_longest_wait_is_half_a_minute() -> None:
+    held = backoff.Backoff()
+    held.failures = 20
+    held.note_failure(began_at=float("inf"))
+
+    assert 29 < held.wait_s <= 30
+    assert (backoff.FIRST_S, backoff.FAILURES_LIMIT) == (1.0, 5)
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_a_restart_leaves_calls_in_flight_their_answers(way: Way) -> None:
+    async with gateway(hostile(), way=way) as (app, client):
+        first = await pid_of(client)
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await client.call_tool("up__sleep", {"seconds": 0.6}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: report(app).in_flight == 1)
+            supervisor_of(app).restart()
+            draining = report(app).state
+            second = await pid_of(client)
+        await until(lambda: not psutil.pid_exists(first))
+
+    assert text_of(answers[0]) == "slept"
+    assert draining == "draining"
+    assert second != first
+
+
+async def test_a_stopped_server_stays_stopped_until_somebody_starts_it() -> None:
+    async with gateway(hostile()) as (app, client):
+        first = await pid_of(client)
+        supervisor_of(app).stop()
+        await until(lambda: not psutil.pid_exists(first))
+        refused = await client.call_tool("up__pid")
+        state = report(app).state
+        supervisor_of(app).start()
+        second = await pid_of(client)
+
+    assert "it was stopped" in unavailable(refused)["message"]
+    assert "toolpost servers start up" in unavailable(refused)["hint"]
+    assert state == "stopped"
+    assert second != first
+
+
+async def test_a_server_can_be_stopped_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "LEARN_LIMIT_S", 0.3)
+    async with gateway(hostile(start="hang")) as (app, _):
+        starting = report(app).state
+        supervisor_of(app).stop()
+        await until(lambda: not report(app).pids)
+        stopped = report(app)
+
+    assert starting == "starting"
+    assert (stopped.state, stopped.last_error) == ("stopped", None)
+
+
+async def test_a_singleton_is_one_process_with_one_call_at_a_time(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with gateway(hostile(strategy="singleton", log=log)) as (app, client):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(client.call_tool, "up__sleep", {"seconds": 0.2})
+            await anyio.sleep(0.1)
+            in_flight = report(app).in_flight
+        supervisor_of(app).restart()
+        await client.call_tool("up__echo")
+        ended_before_start = lines(log).index("eof") < max(i for i, x in enumerate(lines(log)) if x.startswith("start"))
+
+    assert in_flight == 1
+    assert ended_before_start
+
+
+# A server of one's own
+
+
+async def test_callers_never_see_each_others_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in tells callers apart by a header, as a gateway with many tokens will."""
+    users = iter(("ada", "bob", "ada", "bob", "bob"))
+    monkeypatch.setattr(Access, "caller_of", lambda _self, _headers: Caller(id=CallerId(next(users)), transport="http"))
+    spec = hostile(strategy="per_session")
+    async with open_app(IN_MEMORY, bundled=False, servers=[spec]) as app, open_http(app) as url:
+        counted = [await count(url) for _ in range(5)]
+        seen = report(app)
+
+    assert counted == ["1", "1", "2", "2", "3"]
+    assert len(seen.pids) == 2
+
+
+async def count(url: str) -> str:
+    """Call over HTTP by hand: a client of the stateless era asks nothing else."""
+    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+    params = {"name": "up__count", "arguments": {}, "_meta": meta}
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "up__count"}
+    async with HttpClient(url, headers=headers) as client:
+        response = await client.post(
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        )
+    text = json.loads(response.body)["result"]["content"][0]["text"]
+    assert isinstance(text, str)
+    return text
+
+
+async def test_a_routing_key_names_a_server_of_its_own() -> None:
+    async with gateway(hostile(strategy="per_session")) as (_, client):
+
+        async def counted(key: str) -> str:
+            return text_of(await client.call_tool("up__count", meta=routed(key)))
+
+        said = [await counted(key) for key in ("a", "b", "a", "b", "b")]
+
+    assert said == ["1", "1", "2", "2", "3"]
+
+
+@pytest.mark.xfail(reason="endpoints do not yet say which session a call belongs to (Caller.session)", strict=False)
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_sessions_never_see_each_others_state(transport: str) -> None:
+    way = Way(transport, "legacy")
+    async with open_app(IN_MEMORY, bundled=False, servers=[hostile(strategy="per_session")]) as app:
+        async with way.client_of(app) as ada, way.client_of(app) as bob:
+            said = [text_of(await client.call_tool("up__count")) for client in (ada, bob, ada, bob, bob)]
+
+    assert said == ["1", "1", "2", "2", "3"]
+
+
+async def test_a_server_of_ones_own_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "INSTANCES_LIMIT", 3)
+    async with gateway(hostile(strategy="per_session", idle_s=0.5)) as (app, client):
+        for key in "abcd":
+            await client.call_tool("up__count", meta=routed(key))
+        many = len(report(app).pids)
+        await until(lambda: not report(app).pids)
+        anew = await client.call_tool("up__count", meta=routed("a"))
+
+    assert many <= 4
+    assert text_of(anew) == "1"
+
+
+# The deadline
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_the_deadline_covers_the_start(way: Way, tmp_path: Path) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
+    async with gateway(hostile(), config=config) as (_, client):
+        await client.list_tools()
+    async with gateway(hostile(start="hang", timeout_s=0.5), config=config, way=way) as (app, client):
+        answer = await client.call_tool("up__echo")
+        state = report(app).state
+
+    assert error_of(answer)["code"] == "TOOL_TIMEOUT"
+    assert state == "starting"
+
+
+async def test_a_spec_admits_by_pattern() -> None:
+    spec = ServerSpec(name="x", command=("x",), allow=("read_*",), deny=("*_secret",))
+
+    assert [name for name in ("read_a", "read_secret", "write_a") if spec.admits(name)] == ["read_a"]

@@ -1,0 +1,217 @@
+"""What a path shows: `/mcp` everything, `/mcp/server/NAME` one source, `/mcp/tags/a,b` servers that carry one of the tags."""
+
+import http.client
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from tests.upstreams.behind import hostile, until
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
+from toolpost.app import App, open_app, open_http
+from toolpost.config import Config, HttpSettings
+from toolpost.discovery import View
+from toolpost.discovery.catalogue import VIEWS_LIMIT
+from toolpost.protocol.era import REVISIONS
+from toolpost.testing import data_of
+from toolpost.upstreams.spec import ServerSpec
+
+pytestmark = pytest.mark.anyio
+
+SMALL = Path(__file__).parents[1] / "cli" / "servers" / "small.py"
+ERAS = ["legacy", MODERN]
+
+
+def small(name: str, *tags: str) -> ServerSpec:
+    return ServerSpec(name=name, command=(sys.executable, "-S", "-E", str(SMALL), "fine"), tags=frozenset(tags))
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Three servers and a plugin behind one endpoint."""
+
+    app: App
+    url: str
+
+    async def names(self, path: str, mode: str) -> set[str]:
+        async with Client(self.url + path, mode=mode) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    async def ask(self, path: str, message: Any = None, verb: str = "POST", **headers: str) -> tuple[int, Any, str]:
+        return await anyio.to_thread.run_sync(lambda: self._ask(path, message, verb, headers))
+
+    def _ask(self, path: str, message: Any, verb: str, headers: dict[str, str]) -> tuple[int, Any, str]:
+        connection = http.client.HTTPConnection(self.url.split("/")[2], timeout=20)
+        fields = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(verb, f"/mcp{path}", json.dumps(message) if message else None, fields)
+            answer = connection.getresponse()
+            body = answer.read()
+            session = answer.headers.get("mcp-session-id", "")
+        finally:
+            connection.close()
+        return answer.status, json.loads(body) if body.startswith(b"{") else body, session
+
+
+@asynccontextmanager
+async def gateway(*specs: ServerSpec, config: Config = IN_MEMORY) -> AsyncIterator[Gateway]:
+    plugins = [plugin_of(BEHAVIOURS)]
+    async with open_app(config, plugins=plugins, bundled=False, servers=specs) as app, open_http(app) as url:
+        yield Gateway(app, url)
+
+
+THREE = (small("one", "a"), small("two", "b", "c"), small("bare"))
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_each_path_lists_what_it_shows(mode: str) -> None:
+    async with gateway(*THREE) as served:
+        everything = await served.names("", mode)
+        one = await served.names("/server/one", mode)
+        plugin = await served.names("/server/does", mode)
+        tagged = await served.names("/tags/a", mode)
+        either = await served.names("/tags/c,a", mode)
+
+    assert {"one__echo", "two__echo", "bare__echo", "does__echo"} <= everything
+    assert one == {"one__echo"}
+    assert plugin == {name for name in everything if name.startswith("does__")}
+    assert tagged == {"one__echo"}
+    assert either == {"one__echo", "two__echo"}
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_what_is_not_shown_is_unknown(mode: str) -> None:
+    async with gateway(*THREE) as served, Client(f"{served.url}/tags/a", mode=mode) as client:
+        answer = await client.call_tool("one__echo", {"text": "x"})
+        refusals = []
+        for name in ("two__echo", "bare__echo", "does__echo", "nobody__echo"):
+            with pytest.raises(MCPError) as refused:
+                await client.call_tool(name, {"text": "x"})
+            refusals.append(refused.value)
+
+    assert data_of(answer) == {"text": "x"}
+    assert {refusal.code for refusal in refusals} == {-32602}
+    assert {name for refusal in refusals for name in refusal.data["details"]["nearest"]} == {"one__echo"}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/server/onne", "No server or plugin is called `onne`. (did you mean `one`?)"),
+        ("/server/", "No server or plugin is called ``. (the sources here: bare, does, one, two)"),
+        ("/server/one/more", "No server or plugin is called `one/more`. (did you mean `one`?)"),
+        ("/tags/a,zebra", "No server carries the tag `zebra`. (the tags here: a, b, c)"),
+        ("/tags/", "No tag is named. (name one or more, with commas between them)"),
+        ("/nothing", "There is nothing at this path; MCP is at /mcp"),
+    ],
+)
+async def test_path_to_nobody_is_not_found(path: str, message: str) -> None:
+    async with gateway(*THREE) as served:
+        answers = [await served.ask(path, {"jsonrpc": "2.0", "id": 1, "method": "ping"}) for _ in range(2)]
+        status, _, _ = await served.ask(path, verb="GET")
+
+    for got, answer, _ in answers:
+        assert got == 404
+        assert answer["error"]["data"] == {"code": "NOT_FOUND"}
+        assert answer["error"]["message"] == message
+    assert status == 404
+
+
+async def test_paths_below_ask_for_the_same_token_and_names() -> None:
+    http_settings = HttpSettings(listen="127.0.0.1:0", token_file="token")
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    async with anyio.TemporaryDirectory() as folder:
+        await anyio.Path(folder, "token").write_text("s3cret")
+        config = msgspec.structs.replace(IN_MEMORY, project=folder, http=http_settings)
+        async with gateway(config=config) as served:
+            # Whoever may not come in does not learn which names there are.
+            unknown, _, _ = await served.ask("/server/nobody", message)
+            known, _, _ = await served.ask("/server/does", message)
+            rebound, _, _ = await served.ask("/server/does", message, host="evil.example")
+            let_in, _, _ = await served.ask("/server/nobody", message, authorization="Bearer s3cret")
+
+    assert (unknown, known, rebound, let_in) == (401, 401, 421, 404)
+
+
+async def test_session_is_of_the_path_that_opened_it() -> None:
+    paths = ("", "/server/one", "/tags/a", "/tags/b")
+    async with gateway(*THREE) as served:
+        sessions = {path: await _opened(served, path) for path in paths}
+        statuses = {
+            (opened, used): (await _listed(served, used, session))[0]
+            for opened, session in sessions.items()
+            for used in paths
+        }
+        deleted, _, _ = await served.ask("", verb="DELETE", mcp_session_id=sessions["/tags/a"])
+        after, answer = await _listed(served, "/tags/a", sessions["/tags/a"])
+        swapped, _ = await _listed(served, "/tags/c,b", await _opened(served, "/tags/b,c"))
+
+    assert statuses == {(opened, used): 200 if opened == used else 404 for opened in paths for used in paths}
+    assert deleted == 404
+    assert after == 200
+    assert [tool["name"] for tool in answer["result"]["tools"]] == ["one__echo"]
+    assert swapped == 200
+
+
+async def _opened(served: Gateway, path: str) -> str:
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}}
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    status, _, session = await served.ask(path, message)
+    assert status == 200
+    return session
+
+
+async def _listed(served: Gateway, path: str, session: str) -> tuple[int, Any]:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    status, answer, _ = await served.ask(path, message, mcp_session_id=session, mcp_protocol_version="2025-06-18")
+    return status, answer
+
+
+async def test_discovery_works_below_too() -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": ENVELOPE}}
+    async with gateway(*THREE) as served:
+        status, answer, _ = await served.ask(
+            "/tags/b", message, mcp_protocol_version=MODERN, mcp_method="server/discover"
+        )
+
+    assert status == 200
+    assert answer["result"]["supportedVersions"] == [MODERN]
+
+
+async def test_view_is_prepared_once_and_few_are_kept() -> None:
+    async with gateway(*THREE) as served:
+        listing = served.app.lane.listing
+        pages = [
+            listing.seen_through(View(source="one")).page(REVISIONS[MODERN], None, request_id=b"1") for _ in range(2)
+        ]
+        catalogue = served.app.gateway.catalogue
+        for number in range(2 * VIEWS_LIMIT):
+            catalogue.seen_through(View(tags=frozenset({"a", "b", "c"}), source=("one", "two")[number % 2]))
+        seen = catalogue.seen_through(View(tags=frozenset({"a"})))
+
+    assert pages[0] is pages[1]
+    assert len(seen) == 1
+    assert catalogue._seen.cache_info().currsize <= VIEWS_LIMIT
+
+
+async def test_view_follows_the_tools_of_its_server() -> None:
+    async with gateway(hostile("up", tags=frozenset({"a"})), small("one", "a")) as served:
+        async with Client(f"{served.url}/tags/a", mode=MODERN) as client:
+            before = {tool.name for tool in (await client.list_tools()).tools}
+            listing = served.app.lane.listing
+            await client.call_tool("up__change", {})
+            await until(lambda: served.app.lane.listing is not listing)
+            after = {tool.name for tool in (await client.list_tools()).tools}
+
+    assert "one__echo" in before & after
+    assert before != after
