@@ -53,7 +53,7 @@ class App:
     def health(self) -> JsonObject:
         """Say how the server and its plugins are doing."""
         plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
-        servers = {name: source.supervisor.report().state.value for name, source in self.servers.sources.items()}
+        servers = {name: source.supervisor.state.value for name, source in self.servers.sources.items()}
         is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.host.plugins)
         is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
         return {
@@ -93,7 +93,9 @@ async def open_app(
 
 def _specs(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
-    specs = [ServerSpec(**vars(resolved)) for resolved in config.resolved_servers().values()]
+    specs = [
+        ServerSpec(**vars(resolved), conceal=concealing(resolved)) for resolved in config.resolved_servers().values()
+    ]
     taken = {plugin.name for plugin in host.plugins if plugin.source is not None}
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(

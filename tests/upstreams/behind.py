@@ -23,6 +23,13 @@ HOSTILE = SERVERS / "hostile.py"
 ERAS = ["2025-11-25", MODERN]
 MEMORY = Way("memory", MODERN)
 ONE_OF_EACH = [Way("memory", "legacy"), Way("http", MODERN)]
+PAIRS = [
+    (Way("memory", "legacy"), MODERN),
+    (Way("memory", MODERN), "2025-11-25"),
+    (Way("http", "legacy"), "2025-11-25"),
+    (Way("http", MODERN), MODERN),
+]
+"""Every way in, and both eras behind it for each kind of transport and each era in front."""
 
 
 def hostile(

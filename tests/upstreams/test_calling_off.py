@@ -7,9 +7,9 @@ import anyio
 import psutil
 import pytest
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, PAIRS, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import MODERN, QUICK_WAYS, Way
+from tests.ways import MODERN, Way
 from toolpost.testing import error_of
 from toolpost.upstreams import supervisor
 from toolpost.upstreams.spec import ServerSpec
@@ -17,8 +17,7 @@ from toolpost.upstreams.spec import ServerSpec
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
 
-@pytest.mark.parametrize("version", ERAS)
-@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_a_server_on_stdio_hears_that_its_call_is_off(way: Way, version: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with gateway(hostile(version=version, log=log), way=way) as (app, client):
@@ -36,8 +35,7 @@ async def test_a_server_on_stdio_hears_that_its_call_is_off(way: Way, version: s
     assert seen.restarts == 0, "a server that obeys is left alone"
 
 
-@pytest.mark.parametrize("version", ERAS)
-@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_a_server_over_http_hears_that_its_call_is_off(way: Way, version: str) -> None:
     server = HttpServer(version=version)
     async with serving(server) as url, gateway(ServerSpec(name="up", url=url), way=way) as (app, client):

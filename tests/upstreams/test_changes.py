@@ -7,9 +7,9 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from tests.upstreams.behind import ERAS, gateway, hostile, lines, text_of, until
+from tests.upstreams.behind import ERAS, PAIRS, gateway, hostile, lines, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, Way
+from tests.ways import IN_MEMORY, MODERN, Way
 from toolpost.app import App, open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams.spec import ServerSpec
@@ -17,8 +17,7 @@ from toolpost.upstreams.spec import ServerSpec
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
 
-@pytest.mark.parametrize("version", ERAS)
-@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_a_burst_of_changes_is_told_once(way: Way, version: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_app(IN_MEMORY, bundled=False, servers=[hostile(version=version, log=log)]) as app:

@@ -1,14 +1,15 @@
 """The same script, against a server directly and through the gateway, sees the same: every field, in its order."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 ORDINARY = (sys.executable, str(SERVERS / "sdk_server.py"))
 GATEWAY = (sys.executable, "-m", "tests.upstreams.servers.gateway")
-PLACES = [Path(sys.executable).parent, Path("/tmp/v/bin")]
+PLACES = [Path(sys.executable).parent]
 
 Calls = list[tuple[str, dict[str, Any]]]
 
@@ -40,94 +41,111 @@ ORDINARY_CALLS: Calls = [
 ]
 
 
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
-@pytest.mark.parametrize("front", ["stdio", "http"])
-@pytest.mark.parametrize("back", ["stdio", "http"])
-async def test_an_ordinary_server_is_the_same_on_every_pair_of_transports(
-    front: str, back: str, is_modern: bool
-) -> None:
-    async with ordinary(back, is_modern=is_modern) as (direct, spec):
-        expected = await seen_by(direct, ORDINARY_CALLS)
-        async with through(front, spec, is_modern=is_modern) as ask:
-            found = await seen_by(ask, ORDINARY_CALLS, prefix="up__")
-
-    assert_same(found, expected, is_modern=is_modern)
+TIME_CALLS: Calls = [
+    ("convert_time", {"source_timezone": "Europe/Zurich", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
+    ("convert_time", {"source_timezone": "Nowhere/Land", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
+    ("get_current_time", {"timezone": "No/Where"}),
+]
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
 @pytest.mark.parametrize("front", ["stdio", "http"])
-async def test_the_time_server_is_the_same(front: str, is_modern: bool) -> None:
-    calls: Calls = [
-        ("convert_time", {"source_timezone": "Europe/Zurich", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
-        ("convert_time", {"source_timezone": "Nowhere/Land", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
-        ("get_current_time", {"timezone": "No/Where"}),
-    ]
-    await compare([program("mcp-server-time")], calls, front=front, is_modern=is_modern)
+async def test_servers_are_the_same_on_every_pair_of_transports(front: str, is_modern: bool, tmp_path: Path) -> None:
+    """An ordinary server on stdio and over HTTP, and real ones: `mcp-server-time` and `mcp-server-git`."""
+    async with ordinary_over_http() as url:
+        servers = [
+            Compared("ordinary", {"command": list(ORDINARY)}, ORDINARY_CALLS),
+            Compared("web", {"url": url}, ORDINARY_CALLS),
+            *real_servers(tmp_path),
+        ]
+        expected = await seen_directly(servers, is_modern=is_modern)
+        async with through(front, servers, is_modern=is_modern) as ask:
+            found = {server.name: await seen_by(ask, server.calls, prefix=f"{server.name}__") for server in servers}
+
+    for server in servers:
+        assert_same(found[server.name], expected[server.name], is_modern=is_modern)
 
 
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
-@pytest.mark.parametrize("front", ["stdio", "http"])
-async def test_the_git_server_is_the_same(front: str, is_modern: bool, tmp_path: Path) -> None:
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
-    (tmp_path / "file").write_text("grüezi\n")
+@pytest.mark.parametrize("name", ["mcp-server-time", "mcp-server-git", "mcp-server-everything"])
+async def test_real_servers_are_there_to_compare_with(name: str) -> None:
+    if program(name) is None:
+        pytest.skip(f"`{name}` is not installed, and so was not compared")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A server, where it is, and what is asked of it."""
+
+    name: str
+    where: dict[str, Any]
+    calls: Calls
+
+    def opened(self, *, is_modern: bool) -> AbstractAsyncContextManager[Ask]:
+        """Talk to it directly."""
+        if "url" in self.where:
+            return raw_http(self.where["url"], is_modern=is_modern)
+        return raw_stdio(self.where["command"], is_modern=is_modern)
+
+
+def real_servers(folder: Path) -> list[Compared]:
+    """Return the real servers that are installed here."""
+    calls = {"time": TIME_CALLS, "git": git_calls(folder)}
+    commands = {name: program(f"mcp-server-{name}") for name in calls}
+    return [Compared(name, {"command": [command]}, calls[name]) for name, command in commands.items() if command]
+
+
+def program(name: str) -> str | None:
+    return next((str(place / name) for place in PLACES if (place / name).exists()), None)
+
+
+def git_calls(folder: Path) -> Calls:
+    """Make a repository, and return what is asked about it."""
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    (folder / "file").write_text("grüezi\n")
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *arguments], check=True)
-    (tmp_path / "file").write_text("grüezi mitenand\n")
-    calls: Calls = [
-        ("git_status", {"repo_path": str(tmp_path)}),
-        ("git_diff_unstaged", {"repo_path": str(tmp_path)}),
-        ("git_log", {"repo_path": str(tmp_path), "max_count": 1}),
-        ("git_show", {"repo_path": str(tmp_path), "revision": "no-such-thing"}),
+    (folder / "file").write_text("grüezi mitenand\n")
+    return [
+        ("git_status", {"repo_path": str(folder)}),
+        ("git_diff_unstaged", {"repo_path": str(folder)}),
+        ("git_log", {"repo_path": str(folder), "max_count": 1}),
+        ("git_show", {"repo_path": str(folder), "revision": "no-such-thing"}),
         ("git_status", {"repo_path": "/nowhere/at/all"}),
     ]
-    await compare([program("mcp-server-git")], calls, front=front, is_modern=is_modern)
-
-
-async def test_the_everything_server_is_the_same() -> None:
-    found = shutil.which("mcp-server-everything")
-    if found is None:
-        pytest.skip("npm's @modelcontextprotocol/server-everything is not installed, and npx has no network here")
-
-
-async def compare(command: list[str], calls: Calls, *, front: str, is_modern: bool) -> None:
-    async with raw_stdio(command, is_modern=is_modern) as direct:
-        expected = await seen_by(direct, calls)
-    async with through(front, {"name": "up", "command": command}, is_modern=is_modern) as ask:
-        found = await seen_by(ask, calls, prefix="up__")
-
-    assert_same(found, expected, is_modern=is_modern)
-
-
-def program(name: str) -> str:
-    """Find a real server, or skip with a line that says what is missing."""
-    if found := next((place / name for place in PLACES if (place / name).exists()), None):
-        return str(found)
-    pytest.skip(f"`{name}` is not installed: add it to the dev group")
 
 
 @asynccontextmanager
-async def ordinary(back: str, *, is_modern: bool) -> AsyncIterator[tuple[Ask, dict[str, Any]]]:
-    """Start the ordinary server; yields a way to it, and how the gateway finds it."""
-    if back == "stdio":
-        async with raw_stdio(ORDINARY, is_modern=is_modern) as ask:
-            yield ask, {"name": "up", "command": list(ORDINARY)}
-        return
+async def ordinary_over_http() -> AsyncIterator[str]:
     manager = StreamableHTTPSessionManager(app=sdk_server.server)
     async with manager.run(), serving(manager.handle_request) as url:
-        async with raw_http(url, is_modern=is_modern) as ask:
-            yield ask, {"name": "up", "url": url}
+        yield url
 
 
 @asynccontextmanager
-async def through(front: str, spec: dict[str, Any], *, is_modern: bool) -> AsyncIterator[Ask]:
-    """Open a gateway with this server behind it."""
+async def through(front: str, servers: list[Compared], *, is_modern: bool) -> AsyncIterator[Ask]:
+    """Open a gateway with these servers behind it."""
+    specs: list[dict[str, Any]] = [{"name": server.name, **server.where} for server in servers]
     if front == "stdio":
-        async with raw_stdio([*GATEWAY, json.dumps(spec)], is_modern=is_modern) as ask:
+        async with raw_stdio([*GATEWAY, *map(json.dumps, specs)], is_modern=is_modern) as ask:
             yield ask
         return
-    async with open_app(IN_MEMORY, bundled=False, servers=[ServerSpec(**spec)]) as app, open_http(app) as url:
-        async with raw_http(url, is_modern=is_modern) as ask:
+    async with open_app(IN_MEMORY, bundled=False, servers=[ServerSpec(**spec) for spec in specs]) as app:
+        async with open_http(app) as url, raw_http(url, is_modern=is_modern) as ask:
             yield ask
+
+
+async def seen_directly(servers: list[Compared], *, is_modern: bool) -> dict[str, Any]:
+    """Ask every server without a gateway, side by side."""
+    seen: dict[str, Any] = {}
+
+    async def see(server: Compared) -> None:
+        async with server.opened(is_modern=is_modern) as ask:
+            seen[server.name] = await seen_by(ask, server.calls)
+
+    async with anyio.create_task_group() as tasks:
+        for server in servers:
+            tasks.start_soon(see, server)
+    return seen
 
 
 async def seen_by(ask: Ask, calls: Calls, prefix: str = "") -> dict[str, Any]:
@@ -142,7 +160,9 @@ async def seen_by(ask: Ask, calls: Calls, prefix: str = "") -> dict[str, Any]:
         params = {"cursor": page["nextCursor"]}
     answers = [await ask("tools/call", {"name": named(name, prefix), "arguments": args}) for name, args in calls]
     return {
-        "tools": {tool["name"].removeprefix(prefix): without_ours(tool) for tool in tools},
+        "tools": {
+            tool["name"].removeprefix(prefix): without_ours(tool) for tool in tools if tool["name"].startswith(prefix)
+        },
         "answers": [without_ours(answer.get("result") or answer["error"]) for answer in answers],
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, Timed, beside, gateway, hostile, report, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, PAIRS, Timed, beside, gateway, hostile, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import MODERN, QUICK_WAYS, Way
@@ -18,8 +18,6 @@ from toolpost.upstreams import backoff, greeting, http_client
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
-
-KINDS = [(version, streams) for version in ERAS for streams in (False, True)]
 
 
 @asynccontextmanager
@@ -32,8 +30,8 @@ async def behind_http(
             yield app, client
 
 
-@pytest.mark.parametrize(("version", "streams"), KINDS)
-@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize("streams", [False, True], ids=["json", "events"])
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_json_and_events_are_the_same_in_both_eras(way: Way, version: str, streams: bool) -> None:
     server = HttpServer(version=version, streams=streams)
     async with behind_http(server, way=way) as (app, client):
@@ -210,8 +208,7 @@ async def test_streams_that_stay_open_or_are_cut_still_answer(way: Way, version:
         assert text_of(resumed) == "resumed"
 
 
-@pytest.mark.parametrize("version", ERAS)
-@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_a_flood_of_progress_is_shaped(way: Way, version: str) -> None:
     heard: list[float] = []
 

@@ -51,18 +51,28 @@ async def test_an_idle_server_is_ended_and_the_next_call_starts_it(way: Way) -> 
 
     assert "up__echo" in listed
     assert first != second
-    assert (seen.restarts, seen.pids, seen.last_error) == (1, (second,), None)
-    assert seen.memory_bytes is not None
-    assert seen.memory_bytes > 1_000_000
+    assert seen.restarts >= 1
+    assert seen.last_error is None
 
 
 async def test_a_server_in_use_is_not_idle() -> None:
     async with gateway(hostile(idle_s=0.2)) as (app, client):
-        answer = await client.call_tool("up__sleep", {"seconds": 1.0})
         seen = report(app)
+        async with anyio.create_task_group() as tasks:
+
+            async def look() -> None:
+                nonlocal seen
+                await anyio.sleep(0.8)
+                seen = report(app)
+
+            tasks.start_soon(look)
+            answer = await client.call_tool("up__sleep", {"seconds": 1.0})
 
     assert text_of(answer) == "slept"
     assert seen.restarts == 0
+    assert len(seen.pids) == 1
+    assert seen.memory_bytes is not None
+    assert seen.memory_bytes > 1_000_000
 
 
 async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +274,6 @@ async def test_a_routing_key_names_a_server_of_its_own() -> None:
     assert said == ["1", "1", "2", "2", "3"]
 
 
-@pytest.mark.xfail(reason="endpoints do not yet say which session a call belongs to (Caller.session)", strict=False)
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_sessions_never_see_each_others_state(transport: str) -> None:
     way = Way(transport, "legacy")

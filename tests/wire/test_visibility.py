@@ -15,7 +15,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.upstreams.behind import hostile, until
+from tests.upstreams.behind import SERVERS, hostile
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import App, open_app, open_http
 from toolpost.config import Config, HttpSettings
@@ -28,6 +28,7 @@ from toolpost.upstreams.spec import ServerSpec
 pytestmark = pytest.mark.anyio
 
 SMALL = Path(__file__).parents[1] / "cli" / "servers" / "small.py"
+LIBRARY = str(SERVERS / "library.py")
 ERAS = ["legacy", MODERN]
 
 
@@ -204,14 +205,41 @@ async def test_view_is_prepared_once_and_few_are_kept() -> None:
     assert catalogue._seen.cache_info().currsize <= VIEWS_LIMIT
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_resources_and_prompts_are_seen_where_their_server_is(mode: str) -> None:
+    library = ServerSpec(name="library", command=(sys.executable, LIBRARY), tags=frozenset({"books"}))
+    async with gateway(library, small("one", "a")) as served:
+        async with Client(f"{served.url}/tags/books", mode=mode) as client:
+            shown = [str(found.uri) for found in (await client.list_resources()).resources]
+            book = await client.read_resource("book://one")
+            prompts = [found.name for found in (await client.list_prompts()).prompts]
+        for path in ("/server/one", "/tags/a", "/server/does"):
+            async with Client(served.url + path, mode=mode) as client:
+                resources = (await client.list_resources()).resources
+                templates = (await client.list_resource_templates()).resource_templates
+                with pytest.raises(MCPError) as unread:
+                    await client.read_resource("book://one")
+                with pytest.raises(MCPError) as unknown:
+                    await client.get_prompt("library__review", {"title": "x"})
+
+            assert (resources, templates) == ([], [])
+            assert unread.value.code == unknown.value.code == -32602
+
+    assert shown == ["book://one"]
+    assert book.contents[0].uri == "book://one"
+    assert prompts == ["library__review"]
+
+
 async def test_view_follows_the_tools_of_its_server() -> None:
     async with gateway(hostile("up", tags=frozenset({"a"})), small("one", "a")) as served:
         async with Client(f"{served.url}/tags/a", mode=MODERN) as client:
             before = {tool.name for tool in (await client.list_tools()).tools}
-            listing = served.app.lane.listing
             await client.call_tool("up__change", {})
-            await until(lambda: served.app.lane.listing is not listing)
-            after = {tool.name for tool in (await client.list_tools()).tools}
+            after = before
+            with anyio.fail_after(10):
+                while after == before:
+                    await anyio.sleep(0.05)
+                    after = {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
 
-    assert "one__echo" in before & after
-    assert before != after
+    assert after - before == {"up__fresh"}
+    assert before - after == {"up__refuse"}

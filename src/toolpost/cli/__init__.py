@@ -6,10 +6,12 @@ failures     what a failure looks like on stderr
 exits        what the process ends with
 leaving      the end of the process
 
-serve, tools, call, audit, config, import_servers, install, completion: the commands
+serve, tools, call, servers, doctor, audit, config, import_servers, install, completion: the commands
 
 options      the options that commands share, and the configuration they make
 in_process   the gateway inside this process, for one command
+servers_client, servers_view   the running gateway asked, and its servers on the screen
+doctor_findings, doctor_setup, doctor_servers, doctor_tools, doctor_view: what is checked, and how it is told
 clients      the MCP clients that are known, and where they keep their servers
 takeover     a client's server as one of ours
 server_toml  servers as text of `toolpost.toml`

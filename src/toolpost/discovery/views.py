@@ -22,16 +22,21 @@ class View:
     source: str | None = None
     tags: Tags | None = None
 
+    def shows(self, name: str, tags: Tags) -> bool:
+        """Whether a source of this name and with these tags is seen."""
+        return (self.source is None or self.source == name) and (self.tags is None or bool(self.tags & tags))
+
     def names(self, known: Mapping[PluginName, Tags]) -> frozenset[PluginName]:
         """Choose among the sources that there are; one that looks for what nobody has is an error."""
         if self.source is not None:
-            return frozenset({_known(self.source, known)})
+            _check_name(self.source, known)
         if self.tags is not None:
-            return _tagged(self.tags, known)
-        return frozenset(known)
+            _check_tags(self.tags, frozenset[str]().union(*known.values()))
+        return frozenset(name for name, tags in known.items() if self.shows(name, tags))
 
 
 EVERYTHING: Final = View()
+NOTHING: Final = View(tags=frozenset())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,21 +54,17 @@ def tags_of(source: Source) -> Tags:
     return frozenset(spec.tags) if spec is not None else frozenset()
 
 
-def _known(name: str, known: Mapping[PluginName, Tags]) -> PluginName:
-    if name in known:
-        return PluginName(name)
-    raise NotFound(
-        f"No server or plugin is called `{name[:128]}`.", hint=_hint(name, known, "sources"), source=name[:128]
-    )
+def _check_name(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        hint = _hint(name, known, "sources")
+        raise NotFound(f"No server or plugin is called `{name[:128]}`.", hint=hint, source=name[:128])
 
 
-def _tagged(tags: Tags, known: Mapping[PluginName, Tags]) -> frozenset[PluginName]:
+def _check_tags(tags: Tags, known: Tags) -> None:
     if not tags:
         raise NotFound("No tag is named.", hint="name one or more, with commas between them")
-    there = frozenset[str]().union(*known.values())
-    for tag in sorted(tags - there):
-        raise NotFound(f"No server carries the tag `{tag[:128]}`.", hint=_hint(tag, there, "tags"), tag=tag[:128])
-    return frozenset(name for name, own in known.items() if own & tags)
+    for tag in sorted(tags - known):
+        raise NotFound(f"No server carries the tag `{tag[:128]}`.", hint=_hint(tag, known, "tags"), tag=tag[:128])
 
 
 def _hint(name: str, known: Iterable[str], what: str) -> str | None:

@@ -9,6 +9,8 @@ from pydantic import BaseModel
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.ids import JsonObject
+from toolpost.discovery.views import EVERYTHING, NOTHING, tags_of
+from toolpost.endpoints.paths import view_of
 from toolpost.protocol.rpc import INTERNAL_ERROR
 from toolpost.sources.relay import Relay
 from toolpost.upstreams.wire import ServerRefused
@@ -21,23 +23,30 @@ Handler = Callable[[Any, Any], Awaitable[JsonObject]]
 def relay_handlers(relay: Relay) -> dict[str, Any]:
     """Return the handlers that the SDK's server takes, by their names there."""
 
-    async def list_resources(_context: Any, _params: Any) -> JsonObject:
-        return {"resources": await relay.resources()}
+    def seen(context: Any) -> Relay:
+        """Choose the servers that the path of a request shows; without a path, on stdio, all of them."""
+        view = view_of(context.request.scope["path"]) or NOTHING if context.request is not None else EVERYTHING
+        if view is EVERYTHING:
+            return relay
+        return relay.among(frozenset(n for n, source in relay.sources.items() if view.shows(n, tags_of(source))))
 
-    async def list_templates(_context: Any, _params: Any) -> JsonObject:
-        return {"resourceTemplates": await relay.templates()}
+    async def list_resources(context: Any, _params: Any) -> JsonObject:
+        return {"resources": await seen(context).resources()}
 
-    async def list_prompts(_context: Any, _params: Any) -> JsonObject:
-        return {"prompts": await relay.prompts()}
+    async def list_templates(context: Any, _params: Any) -> JsonObject:
+        return {"resourceTemplates": await seen(context).templates()}
 
-    async def read_resource(_context: Any, params: Any) -> JsonObject:
-        return await relay.read(str(params.uri), _plain(params))
+    async def list_prompts(context: Any, _params: Any) -> JsonObject:
+        return {"prompts": await seen(context).prompts()}
 
-    async def get_prompt(_context: Any, params: Any) -> JsonObject:
-        return await relay.prompt(params.name, _plain(params))
+    async def read_resource(context: Any, params: Any) -> JsonObject:
+        return await seen(context).read(str(params.uri), _plain(params))
 
-    async def complete(_context: Any, params: Any) -> JsonObject:
-        return await relay.complete(_plain(params))
+    async def get_prompt(context: Any, params: Any) -> JsonObject:
+        return await seen(context).prompt(params.name, _plain(params))
+
+    async def complete(context: Any, params: Any) -> JsonObject:
+        return await seen(context).complete(_plain(params))
 
     return {
         "on_list_resources": _told(list_resources),

@@ -1,7 +1,8 @@
 """What servers have besides tools (resources, prompts, completions): listed together, asked of the one that has them."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import anyio
@@ -18,6 +19,8 @@ _log = logging.getLogger("toolpost.relay")
 LIST_LIMIT_S: Final = 20.0
 PAGES_LIMIT: Final = 100
 SEPARATOR: Final = "__"
+PARTS_LIMIT: Final = 32
+"""How many parts of all servers are kept apart: callers choose them."""
 
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
@@ -27,11 +30,16 @@ class Relay:
     """The servers behind one gateway, as far as their tools are not meant."""
 
     def __init__(self, sources: Mapping[str, ServerSource]) -> None:
-        self._sources = sources
+        self.sources = sources
         self._without: set[tuple[str, str]] = set()
         """Servers that do not know a method: they are not asked again."""
         self._owner_of: dict[str, str] = {}
         """Which server listed a URI."""
+        self.among = lru_cache(maxsize=PARTS_LIMIT)(self._among)
+        """Return the same for the servers of these names alone: the others do not exist for it."""
+
+    def _among(self, names: frozenset[str]) -> "Relay":
+        return Relay(_Some(self.sources, names))
 
     async def resources(self) -> list[JsonObject]:
         """List the resources of every server, under their own URIs."""
@@ -50,7 +58,7 @@ class Relay:
         if uri not in self._owner_of:
             await self.resources()
         owner = self._owner_of.get(uri)
-        asked = [owner] if owner in self._sources else list(self._sources)
+        asked = [owner] if owner in self.sources else list(self.sources)
         refusal = ServerRefused(INVALID_PARAMS, f"No server has the resource {uri[:200]}", {"uri": uri[:200]})
         for server in asked:
             try:
@@ -70,7 +78,7 @@ class Relay:
         if reference.get("type") == "ref/prompt":
             server, prompt = self._split(str(reference.get("name")))
             return await self._ask(server, "completion/complete", params | {"ref": reference | {"name": prompt}})
-        for server in self._sources:
+        for server in self.sources:
             try:
                 return await self._ask(server, "completion/complete", params)
             except ServerRefused as refused:
@@ -79,7 +87,7 @@ class Relay:
 
     def _split(self, name: str) -> tuple[str, str]:
         server, _, rest = name.partition(SEPARATOR)
-        if server not in self._sources or not rest:
+        if server not in self.sources or not rest:
             raise ServerRefused(INVALID_PARAMS, f"No prompt is called `{name[:128]}`")
         return server, rest
 
@@ -101,10 +109,10 @@ class Relay:
                 event(_log, logging.INFO, "server left out of a list", server=server, method=method, reason=str(error))
 
         async with anyio.create_task_group() as tasks:
-            for server in self._sources:
+            for server in self.sources:
                 if (server, method) not in self._without:
                     tasks.start_soon(ask, server)
-        return [item for server in self._sources for item in found.get(server, ())]
+        return [item for server in self.sources for item in found.get(server, ())]
 
     async def _pages(self, server: str, method: str, field: str) -> list[JsonObject]:
         items: list[JsonObject] = []
@@ -121,7 +129,7 @@ class Relay:
         name = params.get("uri") or params.get("name")
         fields = encode({key: value for key, value in params.items() if key != "_meta"})[1:-1]
         try:
-            raw = await self._sources[server].supervisor.request(
+            raw = await self.sources[server].supervisor.request(
                 method, fields, name=name if isinstance(name, str) else None
             )
         except ServerRefused as refused:
@@ -129,6 +137,25 @@ class Relay:
                 self._without.add((server, method))
             raise
         return _object(raw, server)
+
+
+class _Some(Mapping[str, ServerSource]):
+    """Some of the servers, whichever they are at the moment."""
+
+    def __init__(self, sources: Mapping[str, ServerSource], names: frozenset[str]) -> None:
+        self._all = sources
+        self._names = names
+
+    def __getitem__(self, name: str) -> ServerSource:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._all if name in self._names)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _prefixed(server: str, item: JsonObject) -> JsonObject:

@@ -1,6 +1,6 @@
 """What is known about a server before it is reached: how to start or find it, and how its tools are held."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,6 +31,8 @@ class ServerSpec:
     strategy: Strategy = "shared"
     min_ready: int = 0
     idle_s: float = 300.0
+    conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)
+    """Takes the secrets that the server was given out of what it says."""
 
     def admits(self, tool: str) -> bool:
         """Whether the allow and deny lists let this tool through."""

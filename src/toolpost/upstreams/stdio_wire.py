@@ -32,7 +32,13 @@ class StdioServer:
     """A running server process and the way to it."""
 
     def __init__(
-        self, process: process_tree.Process, outbox: Outbox, peer: Peer, *, on_gone: Callable[[str], None]
+        self,
+        process: process_tree.Process,
+        outbox: Outbox,
+        peer: Peer,
+        *,
+        on_gone: Callable[[str], None],
+        conceal: Callable[[str], str],
     ) -> None:
         self.process = process
         self.peer = peer
@@ -40,6 +46,7 @@ class StdioServer:
         self.gone = anyio.Event()
         self._outbox = outbox
         self._on_gone = on_gone
+        self._conceal = conceal
         self._is_read = anyio.Event()
         self._is_heard = anyio.Event()
 
@@ -79,7 +86,8 @@ class StdioServer:
         self._lose(f"it ended with exit code {code}")
 
     def _hear(self, splitter: LineSplitter, chunk: bytes) -> None:
-        self.last_words.extend(line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
+        lines = (line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
+        self.last_words.extend(map(self._conceal, lines))
 
     async def _lost(self, what: str) -> None:
         # If it is just leaving, its exit code says more.
@@ -103,7 +111,7 @@ async def open_stdio_server(
     outbox = Outbox()
     peer = Peer(spec.name, outbox.put, on_notice=on_notice)
     async with process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process:
-        server = StdioServer(process, outbox, peer, on_gone=on_gone)
+        server = StdioServer(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.write)
             tasks.start_soon(server.read)

@@ -38,7 +38,7 @@ class Supervisor:
     def __init__(self, spec: ServerSpec, *, on_tools: Callable[[list[JsonObject]], None]) -> None:
         self.spec = spec
         self._on_tools = on_tools
-        self._trouble = Trouble(spec.name)
+        self._trouble = Trouble(spec.name, conceal=spec.conceal)
         self._changes = Changes(spec.name, self._relist)
         self._pool = Pool(spec, trouble=self._trouble, on_tools=on_tools, on_notice=self._take_notice)
         self._turn = anyio.Lock()

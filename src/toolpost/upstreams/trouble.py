@@ -1,6 +1,6 @@
 """What was last wrong with a server, and how its callers are told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
@@ -12,8 +12,9 @@ _WORDS_SHOWN: Final = 10
 class Trouble:
     """The last thing that went wrong."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, conceal: Callable[[str], str] = str) -> None:
         self.server = server
+        self._conceal = conceal
         self.last_error: str | None = None
         self.last_words: tuple[str, ...] = ()
         """The last lines of stderr of the process that failed."""
@@ -21,6 +22,7 @@ class Trouble:
 
     def note(self, reason: str, *, words: Sequence[str] = (), hint: str | None = None) -> UpstreamUnavailable:
         """Remember what went wrong; returns it as an error."""
+        reason, words = self._conceal(reason), [self._conceal(word) for word in words]
         self.last_words = tuple(words) or self.last_words
         self.last_error = f"{reason}; it said: {words[-1][:300]}" if words else reason
         self.hint = hint

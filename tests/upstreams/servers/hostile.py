@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 MODERN = "2026-07-28"
@@ -42,7 +43,7 @@ class Server:
 
     def log(self, text: str) -> None:
         if self.log_file:
-            with open(self.log_file, "a") as file:
+            with Path(self.log_file).open("a") as file:
                 file.write(text + "\n")
 
     def write(self, text: str) -> None:

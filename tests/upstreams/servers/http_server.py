@@ -131,11 +131,11 @@ class _Exchange:
         method, request_id, params = message.get("method"), message.get("id"), message.get("params") or {}
         self.server.methods.append(method)
         self.server.headers.append(self.headers)
-        if self.server.has_sessions and method not in ("initialize", "server/discover"):
-            if self.session not in self.server.sessions:
-                refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
-                await self.reply(404, json.dumps(refusal).encode())
-                return
+        is_stranger = self.server.has_sessions and self.session not in self.server.sessions
+        if is_stranger and method not in ("initialize", "server/discover"):
+            refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+            await self.reply(404, json.dumps(refusal).encode())
+            return
         if method is None:
             self.server.answers.append(message)
         if request_id is None or method is None:
