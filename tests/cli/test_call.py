@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import PLUGIN, Run
+from toolpost.cli.failures import as_clause
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -212,3 +213,16 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("sentence", "clause"),
+    [
+        ("There is no such thread.", "there is no such thread"),
+        ("`Asia/Tokio` is not an IANA time zone.", "`Asia/Tokio` is not an IANA time zone"),
+        ("URL is missing", "URL is missing"),
+        ("Wait…", "Wait…"),
+    ],
+)
+def test_a_sentence_follows_the_word_error_as_a_clause(sentence: str, clause: str) -> None:
+    assert as_clause(sentence) == clause

@@ -244,7 +244,7 @@ def test_interrupt_ends_what_was_started(configured: Any, start: Any) -> None:
 
 def test_server_from_the_outside_world(invoke: Run, tmp_path: Path) -> None:
     beside = Path(sys.executable).with_name("mcp-server-time")
-    found = str(beside) if beside.exists() else shutil.which("mcp-server-time", path="/tmp/v/bin")
+    found = str(beside) if beside.exists() else shutil.which("mcp-server-time")
     if found is None:
         pytest.skip("mcp-server-time is not installed")
     (tmp_path / "toolpost.toml").write_text(f"[servers.clock]\ncommand = {json.dumps(found)}\n")

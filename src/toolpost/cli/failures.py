@@ -87,7 +87,7 @@ def _short(text: str, limit: int = 300) -> str:
 def as_clause(message: str) -> str:
     """Write a sentence as it follows `error:`, without its capital and its full stop."""
     first, _, rest = message.partition(" ")
-    clause = f"{first.lower()} {rest}" if first.istitle() and rest else message
+    clause = f"{first.lower()} {rest}" if first.isalpha() and first.istitle() and rest else message
     return clause.removesuffix(".") if not clause.endswith("..") else clause
 
 
