@@ -75,7 +75,7 @@ async def open_app(
     async with open_store(config.store_url) as store:
         host = _loaded_host(config, plugins, bundled=bundled)
         behind = ServerHost(
-            _specs(config, host) if servers is None else servers,
+            specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
@@ -91,7 +91,7 @@ async def open_app(
                     await app.gateway.drain(0)
 
 
-def _specs(config: Config, host: PluginHost) -> list[ServerSpec]:
+def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
     specs = [
         ServerSpec(**vars(resolved), conceal=concealing(resolved)) for resolved in config.resolved_servers().values()

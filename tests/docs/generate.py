@@ -21,7 +21,7 @@ _HEAD = f"""\
 
 <!-- Made by `{COMMAND}`; a test compares the two. -->
 
-`toolpost.toml` in the current folder, or the file that `--config` names. It is read once, at the start. Every setting has
+`toolpost.toml` in the current folder, or the file that `--config` names. `toolpost serve` watches it. Every setting has
 a default that works, and no file is needed. An unknown key is an error that names the nearest known one. `toolpost config show`
 prints what is in force.
 

@@ -3,10 +3,13 @@
 import asyncio
 import gc
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import anyio
 import click
 
 from toolpost.app import App, open_app, open_http, serve_on_stdio
@@ -17,10 +20,11 @@ from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_signals
-from toolpost.config import Config
+from toolpost.config import CONFIG_NAME, Config
 from toolpost.contracts.events import event
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.stdio import Wire
+from toolpost.reload import follow_config
 
 _log = logging.getLogger("toolpost.serve")
 
@@ -33,6 +37,14 @@ class _Manner:
 
     log_format: LogFormat
     as_json: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Again:
+    """Where the configuration is, and how it is read once more."""
+
+    path: Path
+    load: Callable[[], Config]
 
 
 @click.command(
@@ -83,13 +95,14 @@ def serve(
         _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
     config = configured(config_path, plugins, listen)
     wire = Wire() if stdio else None
-    run_async(_serve, config, wire, _Manner(log_format=log_format, as_json=as_json))
+    again = _Again(path=config_path or Path.cwd() / CONFIG_NAME, load=lambda: configured(config_path, plugins, listen))
+    run_async(_serve, config, wire, _Manner(log_format=log_format, as_json=as_json), again)
 
 
-async def _serve(config: Config, wire: Wire | None, manner: _Manner) -> None:
+async def _serve(config: Config, wire: Wire | None, manner: _Manner, again: _Again) -> None:
     stop = _Stop()
     with on_signals(stop.ask):
-        async with open_app(config) as app:
+        async with open_app(config) as app, _following(app, again):
             stop.app = app
             # What is loaded now lives as long as the process: the collector need not look at it again.
             gc.collect()
@@ -101,6 +114,15 @@ async def _serve(config: Config, wire: Wire | None, manner: _Manner) -> None:
             async with open_http(app) as url:
                 _announce(app, url, manner)
                 await stop.event.wait()
+
+
+@asynccontextmanager
+async def _following(app: App, again: _Again) -> AsyncIterator[None]:
+    """Take over changes of the configuration meanwhile."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_config, app, again.path, again.load)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def _announce(app: App, url: str | None, manner: _Manner) -> None:

@@ -1,17 +1,20 @@
 """All servers of one gateway: kept running as they ask for, their tools remembered while they are down."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
 from toolpost.sources.servers import ServerSource
 from toolpost.store import KnownTools
 from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.supervisor import Supervisor
 
 _log = logging.getLogger("toolpost.servers")
 
@@ -19,6 +22,23 @@ LEARN_LIMIT_S: Final = 10.0
 """How long the start waits for servers whose tools nobody has seen yet; those that take longer are listed when they come."""
 
 KEEP_READY_S: Final = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """What a change of the configuration has come to, by the names of servers."""
+
+    added: list[str]
+    removed: list[str]
+    restarted: list[str]
+    """Reached in another way."""
+    revised: list[str]
+    """Held to other rules, by the same processes."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing has changed."""
+        return not (self.added or self.removed or self.restarted or self.revised)
 
 
 class ServerHost:
@@ -33,34 +53,112 @@ class ServerHost:
         on_change: Callable[[], None],
     ) -> None:
         self._known = known
+        self._default_timeout_s = default_timeout_s
         self._on_change = on_change
         self._seen = anyio.Event()
         self._unsaved: set[str] = set()
-        self.sources = {
-            spec.name: ServerSource(
-                spec,
-                default_timeout_s=default_timeout_s,
-                on_seen=self._note_seen,
-                on_change=lambda _source: self._on_change(),
-            )
-            for spec in specs
-        }
+        self._tasks: TaskGroup | None = None
+        self._running: dict[Supervisor, anyio.CancelScope] = {}
+        self._applying = anyio.Lock()
+        self.sources = {spec.name: self._source(spec) for spec in specs}
+        """By name. Changed in place, so that whoever holds it sees what is there now."""
+
+    async def apply(self, specs: Iterable[ServerSpec]) -> "Applied":
+        """Take over other specifications, all or none: a server that does not start leaves everything as it was."""
+        async with self._applying:
+            wanted = {spec.name: spec for spec in specs}
+            staged = {name: source for name, spec in wanted.items() if (source := self._staged(spec)) is not None}
+            try:
+                await self._try_out(staged)
+            except BaseException:
+                for source in staged.values():
+                    self._let_go(source)
+                raise
+            return self._commit(wanted, staged)
+
+    def _source(self, spec: ServerSpec, successor_of: ServerSource | None = None) -> ServerSource:
+        return ServerSource(
+            spec,
+            default_timeout_s=self._default_timeout_s,
+            on_seen=self._note_seen,
+            on_change=self._note_change,
+            successor_of=successor_of,
+        )
+
+    def _staged(self, spec: ServerSpec) -> ServerSource | None:
+        """Make a source for a server that is new, or that is reached in another way; None for any other."""
+        current = self.sources.get(spec.name)
+        return None if current is not None and current.spec.reaches_like(spec) else self._source(spec)
+
+    async def _try_out(self, staged: Mapping[str, ServerSource]) -> None:
+        assert self._tasks is not None, "the servers are not running"
+        for source in staged.values():
+            await self._tasks.start(self._run, source.supervisor)
+        async with anyio.create_task_group() as tasks:
+            for source in staged.values():
+                tasks.start_soon(source.supervisor.ensure_ready)
+
+    def _commit(self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerSource]) -> "Applied":
+        before = dict(self.sources)
+        after = {name: staged.get(name) or self._revised(before[name], spec) for name, spec in wanted.items()}
+        self.sources.clear()
+        self.sources.update(after)
+        for name, source in before.items():
+            if after.get(name) is not source and (name not in after or name in staged):
+                self._let_go(source)
+        self._on_change()
+        return Applied(
+            added=sorted(after.keys() - before.keys()),
+            removed=sorted(before.keys() - after.keys()),
+            restarted=sorted(name for name in staged if name in before),
+            revised=sorted(
+                name for name in after.keys() & before.keys() if name not in staged and after[name] is not before[name]
+            ),
+        )
+
+    def _revised(self, current: ServerSource, spec: ServerSpec) -> ServerSource:
+        """Hold the same server to other rules; its processes, and the calls on them, go on."""
+        if current.spec == spec:
+            return current
+        source = self._source(spec, successor_of=current)
+        source.supervisor.adopt(spec, on_tools=source.learn)
+        if current.definitions is not None:
+            source.learn(current.definitions)
+        return source
+
+    def _let_go(self, source: ServerSource) -> None:
+        """End a server for good, when the calls that it carries are answered."""
+        source.supervisor.stop()
+        if self._tasks is not None:
+            self._tasks.start_soon(self._end, source.supervisor)
+
+    async def _end(self, supervisor: Supervisor) -> None:
+        while supervisor.report().pids or supervisor.report().in_flight:  # noqa: ASYNC110 (rare, and nobody waits for it)
+            await anyio.sleep(0.1)
+        if (scope := self._running.get(supervisor)) is not None:
+            scope.cancel()
+
+    async def _run(self, supervisor: Supervisor, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        with anyio.CancelScope() as self._running[supervisor]:
+            try:
+                await supervisor.run(task_status=task_status)
+            finally:
+                del self._running[supervisor]
 
     @asynccontextmanager
     async def open_running(self) -> AsyncIterator[None]:
         """Run every server's supervisor; leaving ends every server."""
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             for source in self.sources.values():
-                await tasks.start(source.supervisor.run)
+                await tasks.start(self._run, source.supervisor)
                 remembered = await self._known.recall(source.name)
                 if remembered is not None:
                     source.learn(remembered)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             await self._learn_missing()
-            for source in self.sources.values():
-                if source.spec.min_ready:
-                    tasks.start_soon(self._keep_ready, source)
+            tasks.start_soon(self._keep_ready)
             try:
                 yield
             finally:
@@ -88,10 +186,18 @@ class ServerHost:
         if (reason := await self._start(source)) is not None:
             event(_log, logging.WARNING, "server not available", server=source.name, reason=reason)
 
-    async def _keep_ready(self, source: ServerSource) -> None:
+    async def _keep_ready(self) -> None:
+        """Keep warm what is to be kept warm, and go on trying those whose tools nobody has seen yet."""
         while True:
-            await self._start(source)
             await anyio.sleep(KEEP_READY_S)
+            async with anyio.create_task_group() as tasks:
+                for source in tuple(self.sources.values()):
+                    if source.spec.min_ready or source.definitions is None:
+                        tasks.start_soon(self._start, source)
+
+    def _note_change(self, source: ServerSource) -> None:
+        if self.sources.get(source.name) is source:
+            self._on_change()
 
     def _note_seen(self, source: ServerSource) -> None:
         self._unsaved.add(source.name)
@@ -106,8 +212,8 @@ class ServerHost:
 
     async def _save(self) -> None:
         while self._unsaved:
-            source = self.sources[self._unsaved.pop()]
-            if source.definitions is not None:
+            source = self.sources.get(self._unsaved.pop())
+            if source is not None and source.definitions is not None:
                 try:
                     await self._known.remember(source.name, source.definitions)
                 except Exception as error:  # noqa: BLE001 (a list that is not kept costs one start, later)

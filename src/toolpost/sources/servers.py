@@ -42,10 +42,12 @@ class ServerSource:
         default_timeout_s: float,
         on_seen: Callable[["ServerSource"], None],
         on_change: Callable[["ServerSource"], None],
+        successor_of: "ServerSource | None" = None,
     ) -> None:
+        """Take a specification; as a successor, take over the processes of a source that reaches its server likewise."""
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
-        self.supervisor = Supervisor(spec, on_tools=self.learn)
+        self.supervisor: Supervisor = successor_of.supervisor if successor_of else Supervisor(spec, on_tools=self.learn)
         self.definitions: list[JsonObject] | None = None
         """As they came; None until they are known."""
         self._timeout_s = spec.timeout_s or default_timeout_s

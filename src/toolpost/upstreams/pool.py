@@ -55,6 +55,11 @@ class Pool:
         self._leaving: set[Instance] = set()
         self._one_left = anyio.Event()
 
+    def adopt(self, spec: ServerSpec, on_tools: Callable[[list[JsonObject]], None]) -> None:
+        """Go on under another specification that reaches the server in the same way."""
+        self._spec = spec
+        self.learn = on_tools
+
     def __iter__(self) -> Iterator[Instance]:
         """Give every instance that there is, those that leave last."""
         return iter((*self._by_key.values(), *self._leaving))

@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 Transport = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
+
+
+_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,10 @@ class ServerSpec:
     idle_s: float = 300.0
     conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)
     """Takes the secrets that the server was given out of what it says."""
+
+    def reaches_like(self, other: "ServerSpec") -> bool:
+        """Whether the server is reached and run in the same way: then a change needs no restart."""
+        return all(getattr(self, name) == getattr(other, name) for name in _REACHING)
 
     def admits(self, tool: str) -> bool:
         """Whether the allow and deny lists let this tool through."""

@@ -135,6 +135,12 @@ class Supervisor:
         self.start()
         self._pool.retire_all("it was restarted")
 
+    def adopt(self, spec: ServerSpec, *, on_tools: Callable[[list[JsonObject]], None]) -> None:
+        """Go on with the same processes under another specification, which reaches the server in the same way."""
+        self.spec = spec
+        self._on_tools = on_tools
+        self._pool.adopt(spec, on_tools)
+
     @property
     def state(self) -> ServerState:
         """How the server is doing, in a word."""
