@@ -337,3 +337,15 @@ class Renamed(BaseModel):
 async def renamed(schema: int, _x: int, copy: int, model_config: int) -> Renamed:
     """Take arguments whose names pydantic keeps for itself."""
     return Renamed(onTheWire=schema + _x + copy + model_config)
+
+
+@plugin.tool(
+    input_schema={
+        "type": "object",
+        "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+        "required": ["region"],
+    }
+)
+async def mirrored(arguments: dict[str, Any]) -> str:
+    """Take an argument that clients of the stateless era repeat in a header."""
+    return str(arguments["region"])

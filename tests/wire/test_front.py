@@ -13,6 +13,7 @@ from anyio.abc import SocketStream
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import App, open_app, open_http
 from toolpost.config import HttpSettings
+from toolpost.store import AuditFilter
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +118,9 @@ async def test_a_client_that_hangs_up_takes_its_call_along(server: tuple[App, in
     with anyio.fail_after(5):
         while app.gateway.in_flight:
             await anyio.sleep(0.01)
+    entries = await app.store.audit.entries(AuditFilter(), limit=10)
+
+    assert [record.entry.outcome for record in entries] == ["cancelled"]
 
 
 async def test_a_known_head_does_not_open_the_door_for_another(server: tuple[App, int]) -> None:

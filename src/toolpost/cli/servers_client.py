@@ -4,6 +4,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -99,13 +100,11 @@ class RunningGateway:
 
 def base_url(url: str) -> str:
     """Read an address as people write it: with the path of MCP, or without."""
-    try:
+    with suppress(ValueError):  # a port that is no number, brackets that do not close
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             path = parts.path.rstrip("/").removesuffix(MCP_PATH)
             return f"{parts.scheme}://{parts.netloc}{path}"
-    except ValueError:
-        pass
     raise InvalidRequest(f"`{url}` is no address of a gateway.", hint="write it as http://127.0.0.1:8420")
 
 

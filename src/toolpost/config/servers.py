@@ -1,6 +1,7 @@
 """`[servers.NAME]`: the MCP servers behind the gateway, as written and with their variables filled in."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,8 +139,6 @@ def misplaced(server: ServerSettings) -> list[str]:
 
 def usable_name(name: str) -> str:
     """Make a name that tools can carry: what is not a letter, digit, `-` or single `_` becomes `-`."""
-    import unicodedata
-
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     dashed = re.sub(r"[^A-Za-z0-9_-]+", "-", plain)
     return re.sub(r"_+", "_", dashed).strip("-_") or "server"

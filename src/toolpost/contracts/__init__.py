@@ -1,1 +1,13 @@
-"""."""
+"""What was promised, and how it is held. Nothing here does I/O.
+
+contract     what a tool promises, compiled once; what could not be kept is refused
+schema       JSON Schema compiled, the one place that knows the validator
+closing      the closed form of a native tool's schema
+parts, references, document   where schemas sit in a schema, and where its references lead
+faults       what is wrong with a value, in words that a model can act on
+reading, branches, spots, wording, suggestions, shown, values   how a fault is found and said
+nearest      the known name that somebody probably meant
+envelope     the two shapes of an answer, and the schema of what is really sent
+errors       every error, who can put it right, and the object that a caller sees
+digest, redaction, events, ids, caller, version   names, secrets, log lines, ids, who calls
+"""

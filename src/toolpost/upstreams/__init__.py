@@ -1,1 +1,8 @@
-"""What runs behind the gateway: `process_tree` starts and ends processes, `reaper` watches each of them."""
+"""What keeps a server alive, and what ends with a call.
+
+spec, wire             how a server is reached; what is asked of it, in whatever era
+stdio_wire, http_wire, sse_wire   the three ways there (`peer`, `outbox`, `http_client` and its parts carry them)
+greeting               which era a server speaks, and which tools it has
+supervisor             one server: asked, started, stopped (`pool`, `life`, `instance`, `backoff`, `trouble`, `changes`, `report`)
+process_tree           starts processes, and ends them with all that they started; `reaper` watches each of them
+"""
