@@ -16,7 +16,7 @@ from toolpost.config.concealing import concealing
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
-from toolpost.discovery import Catalogue
+from toolpost.discovery import EVERYTHING, Catalogue
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.http import HttpEndpoint
@@ -25,8 +25,10 @@ from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.listener import bound_socket, open_http_server
 from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.paths import MCP_PATH
+from toolpost.endpoints.roster import Roster
 from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.gateway import Gateway
+from toolpost.members import members_of, scopes_of
 from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.sources.hosting import ServerHost
@@ -49,6 +51,9 @@ class App:
     gateway: Gateway
     lane: Lane
     sdk: LateSdk
+    roster: Roster
+    """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
+    changes: "Changes"
 
     def health(self) -> JsonObject:
         """Say how the server and its plugins are doing."""
@@ -71,7 +76,7 @@ async def open_app(
     config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] | None = None
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
-    changes = _Changes()
+    changes = Changes(config)
     async with open_store(config.store_url) as store:
         host = _loaded_host(config, plugins, bundled=bundled)
         behind = ServerHost(
@@ -81,7 +86,7 @@ async def open_app(
             on_change=changes.note,
         )
         async with host.open_started(), behind.open_running():
-            app = _assembled(config, store, host, behind)
+            app = _assembled(config, store, host, behind, changes)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 try:
@@ -105,7 +110,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     return specs
 
 
-def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHost) -> App:
+def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHost, changes: "Changes") -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     gateway = Gateway(_catalogue(host, servers), pipeline)
     lane = Lane(gateway, _listing(config, gateway.catalogue))
@@ -117,6 +122,8 @@ def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHo
         gateway=gateway,
         lane=lane,
         sdk=LateSdk(Relay(servers.sources) if servers.sources else None),
+        roster=Roster(),
+        changes=changes,
     )
 
 
@@ -125,14 +132,18 @@ def _catalogue(host: PluginHost, servers: ServerHost) -> Catalogue:
 
 
 def _listing(config: Config, catalogue: Catalogue) -> Listing:
-    scope: Literal["private", "public"] = "private" if config.token() else "public"
+    scope: Literal["private", "public"] = "private" if config.asks_who_calls else "public"
     return Listing(catalogue, page_size=config.limits.page_size, scope=scope)
 
 
-class _Changes:
-    """Tools that came, went or changed: taken over together, and then announced."""
+class Changes:
+    """Tools that came, went or changed, or are seen by others: taken over together, and then announced."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        """The one in force."""
+        self.is_served = False
+        """Whether HTTP is."""
         self._noted = Event()
 
     def note(self) -> None:
@@ -146,7 +157,7 @@ class _Changes:
             await sleep(_SETTLE_S)
             self._noted = Event()
             app.gateway.catalogue = _catalogue(app.host, app.servers)
-            app.lane.listing = _listing(app.config, app.gateway.catalogue)
+            app.lane.listing = _listing(self.config, app.gateway.catalogue)
             if app.sdk.loaded is not None:
                 await app.sdk.loaded.announce_tools_changed()
 
@@ -171,9 +182,11 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
 async def open_http(app: App) -> AsyncIterator[str]:
     """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`."""
     host, port = app.config.address
+    app.roster.replace(members_of(app.config))
+    app.changes.is_served = True
     access = Access(
         host=host,
-        token=app.config.token(),
+        roster=app.roster,
         allowed_hosts=app.config.http.allowed_hosts,
         allowed_origins=app.config.http.allowed_origins,
     )
@@ -194,4 +207,7 @@ async def serve_on_stdio(app: App, wire: Wire, stop: asyncio.Event) -> None:
     """Serve the client that started this process, until it closes its end or `stop` is set."""
     limits = app.config.limits
     message_limit = app.config.http.body_limit_bytes
-    await serve_stdio(app.lane, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s)
+    view = EVERYTHING.within(scopes_of(app.config.stdio))
+    await serve_stdio(
+        app.lane, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s, view=view
+    )

@@ -1,4 +1,4 @@
-"""A changed configuration, taken over while the gateway runs: as a whole, or not at all."""
+"""A changed configuration, taken over while the gateway runs: servers and callers, as a whole or not at all."""
 
 import logging
 from collections.abc import Callable
@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from toolpost.app import App, specs_of
 from toolpost.config import Config
 from toolpost.contracts.errors import GatewayError, ToolpostError
 from toolpost.contracts.events import event
+from toolpost.endpoints.access import check_guarded
+from toolpost.endpoints.roster import Members
+from toolpost.members import members_of
 
 _log = logging.getLogger("toolpost.reload")
 
@@ -20,18 +24,20 @@ LOOK_S: Final = 1.0
 
 async def follow_config(app: App, path: Path, load: Callable[[], Config], *, look_s: float = LOOK_S) -> None:
     """Look at the file now and then, and take over what has changed in it, until cancelled."""
-    seen = _stamp(path)
+    seen = _stamps(app, path)
     while True:
         await anyio.sleep(look_s)
-        if (stamp := _stamp(path)) != seen:
-            seen = stamp
+        if (found := _stamps(app, path)) != seen:
             await take_over(app, load)
+            # By now other files may say who may come in; one that has changed meanwhile is read again.
+            seen = {file: found.get(file, stamp) for file, stamp in _stamps(app, path).items()}
 
 
 async def take_over(app: App, load: Callable[[], Config]) -> None:
-    """Take over the servers of a changed configuration; a fault in it leaves everything as it was."""
+    """Take over servers and callers of a changed configuration; a fault in it leaves everything as it was."""
     try:
         config = load()
+        members = await _members(app, config)
         applied = await app.servers.apply(specs_of(config, app.host))
     except (ToolpostError, ExceptionGroup) as raised:
         error = _first(raised)
@@ -43,6 +49,7 @@ async def take_over(app: App, load: Callable[[], Config]) -> None:
             hint=error.hint,
         )
         return
+    _let_in(app, config, members)
     if others := _changed_beside_servers(app.config, config):
         event(_log, logging.WARNING, "takes effect at the next start", settings=others)
     if not applied.is_nothing:
@@ -57,9 +64,43 @@ async def take_over(app: App, load: Callable[[], Config]) -> None:
         )
 
 
+async def _members(app: App, config: Config) -> Members:
+    """Read who may come in from now on; what would open the endpoint to everybody who reaches it is a fault."""
+    if not app.changes.is_served:
+        return app.roster.members
+    # Files are read, and perhaps what judges access tokens is loaded.
+    members = await anyio.to_thread.run_sync(members_of, config, app.roster.members)
+    check_guarded(app.config.address[0], is_open=members.is_open)
+    return members
+
+
+def _let_in(app: App, config: Config, members: Members) -> None:
+    app.changes.config = config
+    if members == app.roster.members:
+        return
+    before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.members, members))
+    app.roster.replace(members)
+    app.changes.note()
+    event(
+        _log,
+        logging.INFO,
+        "callers taken over",
+        added=sorted(after.keys() - before.keys()),
+        removed=sorted(before.keys() - after.keys()),
+        changed=sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
+    )
+
+
 def _changed_beside_servers(old: Config, new: Config) -> list[str]:
-    names = [field.name for field in msgspec.structs.fields(Config) if field.name not in ("servers", "project")]
+    taken_over = ("servers", "callers", "project")
+    names = [field.name for field in msgspec.structs.fields(Config) if field.name not in taken_over]
+    old, new = _without_members(old), _without_members(new)
     return [name for name in names if getattr(old, name) != getattr(new, name)]
+
+
+def _without_members(config: Config) -> Config:
+    http = msgspec.structs.replace(config.http, token_file=None, tags=None, tools=None, oauth=None)
+    return msgspec.structs.replace(config, http=http)
 
 
 def _first(raised: Exception) -> ToolpostError:
@@ -67,6 +108,11 @@ def _first(raised: Exception) -> ToolpostError:
     while isinstance(raised, ExceptionGroup):
         raised = raised.exceptions[0]
     return raised if isinstance(raised, ToolpostError) else GatewayError(str(raised) or type(raised).__name__)
+
+
+def _stamps(app: App, path: Path) -> dict[Path, tuple[int, int] | None]:
+    """Tell by their times whether the configuration, or a file that it names a token by, has changed."""
+    return {file: _stamp(file) for file in (path, *app.changes.config.secret_files)}
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -38,6 +38,27 @@ def test_what_is_set_is_shown_as_toml_with_its_source(invoke: Run, tmp_path: Pat
     assert machine["settings"]["limits"]["timeout_s"] == 5
 
 
+def test_callers_are_shown_without_their_tokens(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada").write_text("very-secret")
+    (tmp_path / "toolpost.toml").write_text(
+        '[callers.ada]\ntoken_file = "ada"\ntags = ["a"]\n[callers."bob@x.org"]\ntoken_env = "BOB"\ntools = []\n'
+        '[callers.reader]\nscopes = ["tools:read"]\n'
+        '[http.oauth]\nissuer = "https://login.example"\nresource = "https://tools.example/mcp"\n'
+    )
+    ended = invoke("config", "show", BOB="other-secret")
+    machine = invoke("config", "show", "--json", BOB="other-secret").json
+    shown = tomllib.loads(ended.out)
+
+    assert "secret" not in ended.out + str(machine)
+    assert shown["callers"] == {
+        "ada": {"token_file": "ada", "tags": ["a"]},
+        "bob@x.org": {"token_env": "BOB", "tools": []},
+        "reader": {"scopes": ["tools:read"]},
+    }
+    assert shown["http"]["oauth"] == {"issuer": "https://login.example", "resource": "https://tools.example/mcp"}
+    assert machine["settings"]["callers"]["ada"]["token_file"] == "ada"
+
+
 def test_password_in_a_url_is_left_out(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text('store.url = "postgresql://ada:hunter2@db/toolpost"\n')
     ended = invoke("config", "show")

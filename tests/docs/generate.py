@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = "python -m tests.docs.generate"
 
 ENVIRONMENT = {
-    "TOOLPOST_TOKEN": "the token that HTTP clients must show; wins over `http.token_file`",
+    "TOOLPOST_TOKEN": "the one token that sees everything over HTTP; wins over `http.token_file`",
     "TOOLPOST_DEBUG": "`1` is `--debug`: tracebacks, and every log event",
     "NO_COLOR": "anything but nothing: no colour, on terminals neither",
 }
@@ -67,20 +67,27 @@ def _configuration(schema: dict[str, Any]) -> Iterator[str]:
     yield "## At the top\n"
     yield from _table({name: part for name, part in settings.items() if name not in sections})
     for name, part in sections.items():
-        section = schema["$defs"][_referred(part).rsplit("/", 1)[-1]]
-        yield f"## `[{name}]`\n" if "$ref" in part else f"## `[{name}.NAME]`\n"
-        yield f"{section['description']}\n"
-        yield from _table(section["properties"])
+        yield from _section(name if "additionalProperties" not in part else f"{name}.NAME", part, schema)
     yield "## Environment\n"
     yield "| variable | meaning |\n|---|---|"
     yield from (f"| `{name}` | {meaning} |" for name, meaning in ENVIRONMENT.items())
     yield "\nA variable that is empty counts as not set.\n"
 
 
+def _section(name: str, part: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    section = schema["$defs"][_referred(part).rsplit("/", 1)[-1]]
+    inner = {key: held for key, held in section["properties"].items() if _referred(held)}
+    yield f"## `[{name}]`\n"
+    yield f"{section['description']}\n"
+    yield from _table({key: held for key, held in section["properties"].items() if key not in inner})
+    for key, held in inner.items():
+        yield from _section(f"{name}.{key}", held, schema)
+
+
 def _referred(part: dict[str, Any]) -> str:
     """Name the definition of a section, or of each entry of a table of sections."""
-    entries = part.get("additionalProperties", {})
-    return str(part.get("$ref") or (entries.get("$ref") if isinstance(entries, dict) else None) or "")
+    choices = [part, part.get("additionalProperties", {}), *part.get("anyOf", ())]
+    return next((str(choice["$ref"]) for choice in choices if isinstance(choice, dict) and "$ref" in choice), "")
 
 
 def _table(settings: dict[str, Any]) -> Iterator[str]:

@@ -26,6 +26,20 @@ token_file = "token"
 allowed_hosts = ["tools.example.com"]
 allowed_origins = ["https://console.example.com"]
 body_limit_bytes = 65536
+tags = ["team"]
+tools = ["github__*", "!github__delete_*"]
+
+[http.oauth]
+issuer = "https://login.example.com"
+resource = "https://tools.example.com/mcp"
+scopes = ["tools"]
+others = "allow"
+
+[stdio]
+tags = ["team"]
+tools = ["*"]
+
+[callers]
 
 [store]
 url = "sqlite:.toolpost/toolpost.db"

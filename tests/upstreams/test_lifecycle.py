@@ -1,6 +1,5 @@
 """A server's life: started when needed, kept while used, ended when idle, held off when it fails, one for whom it should be."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,13 @@ import pytest
 
 from tests.upstreams.behind import ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.test_stdio_faults import unavailable
-from tests.ways import IN_MEMORY, MODERN, Way
-from toolpost.app import App, open_app, open_http
+from tests.ways import IN_MEMORY, Way
+from toolpost.app import App, open_app
 from toolpost.config import StoreSettings
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import META_KEY, CallerId
-from toolpost.endpoints.access import Access
+from toolpost.contracts.ids import META_KEY
 from toolpost.sources import hosting
 from toolpost.testing import error_of
 from toolpost.upstreams import backoff, pool
-from toolpost.upstreams.http_client import HttpClient
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -234,33 +230,6 @@ async def test_a_singleton_is_one_process_with_one_call_at_a_time(tmp_path: Path
 
 
 # A server of one's own
-
-
-async def test_callers_never_see_each_others_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in tells callers apart by a header, as a gateway with many tokens will."""
-    users = iter(("ada", "bob", "ada", "bob", "bob"))
-    monkeypatch.setattr(Access, "caller_of", lambda _self, _headers: Caller(id=CallerId(next(users)), transport="http"))
-    spec = hostile(strategy="per_session")
-    async with open_app(IN_MEMORY, bundled=False, servers=[spec]) as app, open_http(app) as url:
-        counted = [await count(url) for _ in range(5)]
-        seen = report(app)
-
-    assert counted == ["1", "1", "2", "2", "3"]
-    assert len(seen.pids) == 2
-
-
-async def count(url: str) -> str:
-    """Call over HTTP by hand: a client of the stateless era asks nothing else."""
-    meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
-    params = {"name": "up__count", "arguments": {}, "_meta": meta}
-    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "up__count"}
-    async with HttpClient(url, headers=headers) as client:
-        response = await client.post(
-            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-        )
-    text = json.loads(response.body)["result"]["content"][0]["text"]
-    assert isinstance(text, str)
-    return text
 
 
 async def test_a_routing_key_names_a_server_of_its_own() -> None:

@@ -15,7 +15,15 @@ from toolpost.cli.options import config_option, json_option
 from toolpost.cli.server_toml import server_table, set_values, toml_value
 from toolpost.cli.show import print_json, print_json_line
 from toolpost.cli.terminal import printable
-from toolpost.config import CONFIG_NAME, Config, config_schema, load_config, read_client_file
+from toolpost.config import (
+    CONFIG_NAME,
+    CallerSettings,
+    Config,
+    OAuthSettings,
+    config_schema,
+    load_config,
+    read_client_file,
+)
 from toolpost.config.loading import is_client_file
 from toolpost.config.secrets import without_secrets
 from toolpost.contracts.ids import Json, JsonObject
@@ -94,17 +102,36 @@ def _as_toml(settings: JsonObject, config_path: Path | None, loaded: Config) -> 
     source = _source(config_path)
     yield f"# from {source}" if source else f"# there is no {CONFIG_NAME} in {Path.cwd()}: these are the defaults"
     token = _token_source(loaded)
-    yield f"# the token comes from {token}" if token else "# there is no token: only this machine may connect"
+    if token or not loaded.asks_who_calls:
+        yield f"# the token comes from {token}" if token else "# there is no token: only this machine may connect"
     for note in _notes(source):
         yield f"# note: {note}"
     usual = msgspec.to_builtins(Config())
     yield from _lines({name: value for name, value in settings.items() if not isinstance(value, dict)}, usual)
     for section, values in settings.items():
-        if isinstance(values, dict) and section != "servers":
+        if isinstance(values, dict) and section not in ("servers", "callers"):
             yield f"\n[{section}]"
-            yield from _lines(values, usual.get(section, {}))
+            yield from _lines(
+                {name: value for name, value in values.items() if not isinstance(value, dict)}, usual[section]
+            )
+    yield from _tables(settings)
     for name, server in loaded.servers.items():
         yield f"\n{server_table(name, without_secrets(server)).rstrip()}"
+
+
+def _tables(settings: JsonObject) -> Iterator[str]:
+    """Write the tables within tables, without what is default."""
+    if (oauth := settings["http"]["oauth"]) is not None:
+        yield "\n[http.oauth]"
+        yield from _set_lines(oauth, OAuthSettings())
+    for name, caller in settings["callers"].items():
+        yield f"\n[callers.{toml_value(name) if '@' in name or '.' in name else name}]"
+        yield from _set_lines(caller, CallerSettings())
+
+
+def _set_lines(values: JsonObject, usual: msgspec.Struct) -> Iterator[str]:
+    default = msgspec.to_builtins(usual)
+    yield from _lines({name: value for name, value in values.items() if value != default[name]}, {})
 
 
 def _notes(source: Path | None) -> tuple[str, ...]:
@@ -128,7 +155,7 @@ def _without_secrets(value: Any, name: str = "") -> Json:
         return {key: _without_secrets(held, str(key)) for key, held in value.items()}
     if isinstance(value, list):
         return [_without_secrets(item, name) for item in value]
-    # A file that holds a secret may be named.
-    if value is not None and is_secret_name(name) and not name.endswith("_file"):
+    # A file or a variable that holds a secret may be named.
+    if value is not None and is_secret_name(name) and not name.endswith(("_file", "_env")):
         return REDACTED
     return _PASSWORD.sub(REDACTED, value) if isinstance(value, str) else value

@@ -19,7 +19,8 @@ from toolpost.cli.in_process import open_quiet_app, without_store
 from toolpost.config import CONFIG_NAME, Config
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.contracts.version import __version__
-from toolpost.endpoints.access import Access
+from toolpost.endpoints.access import check_guarded
+from toolpost.members import members_of
 from toolpost.sources.loading import LoadedPlugin
 from toolpost.store import AuditFilter, AuditLog, open_store
 
@@ -61,8 +62,7 @@ def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding
         yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
     try:
         host, _ = config.address
-        http = config.http
-        Access(host=host, token=config.token(), allowed_hosts=http.allowed_hosts, allowed_origins=http.allowed_origins)
+        check_guarded(host, is_open=members_of(config).is_open)
     except ToolpostError as error:
         yield problem("access", error)
 

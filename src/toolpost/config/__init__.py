@@ -1,6 +1,7 @@
 """What a person may set: read once, frozen. An unknown key in our own file is an error that names the nearest one.
 
 settings      every setting of `toolpost.toml` and its default
+callers       `[callers.NAME]` and `[http.oauth]`: who may call, and what they see
 servers       `[servers.NAME]`, and what becomes of it once its variables are filled in
 variables     `${VAR}` and its relatives
 secrets       what must not be shown, and how it is written instead
@@ -14,6 +15,7 @@ jsonc         JSON with comments, read with line numbers
 json_edit     one member of such a file set or removed, without losing a byte of the rest
 """
 
+from toolpost.config.callers import CallerSettings, OAuthSettings
 from toolpost.config.client_files import ClientServers, FoundServer, read_client_file
 from toolpost.config.loading import config_schema, load_config
 from toolpost.config.servers import ResolvedServer, ServerSettings
@@ -23,20 +25,24 @@ from toolpost.config.settings import (
     HttpSettings,
     LimitSettings,
     PluginSettings,
+    StdioSettings,
     StoreSettings,
     parse_address,
 )
 
 __all__ = [
     "CONFIG_NAME",
+    "CallerSettings",
     "ClientServers",
     "Config",
     "FoundServer",
     "HttpSettings",
     "LimitSettings",
+    "OAuthSettings",
     "PluginSettings",
     "ResolvedServer",
     "ServerSettings",
+    "StdioSettings",
     "StoreSettings",
     "config_schema",
     "load_config",

@@ -2,12 +2,15 @@
 
 import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from toolpost.config.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.config.client_files import read_client_text
 from toolpost.config.servers import ServerSettings, check_server
 from toolpost.config.settings import CONFIG_NAME, Config, parse_address
@@ -18,7 +21,11 @@ from toolpost.contracts.nearest import nearest_name
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
+_TABLES: Final = ("servers", "callers")
+
 _log = logging.getLogger("toolpost.config")
+
+_Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
 def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
@@ -77,15 +84,63 @@ def _from_client(text: str, path: Path, folder: Path) -> Config:
 
 def _converted(values: Mapping[str, Any], path: Path) -> Config:
     _refuse_unknown_keys(values, Config, path, "")
-    # Servers one by one: msgspec does not say in which entry of a table a fault is.
+    # Servers and callers one by one: msgspec does not say in which entry of a table a fault is.
     servers = _converted_servers(values.get("servers", {}), path)
+    callers = _converted_callers(values.get("callers", {}), path)
     try:
-        config = msgspec.convert({key: value for key, value in values.items() if key != "servers"}, Config)
+        config = msgspec.convert({key: value for key, value in values.items() if key not in _TABLES}, Config)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}.") from error
     parse_address(config.http.listen)
+    _check_access(config, callers, path)
     project = path.parent / config.project
-    return msgspec.structs.replace(config, servers=servers, project=str(project))
+    return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
+
+
+def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: Path) -> None:
+    with _naming(path):
+        for place, endpoint in (("http", config.http), ("stdio", config.stdio)):
+            check_patterns(endpoint.tags, endpoint.tools, place)
+        if config.http.oauth is not None:
+            check_oauth(config.http.oauth, callers)
+        elif meant := sorted(name for name, caller in callers.items() if caller.has_claims):
+            raise BadConfiguration(
+                f"callers.{meant[0]} is known by claims, and no authorization server is.", hint="set [http.oauth]"
+            )
+
+
+def _converted_callers(values: Any, path: Path) -> dict[str, CallerSettings]:
+    if not isinstance(values, Mapping):
+        raise BadConfiguration(f"{path}: callers is a table: write [callers.NAME].")
+    return {name: _converted_caller(name, value, path) for name, value in values.items()}
+
+
+def _converted_caller(name: str, value: Any, path: Path) -> CallerSettings:
+    caller = _converted_entry(value, CallerSettings, path, f"callers.{name}")
+    with _naming(path):
+        check_caller(name, caller)
+    return caller
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say in which file a fault is."""
+    try:
+        yield
+    except BadConfiguration as error:
+        raise BadConfiguration(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _converted_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> _Entry:
+    """Convert one entry of a table of sections; a fault is named with its place."""
+    if not isinstance(value, Mapping):
+        raise BadConfiguration(f"{path}: {place} is a table: write [{place}].")
+    _refuse_unknown_keys(value, kind, path, f"{place}.")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        fault, _, inner = str(error).partition(" - at `$")
+        raise BadConfiguration(f"{path}: {place}{inner.rstrip('`')}: {fault}.") from error
 
 
 def _converted_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
@@ -96,20 +151,11 @@ def _converted_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
 
 def _converted_server(name: str, value: Any, path: Path) -> ServerSettings:
     place = f"servers.{name}"
-    if not isinstance(value, Mapping):
-        raise BadConfiguration(f"{path}: {place} is a table: write [{place}].")
-    _refuse_unknown_keys(value, ServerSettings, path, f"{place}.")
-    for key in ("env", "headers"):
+    for key in ("env", "headers") if isinstance(value, Mapping) else ():
         _refuse_other_than_text(value.get(key, {}), f"{path}: {place}.{key}")
-    try:
-        server = msgspec.convert(value, ServerSettings)
-    except msgspec.ValidationError as error:
-        fault, _, inner = str(error).partition(" - at `$")
-        raise BadConfiguration(f"{path}: {place}{inner.rstrip('`')}: {fault}.") from error
-    try:
+    server = _converted_entry(value, ServerSettings, path, place)
+    with _naming(path):
         check_server(name, server)
-    except BadConfiguration as error:
-        raise BadConfiguration(f"{path}: {error.message}", hint=error.hint) from error
     return server
 
 
@@ -128,6 +174,15 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
             near = nearest_name(key, fields)
             hint = f"did you mean `{place}{near}`?" if near else f"known here: {', '.join(sorted(fields))}"
             raise BadConfiguration(f"{path}: there is no setting `{place}{key}`.", hint=hint)
-        inner = fields[key]
-        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+        inner = _section_in(fields[key])
+        if isinstance(value, Mapping) and inner is not None:
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
+
+
+def _section_in(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the section that a setting is, whether or not it may be left out; a table of sections is none."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        return next((found for part in get_args(kind) if (found := _section_in(part)) is not None), None)
+    return None

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from toolpost.config.callers import CallerName, CallerSettings, OAuthSettings, Tags, Tools, token_in, token_of
 from toolpost.config.servers import ResolvedServer, ServerName, ServerSettings, resolved_server
 from toolpost.contracts.errors import BadConfiguration
 
@@ -25,6 +26,16 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     allowed_hosts: Annotated[list[str], Meta(description="further names that this server goes by")] = []
     allowed_origins: Annotated[list[str], Meta(description="origins whose pages may call tools")] = []
     body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body")] = 4 * 1024 * 1024
+    tags: Tags = None
+    tools: Tools = None
+    oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
+
+
+class StdioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The client that starts Toolpost."""
+
+    tags: Tags = None
+    tools: Tools = None
 
 
 class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,6 +67,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Everything that may be set; every part has a default that works."""
 
     http: HttpSettings = HttpSettings()
+    stdio: StdioSettings = StdioSettings()
+    callers: Annotated[dict[CallerName, CallerSettings], Meta(description="who may call over HTTP, by name")] = {}
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
@@ -83,14 +96,30 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             return token
         if self.http.token_file is None:
             return None
-        path = Path(self.project) / self.http.token_file
-        try:
-            token = path.read_text().strip()
-        except OSError as error:
-            raise BadConfiguration(f"http.token_file: cannot read {path}: {error.strerror}.") from error
-        if not token:
-            raise BadConfiguration(f"http.token_file: {path} is empty.")
-        return token
+        return token_in(Path(self.project) / self.http.token_file, "http.token_file")
+
+    def caller_tokens(self) -> dict[str, str | None]:
+        """Read the token of every caller; None for one who comes in by claims alone. Two may not share one."""
+        tokens = {name: token_of(name, caller, project=Path(self.project)) for name, caller in self.callers.items()}
+        owner = {self.token(): "the one token"}
+        for name, token in tokens.items():
+            if token is not None and (other := owner.setdefault(token, f"callers.{name}")) != f"callers.{name}":
+                raise BadConfiguration(f"callers.{name} has the same token as {other}.", hint="give each their own")
+        return tokens
+
+    @property
+    def asks_who_calls(self) -> bool:
+        """Whether clients over HTTP must show who they are."""
+        has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token_file is not None
+        return has_token or bool(self.callers) or self.http.oauth is not None
+
+    @property
+    def secret_files(self) -> list[Path]:
+        """The files beside the configuration that say who may come in."""
+        named = [self.http.token_file, *(caller.token_file for caller in self.callers.values())]
+        if self.http.oauth is not None:
+            named.append(self.http.oauth.jwks_file)
+        return [Path(self.project) / name for name in named if name is not None]
 
     def resolved_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
         """Return the servers that are enabled, variables filled in from the environment; a missing one is an error."""

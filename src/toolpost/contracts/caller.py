@@ -1,8 +1,14 @@
-"""Who is calling: what an endpoint learnt before it let a request in."""
+"""Who is calling, and what of all tools they may see: what an endpoint learnt before it let a request in."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
 
 from toolpost.contracts.ids import CallerId
+
+EXCEPT: Final = "!"
+"""Begins a pattern of what is not seen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -10,10 +16,45 @@ class Caller:
     """Somebody, as the audit will name them; never a secret."""
 
     id: CallerId
-    """`local` without authentication, else the name of the token that was shown."""
+    """`local` without authentication, `token` for the one token, else the caller's name."""
 
     transport: str
     """`stdio`, `http`, `memory` or `cli`."""
 
     session: str | None = None
     """The MCP session, where the era has one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What a caller, or an endpoint, is limited to. What is None does not limit; what is empty leaves nothing."""
+
+    tags: frozenset[str] | None = None
+    """A server is seen if it carries one of these; one without tags never is."""
+
+    tools: tuple[str, ...] | None = None
+    """Patterns of names, `github__*`; `!github__delete_*` takes away, wherever it stands."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything is left out."""
+        return self.tags is not None or self.tools is not None
+
+    def carries(self, tags: frozenset[str]) -> bool:
+        """Whether a source with these tags is seen."""
+        return self.tags is None or bool(self.tags & tags)
+
+    def admits(self, name: str) -> bool:
+        """Whether the patterns let a name through. With nothing but exceptions, everything else is."""
+        if self.tools is None:
+            return True
+        wanted = [pattern for pattern in self.tools if not pattern.startswith(EXCEPT)]
+        unwanted = [pattern[1:] for pattern in self.tools if pattern.startswith(EXCEPT)]
+        return (_any(name, wanted) or (not wanted and bool(unwanted))) and not _any(name, unwanted)
+
+
+UNLIMITED: Final = Scope()
+
+
+def _any(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

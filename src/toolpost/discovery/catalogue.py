@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 
+from toolpost.contracts.caller import Scope
 from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import PluginName, ToolName
 from toolpost.contracts.nearest import nearest_names
@@ -12,6 +13,9 @@ from toolpost.sources import HeldTool, Source
 
 VIEWS_LIMIT = 32
 """How many views are kept: callers choose the tags, and there are many ways to combine them."""
+
+SCOPES_LIMIT = 1_024
+"""How many callers' shares are kept: as many as are configured, in practice."""
 
 _COMPARED = 40
 
@@ -26,6 +30,7 @@ class Catalogue:
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
         self._tags = {source.name: tags_of(source) for source in known}
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
+        self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
 
     def __iter__(self) -> Iterator[HeldTool]:
         return iter(self._tools.values())
@@ -43,15 +48,32 @@ class Catalogue:
         raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
 
     def seen_through(self, view: View) -> "Catalogue":
-        """Return what this view shows, made once; a view of what nobody has is an error."""
+        """Return what this view shows, made once; a path to what nobody has, or to what is not seen, is an error."""
         return self if view is EVERYTHING else self._seen(view)
 
     def _narrowed(self, view: View) -> "Catalogue":
-        tools: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in view.names(self._tags)}
+        if view.scopes:
+            # First what the caller may see: within it a path finds, or misses, what there is for them.
+            share = self._shared(view.scopes)
+            return share if view.path == EVERYTHING else share.seen_through(view.path)
+        return self._excerpts(view, view.names(self._tags))
+
+    def _share_of(self, scopes: tuple[Scope, ...]) -> "Catalogue":
+        view = View(scopes=scopes)
+        held = {tool.source for name, tool in self._tools.items() if view.admits(name)}
+        shown = {
+            name
+            for name, tags in self._tags.items()
+            if view.shows(name, tags) and (name in held or view.shows_whole(name, tags))
+        }
+        return self._excerpts(view, shown)
+
+    def _excerpts(self, view: View, sources: Iterable[PluginName]) -> "Catalogue":
+        tools: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in sources}
         for name, tool in self._tools.items():
-            if tool.source in tools:
+            if tool.source in tools and view.admits(name):
                 tools[tool.source][name] = tool
-        return Catalogue(Excerpt(name=source, tools=held) for source, held in tools.items())
+        return Catalogue(Excerpt(name=name, tools=held, tags=self._tags[name]) for name, held in tools.items())
 
     def _alike(self, name: str) -> list[ToolName]:
         """Pick the names that share most with this one: comparing thousands letter by letter would hold everybody up."""

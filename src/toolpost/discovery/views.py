@@ -1,12 +1,14 @@
-"""What somebody sees of all tools: everything, one source's, or those of the servers that carry a tag.
+"""What somebody sees of all tools: everything, or what a path shows, within what caller and endpoint are limited to.
 
-A source without tags is seen through no tag: what nobody has labelled is not shown by accident.
+A source without tags is seen through no tag: what nobody has labelled is not shown by accident. What is not seen does not
+exist: no list, no search and no "did you mean" names it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from toolpost.contracts.caller import Scope
 from toolpost.contracts.errors import ContractRefused, NotFound
 from toolpost.contracts.ids import PluginName, ToolName
 from toolpost.contracts.nearest import nearest_name
@@ -14,20 +16,44 @@ from toolpost.sources import HeldTool, Source
 
 Tags = frozenset[str]
 
+SEPARATOR: Final = "__"
+
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Which sources are seen. With neither of both, all are."""
+    """Which sources and tools are seen. With nothing set, all are."""
 
     source: str | None = None
+    """The one source that a path names."""
     tags: Tags | None = None
+    """The tags that a path names."""
+    scopes: tuple[Scope, ...] = ()
+    """What the caller and the endpoint are limited to; all of them hold."""
+
+    @property
+    def path(self) -> "View":
+        """What the path alone shows."""
+        return replace(self, scopes=()) if self.scopes else self
+
+    def within(self, scopes: tuple[Scope, ...]) -> "View":
+        """Return the same, seen by somebody who is limited to these scopes."""
+        return replace(self, scopes=scopes) if scopes else self
 
     def shows(self, name: str, tags: Tags) -> bool:
-        """Whether a source of this name and with these tags is seen."""
-        return (self.source is None or self.source == name) and (self.tags is None or bool(self.tags & tags))
+        """Whether a source of this name and with these tags is seen; some of its tools may not be."""
+        on_path = (self.source is None or self.source == name) and (self.tags is None or bool(self.tags & tags))
+        return on_path and all(scope.carries(tags) for scope in self.scopes)
+
+    def admits(self, name: str) -> bool:
+        """Whether a tool or a prompt of this name is seen, if its source is."""
+        return all(scope.admits(name) for scope in self.scopes)
+
+    def shows_whole(self, name: str, tags: Tags) -> bool:
+        """Whether a source is seen with what has no name to match, its resources: `server__*` shows them, `server__get_*` not."""
+        return self.shows(name, tags) and self.admits(f"{name}{SEPARATOR}")
 
     def names(self, known: Mapping[PluginName, Tags]) -> frozenset[PluginName]:
-        """Choose among the sources that there are; one that looks for what nobody has is an error."""
+        """Choose among the sources that there are; a path to what nobody has is an error."""
         if self.source is not None:
             _check_name(self.source, known)
         if self.tags is not None:
@@ -45,11 +71,14 @@ class Excerpt:
 
     name: PluginName
     tools: Mapping[ToolName, HeldTool]
+    tags: Tags = frozenset()
     refused: Sequence[ContractRefused] = ()
 
 
 def tags_of(source: Source) -> Tags:
     """Return the tags of a source; a plugin has none."""
+    if isinstance(source, Excerpt):
+        return source.tags
     spec = getattr(source, "spec", None)
     return frozenset(spec.tags) if spec is not None else frozenset()
 

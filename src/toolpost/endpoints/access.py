@@ -1,29 +1,16 @@
-"""Who may come in: Host and Origin are checked, a token is asked for where one is set."""
+"""Who may come in: Host and Origin are checked, a token is asked for where anybody is known by one."""
 
-import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.errors import BadConfiguration, ErrorCode
-from toolpost.contracts.ids import CallerId
-from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.endpoints.refusal import Refused, forbidden, misdirected, unauthorized
+from toolpost.endpoints.roster import Admission, Roster
+
+__all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_guarded"]
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
-
-
-class Refused(Exception):
-    """A request that is turned away before anybody reads its body."""
-
-    def __init__(
-        self, status: int, code: ErrorCode, message: str, *, headers: list[tuple[bytes, bytes]] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.headers = [(b"www-authenticate", b"Bearer")] if status == 401 else headers
-        self.body = ProtocolError(INVALID_REQUEST, message, data={"code": code.value}).as_response()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,27 +18,29 @@ class Access:
     """The rules of one HTTP endpoint."""
 
     host: str
-    token: str | None = field(default=None, repr=False)
+    roster: Roster
     allowed_hosts: Sequence[str] = ()
     allowed_origins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.token is None and self.host not in LOCAL_HOSTS:
-            raise BadConfiguration(
-                f"Listening on `{self.host}` needs a token: anybody who reaches it could call every tool.",
-                hint="set TOOLPOST_TOKEN (or http.token_file), or listen on 127.0.0.1",
-            )
+        check_guarded(self.host, is_open=self.roster.members.is_open)
 
-    def caller_of(self, headers: Mapping[bytes, bytes]) -> Caller:
+    def known(self, headers: Mapping[bytes, bytes]) -> Admission | None:
+        """Let somebody in who is known already; None for one whose token has to be looked into, by `admitted`."""
+        self.check_names(headers)
+        if self.roster.everybody is not None:
+            return self.roster.everybody
+        return self.roster.find(_token_in(headers, self.roster))
+
+    async def admitted(self, headers: Mapping[bytes, bytes]) -> Admission:
         """Say who is calling, or turn them away."""
+        return self.known(headers) or await self.roster.judge(_token_in(headers, self.roster))
+
+    def check_names(self, headers: Mapping[bytes, bytes]) -> None:
+        """Turn away whoever means another server, or comes from a page that may not."""
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         if (origin := headers.get(b"origin")) is not None:
             self._check_origin(origin.decode("latin-1"))
-        if self.token is None:
-            return _LOCAL
-        if not self._has_token(headers.get(b"authorization", b"")):
-            raise Refused(401, ErrorCode.UNAUTHORIZED, "A token is needed: send `Authorization: Bearer …`")
-        return _TOKEN
 
     def _check_host(self, host: str) -> None:
         """Only names that this server goes by: another one is a page that had its name rebound to us."""
@@ -61,22 +50,30 @@ class Access:
         if self.host not in LOCAL_HOSTS and not self.allowed_hosts:
             # Off localhost a server has names that it cannot know, and every request shows a token.
             return
-        raise Refused(421, ErrorCode.FORBIDDEN, "The Host header names another server")
+        raise misdirected("The Host header names another server")
 
     def _check_origin(self, origin: str) -> None:
         _, _, host = origin.partition("://")
         if origin in self.allowed_origins or (host and _without_port(host) in LOCAL_HOSTS):
             return
-        raise Refused(403, ErrorCode.FORBIDDEN, "Pages of this origin may not call tools")
-
-    def _has_token(self, authorization: bytes) -> bool:
-        scheme, _, shown = authorization.partition(b" ")
-        assert self.token is not None
-        return scheme.lower() == b"bearer" and hmac.compare_digest(shown.strip(), self.token.encode())
+        raise forbidden("Pages of this origin may not call tools")
 
 
-_LOCAL = Caller(id=CallerId("local"), transport="http")
-_TOKEN = Caller(id=CallerId("token"), transport="http")
+def check_guarded(host: str, *, is_open: bool) -> None:
+    """Refuse to serve everybody who reaches us, where that is more than this machine."""
+    if is_open and host not in LOCAL_HOSTS:
+        raise BadConfiguration(
+            f"Listening on `{host}` needs a token: anybody who reaches it could call every tool.",
+            hint="set TOOLPOST_TOKEN (or http.token_file, or [callers.NAME]), or listen on 127.0.0.1",
+        )
+
+
+def _token_in(headers: Mapping[bytes, bytes], roster: Roster) -> bytes:
+    scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
+    token = shown.strip()
+    if scheme.lower() != b"bearer" or not token:
+        raise unauthorized("A token is needed: send `Authorization: Bearer …`", roster.challenge())
+    return token
 
 
 def _without_port(host: str) -> str:

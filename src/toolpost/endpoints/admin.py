@@ -4,7 +4,8 @@ GET  /api/servers               how every server is doing
 GET  /api/servers/NAME          how one is
 POST /api/servers/NAME/ACTION   `start`, `stop` or `restart` it; answers how it is then
 
-Who may call tools may do this. Errors are the error object of the wire, under `error`.
+An administrator may do this: whoever has the one token, or a caller with `admin = true`. Errors are the error object of the
+wire, under `error`.
 """
 
 import logging
@@ -18,9 +19,10 @@ from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded, Tool
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.nearest import nearest_name
-from toolpost.endpoints.access import Access, Refused
+from toolpost.endpoints.access import Access
 from toolpost.endpoints.exchange import send_json
 from toolpost.endpoints.paths import SERVERS_PATH
+from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.sources.servers import ServerSource
@@ -57,8 +59,10 @@ class Admin:
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request, one that fails with the error object."""
         try:
-            caller = self._access.caller_of(request.headers)
-            body = await self._result(request, caller.id)
+            admission = await self._access.admitted(request.headers)
+            if not admission.is_admin:
+                raise forbidden("Only a caller with `admin = true` may look after servers")
+            body = await self._result(request, admission.caller.id)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)

@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
+from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.lane import METHODS, Lane
 from toolpost.endpoints.late import LateSdk
 from toolpost.pipeline import Call
@@ -45,11 +46,14 @@ class Ending:
 class Connection:
     """A client from its first byte to its last."""
 
-    def __init__(self, lane: Lane, sdk: LateSdk, *, caller: Caller, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, lane: Lane, sdk: LateSdk, *, caller: Caller, send: Callable[[bytes], None], view: View = EVERYTHING
+    ) -> None:
         self._lane = lane
         self._sdk = sdk
         self._caller = caller
         self._send = send
+        self._view = view
         self._revision: era.Revision | None = None
         """Agreed in a handshake; None before one, and in the stateless era."""
         self._calls: dict[str, Call] = {}
@@ -67,7 +71,7 @@ class Connection:
         `ending` is asked when the messages have ended: None for a client that is gone, else why and with what grace.
         """
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
-            feed = _LateFeed(self._sdk, stack, self._deliver)
+            feed = _LateFeed(self._sdk, stack, self._deliver, self._view)
             async for raw in messages:
                 try:
                     await self._take(raw, tasks, feed)
@@ -98,7 +102,7 @@ class Connection:
             if method == "tools/list":
                 cursor, meta = rpc.list_params(message)
                 if (revision := self._revision_of(message.id, meta)) is not None:
-                    self._send(self._lane.list_tools(message.id, cursor, revision))
+                    self._send(self._lane.list_tools(message.id, cursor, revision, view=self._view))
                     return
             else:
                 name, arguments, meta = rpc.call_params(message)
@@ -133,7 +137,9 @@ class Connection:
         if key in self._calls:
             # Answered without an id: with one, the client would take it for the answer of the call in flight.
             raise ProtocolError(INVALID_REQUEST, f"A request with the id {key} is in flight already", data={"id": key})
-        call = self._lane.admit(message.id, name, arguments, meta, caller=self._caller, notify=self._send)
+        call = self._lane.admit(
+            message.id, name, arguments, meta, caller=self._caller, notify=self._send, view=self._view
+        )
         self._calls[key] = call
         tasks.start_soon(self._run, message.id, key, call, revision)
 
@@ -194,17 +200,19 @@ def _agreed_version(raw: bytes) -> str | None:
 class _LateFeed:
     """The way to the SDK, opened when the first message needs it."""
 
-    def __init__(self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None]) -> None:
+    def __init__(self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None], view: View) -> None:
         self._sdk = sdk
         self._stack = stack
         self._deliver = deliver
+        self._view = view
         self._connection: SdkConnection | None = None
 
     async def send(self, message: Message) -> None:
         """Pass a message on; what the SDK cannot read is refused with its id."""
         if self._connection is None:
             server = await self._sdk.server()
-            self._connection = await self._stack.enter_async_context(server.open_connection(self._deliver))
+            connection = server.open_connection(self._deliver, view=self._view)
+            self._connection = await self._stack.enter_async_context(connection)
         try:
             await self._connection.feed(message.raw)
         except ProtocolError as error:

@@ -129,7 +129,14 @@ class FrontProtocol(asyncio.Protocol):
         if end < 0:
             self._wait_for_more(data)
             return
-        head = self._head if data.startswith(self._head_raw) and end == len(self._head_raw) else self._read(data[:end])
+        head = self._head
+        if (
+            head is None
+            or end != len(self._head_raw)
+            or not data.startswith(self._head_raw)
+            or not head.admission.holds
+        ):
+            head = self._read(data[:end])
         if head is None or end > HEAD_LIMIT or head.length > min(BODY_LIMIT, self._endpoint.body_limit):
             self._hand_over(data)
             return

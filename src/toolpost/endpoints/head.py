@@ -5,18 +5,24 @@ from collections.abc import Mapping
 import msgspec
 
 from toolpost.contracts.caller import Caller
+from toolpost.endpoints.roster import Admission
 from toolpost.protocol import era
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What the headers say, as far as a lean call needs to know."""
 
-    caller: Caller
+    admission: Admission
     length: int
     is_modern: bool
     session_id: str
     method: str
     name: str | None
+
+    @property
+    def caller(self) -> Caller:
+        """Who is calling."""
+        return self.admission.caller
 
 
 _DIGITS = 12
@@ -38,7 +44,7 @@ def split_head(raw: bytes) -> Mapping[bytes, bytes] | None:
     return headers if length.isdigit() and len(length) <= _DIGITS else None
 
 
-def head_of(headers: Mapping[bytes, bytes], caller: Caller) -> Head | None:
+def head_of(headers: Mapping[bytes, bytes], admission: Admission) -> Head | None:
     """Judge headers for the lean lane; None leaves the request to whoever judges it at length."""
     accepted = headers.get(b"accept", b"*/*").lower()
     version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
@@ -49,7 +55,7 @@ def head_of(headers: Mapping[bytes, bytes], caller: Caller) -> Head | None:
     if not is_modern and version and version not in era.HANDSHAKE_VERSIONS:
         return None
     return Head(
-        caller=caller,
+        admission=admission,
         length=int(headers[b"content-length"]),
         is_modern=is_modern,
         session_id=headers.get(b"mcp-session-id", b"").decode("latin-1"),

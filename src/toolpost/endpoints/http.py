@@ -13,7 +13,7 @@ from anyio.abc import TaskStatus
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ErrorCode, NotFound
 from toolpost.contracts.ids import JsonObject
-from toolpost.endpoints.access import Access, Refused
+from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
@@ -21,7 +21,8 @@ from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
-from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, view_of
+from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, view_of
+from toolpost.endpoints.refusal import Refused
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
@@ -71,9 +72,10 @@ class HttpEndpoint:
         if headers is None:
             return None
         try:
-            return head_of(headers, self._access.caller_of(headers))
+            admission = self._access.known(headers)
         except Refused:
             return None
+        return head_of(headers, admission) if admission is not None else None
 
     def start(self, front: FrontProtocol, head: Head, body: bytes) -> "asyncio.Task[None] | bool":
         """Answer a call or a list that is in every way plain; False leaves it to `__call__`."""
@@ -95,7 +97,8 @@ class HttpEndpoint:
         if session is None and not _is_plainly_modern(head, message, meta, None):
             return False
         assert message.id is not None
-        front.respond(self._lane.list_tools(message.id, cursor, session.revision if session else era.MODERN))
+        revision = session.revision if session else era.MODERN
+        front.respond(self._lane.list_tools(message.id, cursor, revision, view=head.admission.view))
         return True
 
     def _call_at_once(
@@ -108,7 +111,8 @@ class HttpEndpoint:
         if session is not None and message.key in session.calls:
             return False
         caller = session.caller if session else head.caller
-        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=None)
+        view = head.admission.view
+        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=None, view=view)
         if session is None and call.tool.contract.mirrors_arguments:
             return False
         front.begin(call)
@@ -129,17 +133,28 @@ class HttpEndpoint:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what goes on between requests, until cancelled."""
-        await self._sdk.run(task_status=task_status)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._let_go)
+            await self._sdk.run(task_status=task_status)
+
+    async def _let_go(self) -> None:
+        """End the sessions of callers who may come in no more, whenever others are known."""
+        while True:
+            await self._access.roster.replaced.wait()
+            for session_id in self._sessions.of_others_than(self._access.roster.knows):
+                await self._sdk.end(session_id)
 
     async def _route(self, request: HttpRequest) -> None:
         if (view := view_of(request.path)) is not None:
-            caller = self._access.caller_of(request.headers)
-            self._lane.gateway.catalogue.seen_through(view)
-            request.view = view
+            admission = await self._access.admitted(request.headers)
+            request.view = view.within(admission.scopes)
+            self._lane.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
-                await self._post(request, caller)
+                await self._post(request, admission.caller)
             else:
-                await self._sdk.serve(request, caller, request.receive)
+                await self._sdk.serve(request, admission.caller, request.receive)
+        elif request.path.startswith(METADATA_PATH):
+            await self._answer_metadata(request)
         elif request.path == HEALTH_PATH:
             await self._answer_health(request)
         elif self._admin.serves(request.path):
@@ -147,11 +162,21 @@ class HttpEndpoint:
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 
+    async def _answer_metadata(self, request: HttpRequest) -> None:
+        """Say where tokens for this server come from, as RFC 9728 has it."""
+        self._access.check_names(request.headers)
+        metadata = self._access.roster.metadata()
+        if metadata is None:
+            raise Refused(404, ErrorCode.NOT_FOUND, "No authorization server is configured here")
+        await send_json(request.send, rpc.encode(metadata), headers=[(b"access-control-allow-origin", b"*")])
+
     async def _answer_health(self, request: HttpRequest) -> None:
         try:
-            self._access.caller_of(request.headers)
+            admission = await self._access.admitted(request.headers)
         except Refused:
-            # Whoever may not call tools learns that the server is up, and nothing about it.
+            admission = None
+        if admission is None or admission.scopes:
+            # Whoever may not see everything learns that the server is up, and nothing about it.
             await send_json(request.send, b'{"status":"ok"}')
             return
         await send_json(request.send, rpc.encode(self._health()))

@@ -1,4 +1,4 @@
-"""The one deliberate late import: the official SDK costs over a second to load, and the first answers do not need it."""
+"""The deliberate late imports: the official SDK costs over a second to load, and the first answers do not need it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from anyio import Lock, to_thread
 
 from toolpost.contracts.ids import JsonObject
+from toolpost.endpoints.oauth_rules import OAuthRules
+from toolpost.endpoints.roster import Judge
 from toolpost.sources.relay import Relay
 
 if TYPE_CHECKING:
@@ -52,3 +54,10 @@ def _load(relay: Relay | None) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
     return SdkServer(relay)
+
+
+def resource_server(rules: OAuthRules) -> Judge:
+    """Return what judges access tokens; what it needs for that is loaded where it is configured, and nowhere else."""
+    from toolpost.endpoints.oauth import ResourceServer
+
+    return ResourceServer(rules)

@@ -6,10 +6,11 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import Final, Literal
 
+from toolpost.contracts.caller import Scope
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import EVERYTHING, Catalogue, View
-from toolpost.discovery.catalogue import VIEWS_LIMIT
+from toolpost.discovery.catalogue import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.protocol.era import SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 
@@ -36,12 +37,22 @@ class Listing:
         self._scope = scope
         self._prepared = lru_cache(maxsize=64)(self._prepare)
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
+        self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
 
     def seen_through(self, view: View) -> "Listing":
         """Return the listing of what this view shows, made once."""
         return self if view is EVERYTHING else self._seen(view)
 
     def _narrowed(self, view: View) -> "Listing":
+        if view.scopes:
+            share = self._shared(view.scopes)
+            return share if view.path == EVERYTHING else share.seen_through(view.path)
+        return self._of(view)
+
+    def _share_of(self, scopes: tuple[Scope, ...]) -> "Listing":
+        return self._of(View(scopes=scopes))
+
+    def _of(self, view: View) -> "Listing":
         return Listing(self._catalogue.seen_through(view), page_size=self._page_size, scope=self._scope)
 
     def page(self, revision: Revision, cursor: str | None, *, request_id: bytes) -> bytes:

@@ -12,6 +12,7 @@ from mcp.shared.message import SessionMessage
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
+from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.duplex import Connection
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
@@ -23,7 +24,9 @@ ClientStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Mem
 
 
 @asynccontextmanager
-async def open_memory_endpoint(lane: Lane, sdk: LateSdk, *, grace_s: float = 1.0) -> AsyncIterator[ClientStreams]:
+async def open_memory_endpoint(
+    lane: Lane, sdk: LateSdk, *, grace_s: float = 1.0, view: View = EVERYTHING
+) -> AsyncIterator[ClientStreams]:
     """Serve one client; yields the streams that `mcp.Client` takes as a transport."""
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](BUFFER)
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage](BUFFER)
@@ -32,7 +35,7 @@ async def open_memory_endpoint(lane: Lane, sdk: LateSdk, *, grace_s: float = 1.0
         to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
 
     caller = Caller(id=CallerId("local"), transport="memory", session=uuid4().hex)
-    connection = Connection(lane, sdk, caller=caller, send=send)
+    connection = Connection(lane, sdk, caller=caller, send=send, view=view)
     async with to_client, from_server, to_server, from_client, anyio.create_task_group() as tasks:
         messages = _as_bytes(from_client)
         tasks.start_soon(lambda: connection.serve(messages, grace_s=grace_s))

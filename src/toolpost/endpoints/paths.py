@@ -1,13 +1,17 @@
 """The paths of the HTTP endpoint, and what of all tools each of MCP's shows."""
 
-from typing import Final
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
 
 from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.views import NOTHING
 
 MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
+METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 SERVERS_PATH: Final = "/api/servers"
 
+_VIEW_KEY: Final = "toolpost.view"
 _ONE: Final = f"{MCP_PATH}/server/"
 _TAGGED: Final = f"{MCP_PATH}/tags/"
 
@@ -21,3 +25,15 @@ def view_of(path: str) -> View | None:
     if path.startswith(_TAGGED):
         return View(tags=frozenset(tag for tag in path.removeprefix(_TAGGED).split(",") if tag))
     return None
+
+
+def show(scope: MutableMapping[str, Any], view: View) -> None:
+    """Note in the scope of a request what its caller sees on its path, for whoever answers it."""
+    scope[_VIEW_KEY] = view
+
+
+def shown_by(scope: Mapping[str, Any]) -> View:
+    """Return what was noted; where nothing was, nothing is seen."""
+    view = scope.get(_VIEW_KEY, NOTHING)
+    assert isinstance(view, View)
+    return view

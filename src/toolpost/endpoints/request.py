@@ -8,7 +8,7 @@ import anyio
 
 from toolpost.contracts.errors import ErrorCode
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.access import Refused
+from toolpost.endpoints.refusal import Refused
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]

@@ -15,13 +15,15 @@ from mcp.server.session import ServerSession
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.inbound import validate_mcp_param_headers
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
+from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.listing import SERVER_NAME
+from toolpost.endpoints.paths import show
 from toolpost.endpoints.sdk_relay import relay_handlers
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 from toolpost.sources.relay import Relay
@@ -92,7 +94,9 @@ class SdkServer:
         connection.exit_stack.callback(self._sessions.pop, id(connection), None)
 
     @asynccontextmanager
-    async def open_connection(self, deliver: Callable[[bytes], None]) -> AsyncIterator["SdkConnection"]:
+    async def open_connection(
+        self, deliver: Callable[[bytes], None], *, view: View = EVERYTHING
+    ) -> AsyncIterator["SdkConnection"]:
         """Serve one duplex connection; `deliver` takes what the SDK says to the client."""
         to_sdk, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](64)
         to_client, from_sdk = anyio.create_memory_object_stream[SessionMessage](64)
@@ -100,7 +104,7 @@ class SdkServer:
             tasks.start_soon(_deliver_all, from_sdk, deliver)
             tasks.start_soon(self._server.run, from_client, to_client, self._server.create_initialization_options())
             try:
-                yield SdkConnection(to_sdk)
+                yield SdkConnection(to_sdk, view)
             finally:
                 to_sdk.close()
                 tasks.cancel_scope.cancel()
@@ -112,11 +116,20 @@ class SdkServer:
         )
 
 
+class _DuplexRequest:
+    """Stands where an HTTP request would: handlers learn from it what the client sees."""
+
+    def __init__(self, view: View) -> None:
+        self.scope: dict[str, Any] = {}
+        show(self.scope, view)
+
+
 class SdkConnection:
     """One client's messages on their way to the SDK."""
 
-    def __init__(self, stream: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    def __init__(self, stream: MemoryObjectSendStream[SessionMessage | Exception], view: View) -> None:
         self._stream = stream
+        self._metadata = ServerMessageMetadata(request_context=_DuplexRequest(view))
 
     async def feed(self, raw: bytes) -> None:
         """Pass a message on."""
@@ -124,7 +137,7 @@ class SdkConnection:
             message = mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
         except ValidationError as error:
             raise ProtocolError(INVALID_REQUEST, "The message is not a JSON-RPC request") from error
-        await self._stream.send(SessionMessage(message))
+        await self._stream.send(SessionMessage(message, metadata=self._metadata))
 
 
 async def _deliver_all(stream: MemoryObjectReceiveStream[SessionMessage], deliver: Callable[[bytes], None]) -> None:

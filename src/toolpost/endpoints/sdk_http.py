@@ -9,8 +9,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ErrorCode
-from toolpost.endpoints.access import Refused
 from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.paths import show
+from toolpost.endpoints.refusal import Refused
 from toolpost.endpoints.request import HttpRequest, Receive, Send
 from toolpost.endpoints.sessions import Session, Sessions
 from toolpost.protocol import rpc
@@ -41,7 +42,7 @@ class SdkHttp:
             while True:
                 await anyio.sleep(SWEEP_S)
                 for session_id in self._sessions.idle():
-                    await self._end(session_id)
+                    await self.end(session_id)
 
     async def serve(
         self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.Message | None = None
@@ -50,6 +51,7 @@ class SdkHttp:
         if self._sessions.is_foreign(request.session_id, caller, request.view):
             raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
         manager = await self._started()
+        show(request.scope, request.view)
 
         def on_start(status: int, opened: str | None) -> None:
             # Before the client can read the answer: its next request may come at once.
@@ -72,7 +74,7 @@ class SdkHttp:
                 self._manager = manager
             return self._manager
 
-    async def _end(self, session_id: str) -> None:
+    async def end(self, session_id: str) -> None:
         """End a session that nobody uses, at the SDK too, through its own front door."""
         self._sessions.close(session_id)
         headers = [(b"mcp-session-id", session_id.encode()), (b"accept", b"application/json")]

@@ -9,10 +9,11 @@ from pydantic import BaseModel
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.ids import JsonObject
-from toolpost.discovery.views import EVERYTHING, NOTHING, tags_of
-from toolpost.endpoints.paths import view_of
+from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.views import tags_of
+from toolpost.endpoints.paths import shown_by
 from toolpost.protocol.rpc import INTERNAL_ERROR
-from toolpost.sources.relay import Relay
+from toolpost.sources.relay import Relay, unknown_prompt
 from toolpost.upstreams.wire import ServerRefused
 
 _COMPLETE: Final[JsonObject] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -23,29 +24,34 @@ Handler = Callable[[Any, Any], Awaitable[JsonObject]]
 def relay_handlers(relay: Relay) -> dict[str, Any]:
     """Return the handlers that the SDK's server takes, by their names there."""
 
-    def seen(context: Any) -> Relay:
-        """Choose the servers that the path of a request shows; without a path, on stdio, all of them."""
-        view = view_of(context.request.scope["path"]) or NOTHING if context.request is not None else EVERYTHING
-        if view is EVERYTHING:
+    def seen(context: Any, *, whole: bool = False) -> Relay:
+        """Choose the servers that whoever asks sees; `whole` those of which they see what has no name to match."""
+        if (view := _view(context)) is EVERYTHING:
             return relay
-        return relay.among(frozenset(n for n, source in relay.sources.items() if view.shows(n, tags_of(source))))
+        shows = view.shows_whole if whole else view.shows
+        return relay.among(frozenset(n for n, source in relay.sources.items() if shows(n, tags_of(source))))
 
     async def list_resources(context: Any, _params: Any) -> JsonObject:
-        return {"resources": await seen(context).resources()}
+        return {"resources": await seen(context, whole=True).resources()}
 
     async def list_templates(context: Any, _params: Any) -> JsonObject:
-        return {"resourceTemplates": await seen(context).templates()}
+        return {"resourceTemplates": await seen(context, whole=True).templates()}
 
     async def list_prompts(context: Any, _params: Any) -> JsonObject:
-        return {"prompts": await seen(context).prompts()}
+        view = _view(context)
+        return {"prompts": [prompt for prompt in await seen(context).prompts() if view.admits(prompt["name"])]}
 
     async def read_resource(context: Any, params: Any) -> JsonObject:
-        return await seen(context).read(str(params.uri), _plain(params))
+        return await seen(context, whole=True).read(str(params.uri), _plain(params))
 
     async def get_prompt(context: Any, params: Any) -> JsonObject:
+        _check_prompt(params.name, _view(context))
         return await seen(context).prompt(params.name, _plain(params))
 
     async def complete(context: Any, params: Any) -> JsonObject:
+        if params.ref.type != "ref/prompt":
+            return await seen(context, whole=True).complete(_plain(params))
+        _check_prompt(params.ref.name, _view(context))
         return await seen(context).complete(_plain(params))
 
     return {
@@ -56,6 +62,15 @@ def relay_handlers(relay: Relay) -> dict[str, Any]:
         "on_get_prompt": _told(get_prompt),
         "on_completion": _told(complete),
     }
+
+
+def _view(context: Any) -> View:
+    return shown_by(context.request.scope)
+
+
+def _check_prompt(name: str, view: View) -> None:
+    if not view.admits(name):
+        raise unknown_prompt(name)
 
 
 def _plain(params: BaseModel) -> JsonObject:

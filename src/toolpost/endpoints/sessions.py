@@ -1,10 +1,12 @@
 """Sessions of the handshake era over HTTP: which revision each agreed on, whose it is, what it has in flight."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from toolpost.contracts.caller import Caller
+from toolpost.contracts.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
 from toolpost.pipeline import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
@@ -21,7 +23,7 @@ class Session:
     """Whose it is; what is kept for a session is kept under its id."""
     revision: Revision
     view: View = EVERYTHING
-    """What its client saw when it opened the session; on a path that shows something else, the session does not exist."""
+    """What the path showed on which it was opened; on a path that shows something else, the session does not exist."""
     calls: dict[str, Call] = field(default_factory=dict)
     streams: int = 0
     used_at: float = field(default_factory=time.monotonic)
@@ -45,7 +47,7 @@ class Sessions:
         if revision is None or revision.is_modern:
             revision = REVISIONS[LATEST_HANDSHAKE]
         self._sessions[session_id] = Session(
-            id=session_id, caller=replace(caller, session=session_id), revision=revision, view=view
+            id=session_id, caller=replace(caller, session=session_id), revision=revision, view=view.path
         )
 
     def find(self, session_id: str, caller: Caller, view: View = EVERYTHING) -> Session | None:
@@ -67,6 +69,10 @@ class Sessions:
             for call in tuple(session.calls.values()):
                 call.cancel("the session was closed")
 
+    def of_others_than(self, is_known: Callable[[CallerId], bool]) -> list[str]:
+        """Return the sessions of callers who may come in no more."""
+        return [session.id for session in self._sessions.values() if not is_known(session.caller.id)]
+
     def idle(self) -> list[str]:
         """Return the sessions that nobody has used for long."""
         oldest = time.monotonic() - IDLE_S
@@ -74,4 +80,4 @@ class Sessions:
 
 
 def _belongs(session: Session, caller: Caller, view: View) -> bool:
-    return session.caller.id == caller.id and session.view == view
+    return session.caller.id == caller.id and session.view == view.path

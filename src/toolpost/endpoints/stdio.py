@@ -11,6 +11,7 @@ from typing import Final
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
+from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.duplex import Connection, Ending
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
@@ -38,12 +39,19 @@ class Wire:
 
 
 async def serve_stdio(
-    lane: Lane, sdk: LateSdk, wire: Wire, *, message_limit: int, stop: asyncio.Event, grace_s: float
+    lane: Lane,
+    sdk: LateSdk,
+    wire: Wire,
+    *,
+    message_limit: int,
+    stop: asyncio.Event,
+    grace_s: float,
+    view: View = EVERYTHING,
 ) -> None:
     """Serve the one client that started this process, until it closes its end or `stop` is set."""
     caller = Caller(id=CallerId("local"), transport="stdio", session="stdio")
     async with _Writer(wire.output_fd) as writer, _Reader(wire.input_fd, message_limit, stop) as reader:
-        connection = Connection(lane, sdk, caller=caller, send=writer.send)
+        connection = Connection(lane, sdk, caller=caller, send=writer.send, view=view)
 
         def ending() -> Ending | None:
             return Ending(grace_s=grace_s, reason="the server is shutting down") if stop.is_set() else None

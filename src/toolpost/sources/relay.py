@@ -88,7 +88,7 @@ class Relay:
     def _split(self, name: str) -> tuple[str, str]:
         server, _, rest = name.partition(SEPARATOR)
         if server not in self.sources or not rest:
-            raise ServerRefused(INVALID_PARAMS, f"No prompt is called `{name[:128]}`")
+            raise unknown_prompt(name)
         return server, rest
 
     def _note_owner(self, server: str, item: JsonObject) -> JsonObject:
@@ -156,6 +156,11 @@ class _Some(Mapping[str, ServerSource]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def unknown_prompt(name: str) -> ServerRefused:
+    """Say that there is no such prompt, or none for whoever asks: they are not told which."""
+    return ServerRefused(INVALID_PARAMS, f"No prompt is called `{name[:128]}`")
 
 
 def _prefixed(server: str, item: JsonObject) -> JsonObject:

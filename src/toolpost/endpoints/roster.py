@@ -1,0 +1,216 @@
+"""Who is known: which token lets whom in, and what they see. Prepared once, looked up by every request.
+
+Tokens themselves are not kept, only a digest with a key that this process alone has: neither what is in memory nor how long
+a look-up takes tells anything about them.
+"""
+
+import hashlib
+import os
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final, NewType, Protocol
+
+import anyio
+
+from toolpost.contracts.caller import UNLIMITED, Caller, Scope
+from toolpost.contracts.ids import CallerId, JsonObject
+from toolpost.discovery import EVERYTHING, View
+from toolpost.endpoints.oauth_rules import OAuthRules
+from toolpost.endpoints.refusal import forbidden, unauthorized
+
+JUDGED_LIMIT: Final = 4_096
+JUDGED_S: Final = 300.0
+"""How many tokens that were looked into are remembered, and for how long at most: a key may be withdrawn."""
+
+TokenDigest = NewType("TokenDigest", bytes)
+
+_KEY: Final = os.urandom(32)
+
+
+def digest_of(token: bytes) -> TokenDigest:
+    """Return what is kept of a token."""
+    return TokenDigest(hashlib.blake2b(token, key=_KEY, digest_size=32).digest())
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCaller:
+    """Somebody whom the configuration names: by a token, or by claims of the tokens that another server gives out."""
+
+    name: str
+    token: TokenDigest | None = field(default=None, repr=False)
+    scope: Scope = UNLIMITED
+    is_admin: bool = False
+    subjects: frozenset[str] = frozenset()
+    clients: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+
+    def is_meant_by(self, claims: "Claims") -> bool:
+        """Whether claims fit: of each kind that is set, one must."""
+        if not (self.subjects or self.clients or self.scopes):
+            return False
+        return (
+            (not self.subjects or claims.subject in self.subjects)
+            and (not self.clients or claims.client in self.clients)
+            and (not self.scopes or bool(self.scopes & claims.scopes))
+        )
+
+    def id_for(self, claims: "Claims") -> CallerId:
+        """Name whoever has these claims: two who come in by one rule are still two."""
+        return CallerId(self.name if self.subjects else f"{self.name}:{claims.subject}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """What an access token says, once it is known to be true."""
+
+    subject: str
+    client: str | None
+    scopes: frozenset[str]
+    expires_at: float
+
+
+class Judge(Protocol):
+    """Whoever can tell whether an access token is true."""
+
+    @property
+    def rules(self) -> OAuthRules:
+        """What it judges by."""
+        ...
+
+    async def judge(self, token: bytes) -> Claims:
+        """Return what it says, or turn it away."""
+        ...
+
+    def challenge(self) -> str:
+        """Say how to come by a token, as `WWW-Authenticate` has it."""
+        ...
+
+    def metadata(self) -> JsonObject:
+        """Say where tokens come from, to whoever asks."""
+        ...
+
+
+class Admission:
+    """Somebody who was let in, and what they see, for as long as that holds."""
+
+    __slots__ = ("_is_withdrawn", "_until", "caller", "is_admin", "scopes", "view")
+
+    def __init__(
+        self, caller: Caller, *, scopes: tuple[Scope, ...], is_admin: bool, until: float | None = None
+    ) -> None:
+        self.caller = caller
+        self.scopes = scopes
+        self.view: View = EVERYTHING.within(scopes)
+        self.is_admin = is_admin
+        self._until = until
+        self._is_withdrawn = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether it still does: the token may have been removed since, or have expired."""
+        return not self._is_withdrawn and (self._until is None or time.time() < self._until)
+
+    def withdraw(self) -> None:
+        """Hold no longer; whoever has kept it asks anew."""
+        self._is_withdrawn = True
+
+
+ANYBODY: Final = KnownCaller(name="oauth")
+"""Stands for whoever has a true token that no caller is meant by, where those are let in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Members:
+    """Everybody who may come in, as configured."""
+
+    callers: tuple[KnownCaller, ...] = ()
+    endpoint: Scope = UNLIMITED
+    """What nobody sees more than."""
+    judge: Judge | None = None
+    others: KnownCaller | None = None
+    """What becomes of a true token that no caller is meant by; without this, it is turned away."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked for a token."""
+        return not self.callers and self.judge is None
+
+    def meant_by(self, claims: Claims) -> KnownCaller | None:
+        """Return the first caller whom claims fit."""
+        return next((known for known in self.callers if known.is_meant_by(claims)), self.others)
+
+
+class Roster:
+    """Who may come in over HTTP now."""
+
+    def __init__(self, members: Members | None = None) -> None:
+        self._by_token: dict[TokenDigest, Admission] = {}
+        self._judged: OrderedDict[TokenDigest, Admission] = OrderedDict()
+        self.everybody: Admission | None = None
+        """Set where nobody is asked for a token."""
+        self.replaced = anyio.Event()
+        """Set when others are known; there is a new one by then."""
+        self.replace(members or Members())
+
+    def replace(self, members: Members) -> None:
+        """Know these from now on. Whoever is in has to show a token anew: one that is gone ends with this."""
+        before = [*self._by_token.values(), *self._judged.values(), *filter(None, [self.everybody])]
+        self.members = members
+        self._by_token = {
+            known.token: self._admission(known, CallerId(known.name))
+            for known in members.callers
+            if known.token is not None
+        }
+        self._judged = OrderedDict()
+        local = KnownCaller(name="local", is_admin=True)
+        self.everybody = self._admission(local, CallerId("local")) if members.is_open else None
+        for admission in before:
+            admission.withdraw()
+        self.replaced.set()
+        self.replaced = anyio.Event()
+
+    def find(self, token: bytes) -> Admission | None:
+        """Return who shows this token, None if it has to be looked into first."""
+        digest = digest_of(token)
+        if (admission := self._by_token.get(digest)) is not None:
+            return admission
+        admission = self._judged.get(digest)
+        return admission if admission is not None and admission.holds else None
+
+    async def judge(self, token: bytes) -> Admission:
+        """Look into a token that is not known, and remember what came of it if it is a true one."""
+        members = self.members
+        if members.judge is None:
+            raise unauthorized("The token is not one that lets anybody in")
+        claims = await members.judge.judge(token)
+        if members is not self.members:  # others are known by now
+            return self.find(token) or await self.judge(token)
+        known = members.meant_by(claims)
+        if known is None:
+            raise forbidden("The token is true, and names nobody who may call tools here")
+        until = min(claims.expires_at, time.time() + JUDGED_S)
+        admission = self._admission(known, known.id_for(claims), until)
+        self._judged[digest_of(token)] = admission
+        while len(self._judged) > JUDGED_LIMIT:
+            self._judged.popitem(last=False)
+        return admission
+
+    def challenge(self) -> str:
+        """Say what to show, as `WWW-Authenticate` has it."""
+        return "Bearer" if self.members.judge is None else self.members.judge.challenge()
+
+    def metadata(self) -> JsonObject | None:
+        """Say where tokens come from; None if nobody but us gives them out."""
+        return None if self.members.judge is None else self.members.judge.metadata()
+
+    def knows(self, caller: CallerId) -> bool:
+        """Whether somebody of this id may still come in."""
+        if self.everybody is not None:
+            return caller == self.everybody.caller.id
+        names = {known.name for known in (*self.members.callers, *filter(None, [self.members.others]))}
+        return caller.partition(":")[0] in names
+
+    def _admission(self, known: KnownCaller, caller: CallerId, until: float | None = None) -> Admission:
+        scopes = tuple(scope for scope in (self.members.endpoint, known.scope) if scope.is_limited)
+        return Admission(Caller(id=caller, transport="http"), scopes=scopes, is_admin=known.is_admin, until=until)

@@ -1,0 +1,80 @@
+"""The callers of a configuration as the HTTP endpoint knows them: tokens read and digested, limits as scopes."""
+
+from pathlib import Path
+from typing import Protocol
+
+from toolpost.config import CallerSettings, Config, OAuthSettings
+from toolpost.contracts.caller import Scope
+from toolpost.endpoints.late import resource_server
+from toolpost.endpoints.oauth_rules import OAuthRules
+from toolpost.endpoints.roster import ANYBODY, Judge, KnownCaller, Members, digest_of
+
+
+class Limits(Protocol):
+    """What a caller and an endpoint may both be limited by."""
+
+    @property
+    def tags(self) -> list[str] | None:
+        """Tags of servers."""
+        ...
+
+    @property
+    def tools(self) -> list[str] | None:
+        """Patterns of names."""
+        ...
+
+
+def scope_of(limits: Limits) -> Scope:
+    """Return what is left to see."""
+    tags, tools = limits.tags, limits.tools
+    return Scope(
+        tags=None if tags is None else frozenset(tags), tools=None if tools is None else tuple(dict.fromkeys(tools))
+    )
+
+
+def scopes_of(limits: Limits) -> tuple[Scope, ...]:
+    """Return the same for a view, which has none where nothing is limited."""
+    scope = scope_of(limits)
+    return (scope,) if scope.is_limited else ()
+
+
+def members_of(config: Config, before: Members | None = None) -> Members:
+    """Read who may come in. What judged access tokens before goes on with the keys that it has, if its rules are the same."""
+    tokens = config.caller_tokens()
+    callers = [_known(name, caller, tokens[name]) for name, caller in config.callers.items()]
+    if (token := config.token()) is not None:
+        callers.append(KnownCaller(name="token", token=digest_of(token.encode()), is_admin=True))
+    oauth = config.http.oauth
+    return Members(
+        callers=tuple(callers),
+        endpoint=scope_of(config.http),
+        judge=_judge(oauth, Path(config.project), before) if oauth is not None else None,
+        others=ANYBODY if oauth is not None and oauth.others == "allow" else None,
+    )
+
+
+def _known(name: str, caller: CallerSettings, token: str | None) -> KnownCaller:
+    return KnownCaller(
+        name=name,
+        token=digest_of(token.encode()) if token is not None else None,
+        scope=scope_of(caller),
+        is_admin=caller.admin,
+        subjects=frozenset(caller.subjects),
+        clients=frozenset(caller.clients),
+        scopes=frozenset(caller.scopes),
+    )
+
+
+def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> Judge:
+    rules = OAuthRules(
+        issuer=oauth.issuer,
+        resource=oauth.resource,
+        audiences=tuple(oauth.audiences) or (oauth.resource,),
+        scopes=tuple(oauth.scopes),
+        jwks_url=oauth.jwks_url,
+        jwks_file=project / oauth.jwks_file if oauth.jwks_file is not None else None,
+        algorithms=tuple(oauth.algorithms),
+    )
+    known = before.judge if before is not None else None
+    # A file may hold other keys by now; what was fetched is fetched again in its own time.
+    return known if known is not None and known.rules == rules and rules.jwks_file is None else resource_server(rules)

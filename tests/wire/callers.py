@@ -1,0 +1,60 @@
+"""A gateway that knows several callers, and clients who are each of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.ways import IN_MEMORY
+from toolpost.config import Config, load_config
+
+ERAS = ["legacy", "2026-07-28"]
+
+
+class Project:
+    """A folder with a configuration, in which every caller's token is in a file of their name: `NAME-token`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "toolpost.toml"
+
+    def write(self, *callers: str, more: str = "") -> "Project":
+        """Write a caller each: the name, and further settings on the lines after it."""
+        tables = []
+        for name, _, settings in (caller.partition("\n") for caller in callers):
+            (self.folder / name).write_text(f"{name}-token\n")
+            tables.append(f'[callers.{name}]\ntoken_file = "{name}"\n{settings}\n')
+        self.path.write_text("".join(tables) + more)
+        return self
+
+    def load(self) -> Config:
+        config = load_config(self.path)
+        http = msgspec.structs.replace(config.http, listen=IN_MEMORY.http.listen)
+        return msgspec.structs.replace(config, store=IN_MEMORY.store, http=http)
+
+
+@asynccontextmanager
+async def client_of(url: str, token: str, mode: str) -> AsyncIterator[Client]:
+    """Connect with a token."""
+    async with create_mcp_http_client(headers={"authorization": f"Bearer {token}"}) as http:
+        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+            yield client
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> MCPError:
+    """Call what must be refused."""
+    try:
+        answer = await client.call_tool(tool, arguments)
+    except MCPError as error:
+        return error
+    raise AssertionError(answer)

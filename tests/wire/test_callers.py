@@ -1,0 +1,522 @@
+"""Who sees what: each caller by their own token, within what the endpoint and the path show."""
+
+import http.client
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
+
+from tests.upstreams.behind import hostile, text_of
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, TOOLPOST, plugin_of, server_environment
+from tests.wire.callers import ERAS, Project, client_of, names, refusal
+from tests.wire.test_visibility import LIBRARY, SMALL, small
+from toolpost.app import App, open_app, open_http
+from toolpost.config import Config, load_config
+from toolpost.contracts.caller import Scope
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.catalogue import VIEWS_LIMIT
+from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.protocol.era import REVISIONS
+from toolpost.reload import follow_config, take_over
+from toolpost.store import AuditFilter
+from toolpost.testing import data_of
+from toolpost.upstreams.spec import ServerSpec
+
+pytestmark = pytest.mark.anyio
+
+_SMALL = f'command = "{sys.executable}"\nargs = ["-S", "-E", "{SMALL}", "fine"]\n'
+TWO = f'[servers.one]\ntags = ["a"]\n{_SMALL}[servers.two]\ntags = ["b"]\n{_SMALL}'
+OPENING = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}},
+}
+LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+THREE = (small("one", "a"), small("two", "b"), small("bare"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@asynccontextmanager
+async def served(config: Config, *specs: ServerSpec) -> AsyncIterator[tuple[App, str]]:
+    plugins = [plugin_of(BEHAVIOURS)]
+    async with open_app(config, plugins=plugins, bundled=False, servers=specs or None) as app, open_http(app) as url:
+        yield app, url
+
+
+async def ask(url: str, token: str, message: Any, verb: str = "POST", **headers: str) -> tuple[int, Any, str]:
+    def asked() -> tuple[int, Any, str]:
+        host, _, path = url.removeprefix("http://").partition("/")
+        connection = http.client.HTTPConnection(host, timeout=20)
+        fields = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            fields["authorization"] = f"Bearer {token}"
+        try:
+            connection.request(verb, f"/{path}", json.dumps(message) if message else None, fields)
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        return answer.status, json.loads(body) if body[:1] == b"{" else body, answer.headers.get("mcp-session-id", "")
+
+    return await anyio.to_thread.run_sync(asked)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_each_caller_sees_what_they_may(mode: str, project: Project) -> None:
+    project.write(
+        "ada",
+        'bob\ntags = ["a"]',
+        'cy\ntools = ["two__*", "does__*", "!does__b*"]',
+        'dan\ntags = ["a", "b"]\ntools = ["one__*"]',
+        'eve\ntags = ["nobody-has-this"]',
+        "fay\ntools = []",
+        'gil\ntools = ["!does__*"]',
+    )
+    seen: dict[str, list[str]] = {}
+    async with served(project.load(), *THREE) as (_, url):
+        for name in ("ada", "bob", "cy", "dan", "eve", "fay", "gil"):
+            async with client_of(url, f"{name}-token", mode) as client:
+                seen[name] = await names(client)
+
+    plugin = [name for name in seen["ada"] if name.startswith("does__")]
+    assert {"one__echo", "two__echo", "bare__echo", "does__echo"} <= set(seen["ada"])
+    assert seen["bob"] == ["one__echo"]
+    assert seen["cy"] == [*(name for name in plugin if not name.startswith("does__b")), "two__echo"]
+    assert seen["dan"] == ["one__echo"]
+    assert seen["eve"] == seen["fay"] == []
+    assert seen["gil"] == ["bare__echo", "one__echo", "two__echo"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_what_a_caller_does_not_see_is_unknown_and_is_not_suggested(mode: str, project: Project) -> None:
+    project.write('bob\ntools = ["one__*"]')
+    async with served(project.load(), *THREE) as (app, url), client_of(url, "bob-token", mode) as client:
+        answer = await client.call_tool("one__echo", {"text": "x"})
+        hidden = [await refusal(client, name, text="x") for name in ("two__echo", "does__echo", "bare__echo")]
+        nowhere = await refusal(client, "tqo__echo", text="x")
+        entries = await app.store.audit.entries(AuditFilter(), limit=10)
+
+    assert data_of(answer) == {"text": "x"}
+    assert {error.code for error in hidden} == {-32602}
+    assert all(error.data["details"]["nearest"] in ([], ["one__echo"]) for error in (*hidden, nowhere))
+    assert json.dumps(nowhere.data).replace("tqo", "two") == json.dumps(hidden[0].data), "nothing tells them apart"
+    assert [record.entry.caller for record in entries] == ["bob"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_path_shows_the_part_of_it_that_the_caller_may_see(mode: str, project: Project) -> None:
+    project.write('bob\ntools = ["one__*", "two__*"]', 'cy\ntags = ["a"]')
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    async with served(project.load(), *THREE) as (_, url):
+        async with client_of(f"{url}/tags/b", "bob-token", mode) as client:
+            tagged = await names(client)
+            refused = await refusal(client, "one__echo", text="x")
+        async with client_of(f"{url}/server/one", "cy-token", mode) as client:
+            one = await names(client)
+        hidden = [await ask(f"{url}{path}", "cy-token", ping) for path in ("/server/two", "/server/does", "/tags/b")]
+        nobody = await ask(f"{url}/server/zzz", "cy-token", ping)
+
+    assert tagged == ["two__echo"]
+    assert refused.code == -32602
+    assert one == ["one__echo"]
+    assert [status for status, _, _ in (*hidden, nobody)] == [404] * 4
+    assert "(the sources here: one)" in nobody[1]["error"]["message"]
+    assert not any("bare" in str(answer) or "does__" in str(answer) for _, answer, _ in hidden)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_resources_prompts_and_completions_are_limited_too(mode: str, project: Project) -> None:
+    library = ServerSpec(name="library", command=(sys.executable, LIBRARY), tags=frozenset({"books"}))
+    project.write(
+        'all\ntags = ["books"]',
+        'other\ntags = ["a"]',
+        'whole\ntools = ["library__*"]',
+        'some\ntools = ["library__review"]',
+        'less\ntools = ["library__*", "!library__review"]',
+    )
+    found: dict[str, tuple[int, int, int, str, str]] = {}
+    async with served(project.load(), library, small("one", "a")) as (_, url):
+        for name in ("all", "other", "whole", "some", "less"):
+            async with client_of(url, f"{name}-token", mode) as client:
+                found[name] = (
+                    len((await client.list_resources()).resources),
+                    len((await client.list_resource_templates()).resource_templates),
+                    len((await client.list_prompts()).prompts),
+                    await _outcome(client.read_resource("book://one")),
+                    await _outcome(client.get_prompt("library__review", {"title": "x"})),
+                )
+
+    full = found["all"]
+    assert full[0] == 1
+    assert full[2:] == (1, "given", "given")
+    assert found["whole"] == full
+    assert found["other"] == (0, 0, 0, "-32602", "-32602")
+    assert found["some"] == (0, 0, 1, "-32602", "given"), "no pattern matches what has no name"
+    assert found["less"] == (full[0], full[1], 0, "given", "-32602")
+
+
+async def _outcome(asking: Any) -> str:
+    try:
+        await asking
+    except MCPError as error:
+        return str(error.code)
+    return "given"
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_an_endpoint_is_limited_for_everybody(mode: str, project: Project) -> None:
+    project.write("ada", 'bob\ntags = ["a"]', more='[http]\ntools = ["two__*", "one__*"]\n')
+    async with served(project.load(), *THREE) as (_, url):
+        async with client_of(url, "ada-token", mode) as client:
+            ada = await names(client)
+        async with client_of(url, "bob-token", mode) as client:
+            bob = await names(client)
+
+    assert ada == ["one__echo", "two__echo"]
+    assert bob == ["one__echo"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_an_endpoint_without_tokens_can_be_limited(mode: str, project: Project) -> None:
+    project.write(more='[http]\ntags = ["b"]\n')
+    async with served(project.load(), *THREE) as (_, url), Client(url, mode=mode) as client:
+        listed = await client.list_tools()
+        refused = await refusal(client, "one__echo", text="x")
+
+    assert [tool.name for tool in listed.tools] == ["two__echo"]
+    assert refused.code == -32602
+    if mode == MODERN:
+        assert listed.cache_scope == "public"
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_stdio_is_limited_by_its_own_settings(mode: str, project: Project) -> None:
+    library = f'[servers.library]\ncommand = "{sys.executable}"\nargs = ["{LIBRARY}"]\n'
+    project.write(more=f'[stdio]\ntags = ["a"]\n{TWO}{library}')
+    start = StdioServerParameters(
+        command=TOOLPOST, args=["serve", "--stdio", "--config", str(project.path)], env=server_environment()
+    )
+    async with Client(start, mode=mode) as client:
+        listed = await names(client)
+        answer = await client.call_tool("one__echo", {"text": "x"})
+        refused = await refusal(client, "two__echo", text="x")
+        resources = (await client.list_resources()).resources
+        unread = await _outcome(client.read_resource("book://one"))
+
+    assert listed == ["one__echo"]
+    assert data_of(answer) == {"text": "x"}
+    assert refused.code == -32602
+    assert resources == []
+    assert unread == "-32602"
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_connection_in_memory_can_be_limited(mode: str, project: Project) -> None:
+    view = EVERYTHING.within((Scope(tags=frozenset({"b"})),))
+    async with served(project.write().load(), *THREE) as (app, _):
+        async with Client(open_memory_endpoint(app.lane, app.sdk, view=view), mode=mode) as client:
+            assert await names(client) == ["two__echo"]
+
+
+async def test_callers_never_see_each_others_state(project: Project) -> None:
+    """The server of one's own is the caller's: by their name, whatever they say about themselves."""
+    project.write("ada", "bob")
+    counted = []
+    async with served(project.load(), hostile(strategy="per_session")) as (app, url):
+        for name in ("ada", "bob", "ada", "bob", "bob"):
+            async with client_of(url, f"{name}-token", MODERN) as client:
+                counted.append(text_of(await client.call_tool("up__count", {})))
+        pids = app.servers.sources["up"].supervisor.report().pids
+
+    assert counted == ["1", "1", "2", "2", "3"]
+    assert len(pids) == 2
+
+
+async def test_a_session_is_refused_to_another_token(project: Project) -> None:
+    project.write("ada", "bob")
+    calling = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "does__echo", "arguments": {"text": "x"}},
+    }
+    async with served(project.load()) as (_, url):
+        _, _, session = await ask(url, "ada-token", OPENING)
+        headers = {"mcp_session_id": session, "mcp_protocol_version": "2025-06-18"}
+        foreign = [(await ask(url, "bob-token", message, **headers))[0] for message in (LISTING, calling)]
+        ended = (await ask(url, "bob-token", None, "DELETE", **headers))[0]
+        nameless = (await ask(url, "", LISTING, **headers))[0]
+        own = [(await ask(url, "ada-token", message, **headers))[0] for message in (LISTING, calling)]
+
+    assert foreign == [404, 404]
+    assert ended == 404
+    assert nameless == 401
+    assert own == [200, 200]
+
+
+@pytest.mark.parametrize("token", ["", "bob-toke", "bob-tokens", "BOB-TOKEN", "bob", "ünïcode", "a.b.c", "x" * 9000])
+async def test_what_is_no_token_lets_nobody_in(token: str, project: Project) -> None:
+    project.write("bob")
+    async with served(project.load()) as (_, url):
+        status, answer, _ = await ask(url, token, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+    assert status == 401
+    assert answer["error"]["data"] == {"code": "UNAUTHORIZED"}
+    assert token == "" or token not in json.dumps(answer)
+
+
+async def test_the_one_token_is_a_caller_beside_the_others(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLPOST_TOKEN", "the-one")
+    project.write('bob\ntags = ["a"]')
+    async with served(project.load(), *THREE) as (_, url):
+        async with client_of(url, "the-one", MODERN) as client:
+            everything = await names(client)
+        async with client_of(url, "bob-token", MODERN) as client:
+            some = await names(client)
+
+    assert set(some) < set(everything)
+
+
+async def test_administration_is_for_administrators(project: Project) -> None:
+    project.write("ada\nadmin = true", "bob", 'cy\ntags = ["a"]')
+    async with served(project.load(), small("one", "a")) as (_, url):
+        servers = url.replace("/mcp", "/api/servers")
+        looks = [(await ask(servers, f"{name}-token", None, "GET"))[0] for name in ("ada", "bob", "cy")]
+        stops = [(await ask(f"{servers}/one/stop", f"{name}-token", {"a": 1}))[1] for name in ("bob", "cy", "ada")]
+        health = [
+            (await ask(url.replace("/mcp", "/healthz"), token, None, "GET"))[1]
+            for token in ("bob-token", "cy-token", "nobody")
+        ]
+
+    assert looks == [200, 403, 403]
+    assert [stop.get("error", {}).get("code") for stop in stops] == ["FORBIDDEN", "FORBIDDEN", None]
+    assert "servers" in health[0]
+    assert health[1:] == [{"status": "ok"}] * 2
+
+
+# While it runs
+
+
+def calling(name: str, request_id: int = 1) -> bytes:
+    params = {"name": name, "arguments": {"text": "x"}, "_meta": ENVELOPE}
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}).encode()
+
+
+class Kept:
+    """One connection that is kept, as clients do."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._connection = http.client.HTTPConnection(url.split("/")[2], timeout=20)
+        self._token = token
+
+    def __enter__(self) -> "Kept":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    async def call(self, name: str) -> int:
+        def asked() -> int:
+            fields = {
+                "content-type": "application/json",
+                "authorization": f"Bearer {self._token}",
+                "mcp-protocol-version": MODERN,
+                "mcp-method": "tools/call",
+                "mcp-name": name,
+            }
+            self._connection.request("POST", "/mcp", calling(name), fields)
+            answer = self._connection.getresponse()
+            answer.read()
+            return answer.status
+
+        return await anyio.to_thread.run_sync(asked)
+
+
+async def test_a_removed_token_stops_at_once_also_on_a_connection_that_is_open(project: Project) -> None:
+    project.write("ada", "bob")
+    async with served(project.load()) as (app, url):
+        with Kept(url, "ada-token") as ada, Kept(url, "bob-token") as bob:
+            before = [await ada.call("does__echo"), await bob.call("does__echo")]
+            project.write("ada")
+            await take_over(app, project.load)
+            after = [await ada.call("does__echo"), await bob.call("does__echo"), await bob.call("does__echo")]
+            project.write("ada", "bob")
+            await take_over(app, project.load)
+            again = await bob.call("does__echo")
+
+    assert before == [200, 200]
+    assert after == [200, 401, 401]
+    assert again == 200
+
+
+async def test_a_removed_caller_loses_their_session(project: Project) -> None:
+    project.write("ada", "bob")
+    statuses = []
+    async with served(project.load()) as (app, url):
+        sessions = {name: (await ask(url, f"{name}-token", OPENING))[2] for name in ("ada", "bob")}
+
+        async def listed(name: str) -> int:
+            headers = {"mcp_session_id": sessions[name], "mcp_protocol_version": "2025-06-18"}
+            return (await ask(url, f"{name}-token", LISTING, **headers))[0]
+
+        for known in (["ada", "bob"], ["ada"], ["ada", "bob"]):
+            project.write(*known)
+            await take_over(app, project.load)
+            statuses.append([await listed("ada"), await listed("bob")])
+
+    assert statuses == [[200, 200], [200, 401], [200, 404]]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_changed_scope_is_seen_by_the_same_client(mode: str, project: Project) -> None:
+    project.write('ada\ntags = ["a"]', more=TWO)
+    async with served(project.load()) as (app, url), client_of(url, "ada-token", mode) as client:
+        before = await names(client)
+        project.write('ada\ntags = ["b"]', more=TWO)
+        await take_over(app, project.load)
+        after = await names(client)
+        refused = await refusal(client, "one__echo", text="x")
+
+    assert (before, after) == (["one__echo"], ["two__echo"])
+    assert refused.code == -32602
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_other_tags_of_a_server_show_it_to_others(mode: str, project: Project) -> None:
+    project.write('ada\ntags = ["a"]', more=TWO)
+    async with served(project.load()) as (app, url), client_of(url, "ada-token", mode) as client:
+        before = await names(client)
+        project.write('ada\ntags = ["a"]', more=TWO.replace('["b"]', '["b", "a"]'))
+        await take_over(app, project.load)
+        with anyio.fail_after(10):
+            while (after := await names(client)) == before:
+                await anyio.sleep(0.02)
+
+    assert (before, after) == (["one__echo"], ["one__echo", "two__echo"])
+
+
+async def test_a_token_is_rotated_by_writing_its_file(project: Project) -> None:
+    project.write("ada")
+    async with served(project.load()) as (app, url), anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: follow_config(app, project.path, project.load, look_s=0.02))
+        with Kept(url, "ada-token") as old, Kept(url, "rotated") as new:
+            before = [await old.call("does__echo"), await new.call("does__echo")]
+            (project.folder / "ada").write_text("rotated")
+            with anyio.fail_after(10):
+                while await new.call("does__echo") != 200:
+                    await anyio.sleep(0.02)
+            after = await old.call("does__echo")
+        tasks.cancel_scope.cancel()
+
+    assert before == [200, 401]
+    assert after == 401
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["[callers.bob]\n", '[callers.bob]\ntoken_file = "gone"\n', '[callers.bob]\ntoken_env = "NOT_SET_ANYWHERE"\n'],
+)
+async def test_a_fault_leaves_the_callers_as_they_were(change: str, project: Project) -> None:
+    project.write("ada")
+    async with served(project.load()) as (app, url):
+        project.path.write_text(change)
+        await take_over(app, project.load)
+
+        with Kept(url, "ada-token") as ada:
+            assert await ada.call("does__echo") == 200
+
+
+async def test_a_change_never_opens_the_endpoint_to_the_world(project: Project, caplog: Any) -> None:
+    project.write("ada", more='[http]\nlisten = "0.0.0.0:0"\n')
+    config = msgspec.structs.replace(load_config(project.path), store=IN_MEMORY.store)
+    async with served(config) as (app, url):
+        project.path.write_text("")
+        await take_over(app, lambda: load_config(project.path))
+        port = url.rsplit(":", 1)[1]
+        status, _, _ = await ask(f"http://127.0.0.1:{port}", "", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+    assert status == 401
+    assert "not taken over" in caplog.text
+
+
+# What it costs
+
+
+async def test_a_callers_share_is_prepared_once_however_many_there_are(project: Project) -> None:
+    async with served(project.write().load(), *THREE) as (app, _):
+        views = [EVERYTHING.within((Scope(tools=("one__*", f"x{number}")),)) for number in range(4 * VIEWS_LIMIT)]
+        catalogue, listing = app.gateway.catalogue, app.lane.listing
+        tools = [catalogue.seen_through(view) for view in views]
+        pages = [listing.seen_through(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
+        again = [catalogue.seen_through(view) for view in views]
+        pages_again = [listing.seen_through(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
+        shared = catalogue.seen_through(View(scopes=views[0].scopes))
+
+    assert all(a is b for a, b in zip(tools, again, strict=True))
+    assert all(a is b for a, b in zip(pages, pages_again, strict=True))
+    assert shared is tools[0]
+
+
+# What is wrong with a configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[callers.bob]\n", "callers.bob has no token"),
+        ('[callers.bob]\ntoken_env = "A"\ntoken_file = "b"\n', "has both `token_env` and `token_file`"),
+        ('[callers.token]\ntoken_env = "A"\n', "means somebody else already"),
+        ('[callers."b:c"]\ntoken_env = "A"\n', "a caller's name is letters"),
+        ('[callers.bob]\ntoken = "x"\n', "there is no setting `callers.bob.token`"),
+        ('[callers.bob]\ntoken_env = "A"\ntags = "x"\n', "callers.bob.tags: Expected `array | null`"),
+        ('[callers.bob]\ntoken_env = "A"\ntools = ["!"]\n', "callers.bob.tools: a pattern is empty"),
+        ('[http]\ntags = [""]\n', "http.tags: a tag is empty"),
+        ('[callers.bob]\nsubjects = ["A"]\n', "callers.bob is known by claims"),
+        ('[http.oauth]\nisuer = "x"\n', "did you mean `http.oauth.issuer`"),
+        ('[http.oauth]\nissuer = "https://a"\n', "http.oauth.resource is not set"),
+        ('[http.oauth]\nissuer = "http://a.example"\nresource = "https://b/mcp"\n', "issuer is no https address"),
+        ('[http.oauth]\nissuer = "https://a"\nresource = "https://b/mcp"\n', "nobody could come in"),
+        ('[http.oauth]\nissuer = "https://a"\nresource = "https://b"\nalgorithms = ["none"]\n', "Invalid enum value"),
+        ("callers = 3\n", "callers is a table"),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_refused(text: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(text)
+
+    with pytest.raises(BadConfiguration) as refused:
+        load_config(tmp_path / "toolpost.toml")
+    assert fault in f"{refused.value.message} {refused.value.hint}"
+
+
+def test_two_callers_may_not_share_a_token(project: Project) -> None:
+    project.write("ada", "bob")
+    (project.folder / "bob").write_text("ada-token")
+
+    with pytest.raises(BadConfiguration, match=r"callers\.bob has the same token as callers\.ada") as refused:
+        project.load().caller_tokens()
+    assert "ada-token" not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["two words", "ünïcode", "tab\tbed"])
+def test_a_token_that_no_client_could_send_is_refused(token: str, project: Project) -> None:
+    project.write("ada")
+    (project.folder / "ada").write_text(token)
+
+    with pytest.raises(BadConfiguration, match="one word of plain ASCII") as refused:
+        project.load().caller_tokens()
+    assert token not in str(refused.value)
