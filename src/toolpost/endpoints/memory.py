@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
 import anyio
@@ -32,7 +32,9 @@ async def open_memory_endpoint(
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage](BUFFER)
 
     def send(raw: bytes) -> None:
-        to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
+        # A client that is gone hears nothing more; a message may have been on its way to it.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
 
     caller = Caller(id=CallerId("local"), transport="memory", session=uuid4().hex)
     connection = Connection(lane, sdk, caller=caller, send=send, view=view)

@@ -10,6 +10,7 @@ from toolpost.contracts.contract import check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, JsonObject, PluginName, ToolName
+from toolpost.protocol.mirrored import BadAnnotation, Mirrors
 from toolpost.sources.held import HeldTool, ToolReturn
 from toolpost.sources.naming import tool_names
 from toolpost.upstreams.spec import ServerSpec
@@ -101,13 +102,18 @@ class ServerSource:
                 version="",
                 timeout_s=self._timeout_s,
             )
+            mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused as refusal:
             self._note_refusal(refusal)
+            return
+        except BadAnnotation as error:
+            self._refuse(definition, "inputSchema", str(error))
             return
         except Exception as error:  # noqa: BLE001 (a schema may be strange in any way; the server's other tools are not)
             self._refuse(definition, "definition", str(error) or type(error).__name__)
             return
-        self._held[name] = HeldTool(contract=contract, source=self.name, invoke=self._invoker(contract.terms.name))
+        invoke = self._invoker(contract.terms.name, mirrors or None)
+        self._held[name] = HeldTool(contract=contract, source=self.name, invoke=invoke)
 
     def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
         tool = str(definition.get("name"))[:128]
@@ -118,7 +124,7 @@ class ServerSource:
         self._refused.append(refusal)
         event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
 
-    def _invoker(self, tool: str) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
+    def _invoker(self, tool: str, mirrors: Mirrors | None) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
         head = b'"name":%b,"arguments":' % encode(tool)
 
         async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
@@ -128,6 +134,7 @@ class ServerSource:
                     head + encode(arguments),
                     key=_routing_key(context),
                     name=tool,
+                    mirrored=mirrors.headers_for(arguments) if mirrors is not None else (),
                     meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},
                     on_notice=_reporting_to(context),
                 )

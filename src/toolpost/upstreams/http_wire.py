@@ -1,7 +1,6 @@
 """A server over streamable HTTP: one client with kept connections, one POST a request, events as they come."""
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import logging
@@ -14,6 +13,7 @@ import anyio
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
+from toolpost.protocol.mirrored import Headers, header_value
 from toolpost.upstreams.http_client import HttpClient, HttpFailed, Response
 from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, result_in, result_of
 from toolpost.upstreams.message import Incoming, answer_to
@@ -28,8 +28,6 @@ LINGER_S: Final = 0.25
 FAREWELL_S: Final = 1.0
 RESUME_S: Final = 1.0
 _FORGOTTEN: Final = "it has forgotten our session"
-
-_Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @asynccontextmanager
@@ -59,7 +57,7 @@ class HttpWire:
         self._on_notice = on_notice
         self._ids = itertools.count(1)
         self._envelope: JsonObject = {}
-        self._headers: _Headers = ()
+        self._headers: Headers = ()
         self._session: bytes | None = None
         self._is_modern = False
         self._has_session = asyncio.Event()
@@ -80,6 +78,7 @@ class HttpWire:
         *,
         meta: JsonObject | None = None,
         name: str | None = None,
+        mirrored: Headers = (),
         on_notice: Notice | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""
@@ -94,7 +93,7 @@ class HttpWire:
         )
         exchange = Exchange(number, on_progress=on_notice, on_notice=self._on_notice, on_request=self._answer_a_request)
         try:
-            response = await self._exchanged(body, self._headers_for(method, name), exchange, method)
+            response = await self._exchanged(body, self._headers_for(method, name, mirrored), exchange, method)
         except asyncio.CancelledError:
             self._call_off(number)
             raise
@@ -137,13 +136,15 @@ class HttpWire:
         for errand in self._errands:
             errand.cancel()
 
-    def _headers_for(self, method: str, name: str | None) -> _Headers:
+    def _headers_for(self, method: str, name: str | None, mirrored: Headers = ()) -> Headers:
         if not self._is_modern:
             return self._headers
         routing = ((b"mcp-method", method.encode()),)
-        return (*self._headers, *routing, (b"mcp-name", header_value(name))) if name else (*self._headers, *routing)
+        if not name:
+            return (*self._headers, *routing)
+        return (*self._headers, *routing, (b"mcp-name", header_value(name)), *mirrored)
 
-    async def _exchanged(self, body: bytes, headers: _Headers, exchange: Exchange, method: str) -> Response:
+    async def _exchanged(self, body: bytes, headers: Headers, exchange: Exchange, method: str) -> Response:
         """Post, and wait for the answer: not for the end of a stream that stays open behind it."""
         loop = asyncio.get_running_loop()
         try:
@@ -169,7 +170,7 @@ class HttpWire:
         except HttpFailed as failure:
             raise UpstreamUnavailable(failure.reason) from failure
 
-    async def _posted(self, body: bytes, headers: _Headers, exchange: Exchange | None) -> Response:
+    async def _posted(self, body: bytes, headers: Headers, exchange: Exchange | None) -> Response:
         try:
             return await self._client.post(body, headers, on_event=exchange.take if exchange else None)
         except HttpFailed as failure:
@@ -208,10 +209,3 @@ class HttpWire:
 
 def _notification(method: str, fields: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {}))
-
-
-def header_value(name: str) -> bytes:
-    """Write a name into a header, wrapped where it is not plain ASCII."""
-    if name.isascii() and name.isprintable() and name.strip() == name and not name.startswith("=?base64?"):
-        return name.encode()
-    return b"=?base64?%b?=" % base64.b64encode(name.encode())

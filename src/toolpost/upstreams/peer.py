@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
+from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.message import Incoming, answer_to, read_message, refusal_of, token_of
 from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
 
@@ -57,6 +58,7 @@ class Peer:
         *,
         meta: JsonObject | None = None,
         name: str | None = None,  # noqa: ARG002 (only HTTP names it)
+        mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
         on_notice: Notice | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""

@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
+from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import LIST_CHANGED, Changes
 from toolpost.upstreams.greeting import fetch_tools
@@ -60,18 +61,26 @@ class Supervisor:
         *,
         key: str = "",
         name: str | None = None,
+        mirrored: Headers = (),
         meta: JsonObject | None = None,
         on_notice: Notice | None = None,
     ) -> bytes:
         """Ask the server, starting it if need be; a request that it cannot have seen is tried once more."""
         if self.spec.strategy == "singleton":
             async with self._turn:
-                return await self._asked(method, fields, "", name, meta, on_notice)
+                return await self._asked(method, fields, "", name, mirrored, meta, on_notice)
         own = key if self.spec.strategy == "per_session" else ""
-        return await self._asked(method, fields, own, name, meta, on_notice)
+        return await self._asked(method, fields, own, name, mirrored, meta, on_notice)
 
     async def _asked(
-        self, method: str, fields: bytes, key: str, name: str | None, meta: JsonObject | None, on_notice: Notice | None
+        self,
+        method: str,
+        fields: bytes,
+        key: str,
+        name: str | None,
+        mirrored: Headers,
+        meta: JsonObject | None,
+        on_notice: Notice | None,
     ) -> bytes:
         for attempt in (1, 2):
             instance = await self._pool.ready(key)
@@ -79,7 +88,9 @@ class Supervisor:
             assert instance.wire is not None
             with instance.used():
                 try:
-                    return await instance.wire.request(method, fields, meta=meta, name=name, on_notice=on_notice)
+                    return await instance.wire.request(
+                        method, fields, meta=meta, name=name, mirrored=mirrored, on_notice=on_notice
+                    )
                 except WireLost as lost:
                     self._pool.retire(instance, lost.message)
                     if lost.was_sent or attempt == 2:

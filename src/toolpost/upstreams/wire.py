@@ -7,6 +7,7 @@ import msgspec
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.ids import Json, JsonObject
+from toolpost.protocol.mirrored import Headers
 
 encode = msgspec.json.Encoder().encode
 
@@ -49,9 +50,13 @@ class Wire(Protocol):
         *,
         meta: JsonObject | None = None,
         name: str | None = None,
+        mirrored: Headers = (),
         on_notice: Notice | None = None,
     ) -> bytes:
-        """Ask, and return the JSON of the result. `fields` is the inside of the parameters; cancelling cancels upstream."""
+        """Ask, and return the JSON of the result; cancelling cancels upstream.
+
+        `fields` is the inside of the parameters; `name` and `mirrored` go into headers too, where era and transport have it so.
+        """
         ...
 
     async def notify(self, method: str, fields: bytes = b"") -> None:

@@ -1,0 +1,113 @@
+"""Arguments that a tool's schema mirrors into HTTP headers (`x-mcp-header`): found once, written for every call.
+
+The rules are those of the official SDK (`mcp.shared.inbound`), written again here because importing it costs over a second
+of start-up; a test compares the two.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from toolpost.contracts.ids import Json, JsonObject
+
+ANNOTATION: Final = "x-mcp-header"
+PREFIX: Final = b"mcp-param-"
+
+Headers = tuple[tuple[bytes, bytes], ...]
+Path = tuple[str, ...]
+
+_TYPES: Final = frozenset({"string", "integer", "boolean"})
+_ONE: Final = frozenset(
+    {
+        *("items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties"),
+        *("not", "if", "then", "else", "contentSchema"),
+    }
+)
+_MANY: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_NAMED: Final = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
+
+_is_token = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+
+
+class BadAnnotation(ValueError):
+    """A schema mirrors an argument in a way that no client may follow."""
+
+
+class Mirrors:
+    """Which arguments of one tool go into which headers."""
+
+    def __init__(self, schema: Json) -> None:
+        """Find them; raises `BadAnnotation` for a schema that is to be refused."""
+        self._headers: dict[Path, bytes] = {}
+        for path, part in _positions(schema):
+            if ANNOTATION in part:
+                self._add(path, part)
+
+    def __bool__(self) -> bool:
+        return bool(self._headers)
+
+    def headers_for(self, arguments: JsonObject) -> Headers:
+        """Write the headers of a call: one for each mirrored argument that is there."""
+        written = ((name, _rendered(_value_at(arguments, path))) for path, name in self._headers.items())
+        return tuple((name, value) for name, value in written if value is not None)
+
+    def _add(self, path: Path | None, part: Mapping[str, Any]) -> None:
+        if not path:
+            raise BadAnnotation(f"{ANNOTATION} stands where no argument is")
+        token, kind = part[ANNOTATION], part.get("type")
+        if not isinstance(token, str) or not _is_token(token):
+            raise BadAnnotation(f"{ANNOTATION} of `{'.'.join(path)}` cannot be the name of a header")
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise BadAnnotation(
+                f"{ANNOTATION} of `{'.'.join(path)}`: only text, whole numbers and booleans are mirrored"
+            )
+        name = PREFIX + token.lower().encode()
+        if name in self._headers.values():
+            raise BadAnnotation(f"{ANNOTATION} of `{'.'.join(path)}`: another argument has this header")
+        self._headers[path] = name
+
+
+def header_value(text: str) -> bytes:
+    """Write a text into a header, wrapped where it is not plain ASCII."""
+    if text.isascii() and text.isprintable() and text.strip() == text and not text.startswith("=?base64?"):
+        return text.encode()
+    return b"=?base64?%b?=" % base64.b64encode(text.encode())
+
+
+def _positions(root: Json) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+    """Walk every schema within a schema; the path is None off the chain of plain `properties`."""
+    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    while waiting:
+        path, node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        yield path, node
+        for keyword, value in node.items():
+            if keyword == "properties" and isinstance(value, dict):
+                waiting += [((*path, name) if path is not None else None, part) for name, part in value.items()]
+            elif keyword in _ONE:
+                waiting.append((None, value))
+            elif keyword in _MANY and isinstance(value, list):
+                waiting += [(None, part) for part in value]
+            elif keyword in _NAMED and isinstance(value, dict):
+                waiting += [(None, part) for part in value.values()]
+
+
+def _value_at(arguments: Json, path: Path) -> Json:
+    for name in path:
+        if not isinstance(arguments, dict):
+            return None
+        arguments = arguments.get(name)
+    return arguments
+
+
+def _rendered(value: Json) -> bytes | None:
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if not isinstance(value, str | int | float):
+        return None
+    try:
+        return header_value(str(value))
+    except ValueError:  # a number with thousands of digits, or half of a surrogate pair
+        return None
