@@ -112,7 +112,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
 
 def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHost, changes: "Changes") -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
-    gateway = Gateway(_catalogue(host, servers), pipeline)
+    gateway = Gateway(_catalogue(config, host, servers), pipeline)
     lane = Lane(gateway, _listing(config, gateway.catalogue))
     return App(
         config=config,
@@ -127,8 +127,8 @@ def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHo
     )
 
 
-def _catalogue(host: PluginHost, servers: ServerHost) -> Catalogue:
-    return Catalogue([*host.sources, *servers.sources.values()])
+def _catalogue(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
+    return Catalogue([*host.sources, *servers.sources.values()], tags=config.plugins.tags)
 
 
 def _listing(config: Config, catalogue: Catalogue) -> Listing:
@@ -156,7 +156,7 @@ class Changes:
             await self._noted.wait()
             await sleep(_SETTLE_S)
             self._noted = Event()
-            app.gateway.catalogue = _catalogue(app.host, app.servers)
+            app.gateway.catalogue = _catalogue(app.config, app.host, app.servers)
             app.lane.listing = _listing(self.config, app.gateway.catalogue)
             if app.sdk.loaded is not None:
                 await app.sdk.loaded.announce_tools_changed()

@@ -58,3 +58,20 @@ def test_description_of_others_does_not_steer_the_terminal(invoke: Run) -> None:
     ended = invoke("tools", *PLUGIN, FORCE_COLOR="")
 
     assert "\x1b" not in ended.out
+
+
+def test_what_a_caller_sees_can_be_looked_at(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        '[http]\ntools = ["demo__*"]\n'
+        '[callers.ada]\ntoken_env = "NOT_SET"\ntools = ["*__echo", "time__*"]\n'
+        '[callers.bob]\ntoken_env = "NOT_SET"\ntags = ["none"]\n'
+    )
+    ada = invoke("tools", "--caller", "ada", "--json", *PLUGIN)
+    hidden = invoke("tools", "demo__steps", "--caller", "ada", *PLUGIN)
+    bob = invoke("tools", "--caller", "bob", *PLUGIN)
+    nobody = invoke("tools", "--caller", "adda", *PLUGIN)
+
+    assert [tool["name"] for tool in ada.json] == ["demo__echo"]
+    assert hidden.code != 0
+    assert (bob.out, bob.err) == ("", "`bob` sees no tools; callers.bob and [http] in toolpost.toml limit them\n")
+    assert nobody.err == "error: no caller is called `adda`\nhint: did you mean `ada`?\n"

@@ -56,6 +56,7 @@ page_size = 50
 load = ["notes:plugin"]
 disable = ["time"]
 installed = false
+tags = {time = ["safe"]}
 
 [servers]
 """

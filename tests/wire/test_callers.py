@@ -309,6 +309,35 @@ async def test_administration_is_for_administrators(project: Project) -> None:
     assert health[1:] == [{"status": "ok"}] * 2
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_plugin_is_seen_through_the_tags_it_was_given(mode: str, project: Project) -> None:
+    project.write('bob\ntags = ["safe"]', more='[plugins]\ntags = {does = ["safe"]}\n')
+    async with served(project.load(), *THREE) as (_, url), client_of(url, "bob-token", mode) as client:
+        listed = await names(client)
+        answer = await client.call_tool("does__echo", {"text": "x"})
+
+    assert {name.partition("__")[0] for name in listed} == {"does"}
+    assert data_of(answer) == "x"
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_what_a_server_may_not_offer_no_caller_is_offered(mode: str, project: Project) -> None:
+    project.write("ada", 'bob\ntools = ["up__e*", "up__sleep", "up__refuse"]')
+    server = hostile(allow=("e*", "r*", "sleep"), deny=("refuse",))
+    seen: dict[str, list[str]] = {}
+    codes: list[int] = []
+    async with served(project.load(), server) as (_, url):
+        for name in ("ada", "bob"):
+            async with client_of(f"{url}/server/up", f"{name}-token", mode) as client:
+                seen[name] = await names(client)
+                codes.append((await refusal(client, "up__refuse")).code)
+
+    assert {"up__echo", "up__sleep"} <= set(seen["bob"]) <= set(seen["ada"])
+    assert "up__refuse" not in seen["ada"] + seen["bob"]
+    assert all(name.startswith(("up__e", "up__r", "up__sleep")) for name in seen["ada"])
+    assert codes == [-32602, -32602]
+
+
 # While it runs
 
 

@@ -16,6 +16,7 @@ from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.config import Config, StoreSettings
 from toolpost.contracts.errors import UnknownTool
+from toolpost.discovery import Catalogue
 from toolpost.sources import HeldTool
 
 Result = TypeVar("Result")
@@ -53,10 +54,10 @@ def warn_of_problems(app: App) -> None:
         warn(problem)
 
 
-def find_tool(app: App, name: str) -> HeldTool:
+def find_tool(catalogue: Catalogue, name: str) -> HeldTool:
     """Return a tool, or say where the names are."""
     try:
-        return app.gateway.catalogue.find(name)
+        return catalogue.find(name)
     except UnknownTool as error:
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""

@@ -60,6 +60,7 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     load: Annotated[list[str], Meta(description="package.module:attribute, beside those that are installed")] = []
     disable: Annotated[list[str], Meta(description="names of plugins to leave out")] = []
+    tags: Annotated[dict[str, list[str]], Meta(description="words to choose a plugin's tools by, for each plugin")] = {}
     installed: Annotated[bool, Meta(description="load plugins announced by installed packages")] = True
 
 

@@ -23,12 +23,13 @@ _COMPARED = 40
 class Catalogue:
     """All tools that can be called, sorted by name, so that a listing never depends on who loaded first."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    def __init__(self, sources: Iterable[Source], *, tags: Mapping[str, Iterable[str]] | None = None) -> None:
+        """Take all sources; `tags` adds some by name, for those that carry none themselves."""
         known = list(sources)
         held = {name: tool for source in known for name, tool in source.tools.items()}
         self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
-        self._tags = {source.name: tags_of(source) for source in known}
+        self._tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
         self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
 

@@ -76,7 +76,7 @@ class Excerpt:
 
 
 def tags_of(source: Source) -> Tags:
-    """Return the tags of a source; a plugin has none."""
+    """Return the tags that a source carries itself; a plugin has none."""
     if isinstance(source, Excerpt):
         return source.tags
     spec = getattr(source, "spec", None)
