@@ -5,7 +5,7 @@ exist: no list, no search and no "did you mean" names it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from toolpost.contracts.caller import Scope
@@ -29,6 +29,14 @@ class View:
     """The tags that a path names."""
     scopes: tuple[Scope, ...] = ()
     """What the caller and the endpoint are limited to; all of them hold."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Every call of a limited caller looks its view up.
+        object.__setattr__(self, "_hash", hash((self.source, self.tags, self.scopes)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def path(self) -> "View":
