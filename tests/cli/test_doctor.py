@@ -253,3 +253,21 @@ def test_server_from_the_outside_world(invoke: Run, tmp_path: Path) -> None:
     assert ended.code == 0
     assert group(ended, "clock")["tools"] == 2
     assert group(ended, "clock")["readyMs"] > 0
+
+
+def test_limits_by_a_tag_that_nothing_carries_are_found(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada").write_text("ada-token")
+    (tmp_path / "toolpost.toml").write_text(
+        '[plugins]\ntags = {time = ["reading"]}\n[stdio]\ntags = ["reading"]\n'
+        '[callers.ada]\ntoken_file = "ada"\ntags = ["raeding"]\n[callers.bob]\ntoken_file = "gone"\n'
+    )
+    ended = run("doctor", "--json")
+    found = [f for group in ended.json["groups"] for f in group["findings"] if f["check"] == "access"]
+
+    assert [(f["level"], f["message"]) for f in found][1:] == [
+        ("warning", "callers.ada.tags: nothing carries the tag `raeding`")
+    ]
+    assert found[0]["level"] == "problem"
+    assert "callers.bob.token_file: cannot read" in found[0]["message"]
+    assert found[1]["hint"] == "did you mean `reading`?"
+    assert "ada-token" not in ended.out

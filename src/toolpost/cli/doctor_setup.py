@@ -18,6 +18,7 @@ from toolpost.cli.doctor_tools import findings_of_tools, has_output_schema
 from toolpost.cli.in_process import open_quiet_app, without_store
 from toolpost.config import CONFIG_NAME, Config
 from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.contracts.nearest import nearest_name
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.access import check_guarded
 from toolpost.members import members_of
@@ -65,6 +66,20 @@ def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding
         check_guarded(host, is_open=members_of(config).is_open)
     except ToolpostError as error:
         yield problem("access", error)
+    yield from _unused_tags(config)
+
+
+def _unused_tags(config: Config) -> Iterator[Finding]:
+    """Find limits by which nobody sees anything: mostly a tag that is spelled in two ways."""
+    carried = {tag for server in config.servers.values() for tag in server.tags}
+    carried |= {tag for tags in config.plugins.tags.values() for tag in tags}
+    limits = {"http": config.http.tags, "stdio": config.stdio.tags}
+    limits |= {f"callers.{name}": caller.tags for name, caller in config.callers.items()}
+    for place, tags in limits.items():
+        for tag in sorted(set(tags or ()) - carried):
+            near = nearest_name(tag, sorted(carried))
+            hint = f"did you mean `{near}`?" if near else "servers get tags by `tags`, plugins by plugins.tags"
+            yield warning("access", f"{place}.tags: nothing carries the tag `{tag}`", hint=hint)
 
 
 async def _store(config: Config) -> list[Finding]:

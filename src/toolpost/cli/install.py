@@ -195,7 +195,9 @@ def _http_entry(client: Client, config_path: Path | None) -> JsonObject:
     if client.token_reference is None:
         raise click.UsageError(f"--http is not for {client.title}, which starts the servers in its file itself")
     config = load_config(config_path)
-    return client.http_entry(_url(config), has_token=config.token() is not None)
+    return client.http_entry(
+        _url(config), has_token=config.token() is not None or any(c.has_token for c in config.callers.values())
+    )
 
 
 def _url(config: Config) -> str:

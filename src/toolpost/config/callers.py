@@ -40,6 +40,11 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scopes: Annotated[list[str], Meta(description="OAuth: whose token has one of these scopes")] = []
 
     @property
+    def has_token(self) -> bool:
+        """Whether somebody comes in by a token of ours."""
+        return self.token_env is not None or self.token_file is not None
+
+    @property
     def has_claims(self) -> bool:
         """Whether somebody comes in by an access token of another server."""
         return bool(self.subjects or self.clients or self.scopes)
@@ -74,7 +79,7 @@ def check_caller(name: str, caller: CallerSettings) -> None:
         raise BadConfiguration(f"{place}: `{name}` means somebody else already.", hint="choose another name")
     if caller.token_env is not None and caller.token_file is not None:
         raise BadConfiguration(f"{place} has both `token_env` and `token_file`.", hint="leave one of them out")
-    if caller.token_env is None and caller.token_file is None and not caller.has_claims:
+    if not caller.has_token and not caller.has_claims:
         raise BadConfiguration(
             f"{place} has no token: nobody could come in as `{name}`.",
             hint="set token_env or token_file; with [http.oauth] also subjects, clients or scopes",

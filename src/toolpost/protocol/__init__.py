@@ -1,1 +1,6 @@
-"""MCP as values: `rpc` reads and writes messages, `era` knows the revisions. No sockets, no tasks."""
+"""MCP as values. No sockets, no tasks.
+
+rpc       messages read and written
+era       which revision a request speaks
+mirrored  the arguments that go into headers too
+"""
