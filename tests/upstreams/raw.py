@@ -6,6 +6,8 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -14,17 +16,29 @@ from tests.ways import ENVELOPE, MODERN, ROOT
 from toolpost.upstreams.http_client import HttpClient
 
 Json = Any
-Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Asks, and returns the whole answer; what else was said meanwhile is in `heard`."""
+
+    _ask: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+    heard: list[dict[str, Any]] = field(default_factory=list)
+
+    async def __call__(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.heard.clear()
+        return await self._ask(method, params)
+
 
 _INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
 
 
 @asynccontextmanager
-async def raw_stdio(command: Sequence[str], *, is_modern: bool) -> AsyncIterator[Ask]:
+async def raw_stdio(command: Sequence[str], *, is_modern: bool, cwd: Path | None = None) -> AsyncIterator[Ask]:
     """Talk to a server on stdio."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": _paths()}
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=cwd
     )
     ids = itertools.count(1)
     assert process.stdin is not None
@@ -40,14 +54,16 @@ async def raw_stdio(command: Sequence[str], *, is_modern: bool) -> AsyncIterator
         send({"id": number, "method": method, "params": _enveloped(params, is_modern=is_modern)})
         while True:
             message: dict[str, Any] = json.loads(await anyio.to_thread.run_sync(stdout.readline))
-            if message.get("id") == number:
+            if message.get("id") == number and "method" not in message:
                 return message
+            asked.heard.append(message)
 
+    asked = Ask(ask)
     try:
         if not is_modern:
-            await ask("initialize", _INITIALIZE)
+            await asked("initialize", _INITIALIZE)
             send({"method": "notifications/initialized"})
-        yield ask
+        yield asked
     finally:
         stdin.close()
         try:
@@ -70,29 +86,34 @@ async def raw_http(url: str, *, is_modern: bool) -> AsyncIterator[Ask]:
             body = json.dumps({"jsonrpc": "2.0", **message}).encode()
             response = await client.post(body, [*headers, *extra], on_event=events.append)
             for data in [response.body, *events]:
-                if data and (received := json.loads(data)).get("id") == message.get("id"):
+                if not data:
+                    continue
+                received = json.loads(data)
+                if received.get("id") == message.get("id") and "method" not in received:
                     return response, received
+                asker.heard.append(received)
             return response, {}
 
         async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
             extra = [(b"mcp-protocol-version", MODERN.encode()), (b"mcp-method", method.encode())] if is_modern else []
-            if is_modern and "name" in params:
-                extra.append((b"mcp-name", params["name"].encode()))
+            if is_modern and (named := params.get("name") or params.get("uri")):
+                extra.append((b"mcp-name", named.encode()))
             asked = {"id": next(ids), "method": method, "params": _enveloped(params, is_modern=is_modern)}
             return (await post(asked, extra))[1]
 
+        asker = Ask(ask)
         if not is_modern:
             response, _ = await post({"id": 0, "method": "initialize", "params": _INITIALIZE})
             headers.append((b"mcp-session-id", response.headers[b"mcp-session-id"]))
             headers.append((b"mcp-protocol-version", b"2025-11-25"))
             await post({"method": "notifications/initialized"})
-        yield ask
+        yield asker
         if not is_modern:
             await client.request("DELETE", headers=headers)
 
 
 def _enveloped(params: dict[str, Any], *, is_modern: bool) -> dict[str, Any]:
-    return {**params, "_meta": ENVELOPE} if is_modern else params
+    return {**params, "_meta": ENVELOPE | params.get("_meta", {})} if is_modern else params
 
 
 def _paths() -> str:

@@ -1,189 +1,157 @@
-"""The same script, against a server directly and through the gateway, sees the same: every field, in its order."""
+"""The same script, against a server directly and through `toolpost serve`, sees the same: every field, in its order.
+
+Client on stdio and HTTP, in both eras; servers on stdio and HTTP, of both eras; real ones and those of the official SDK.
+"""
 
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from tests.upstreams.behind import SERVERS
-from tests.upstreams.raw import Ask, raw_http, raw_stdio
-from tests.upstreams.servers import sdk_server
-from tests.upstreams.servers.http_server import serving
-from tests.ways import IN_MEMORY
-from toolpost.app import open_app, open_http
-from toolpost.contracts.ids import META_KEY
-from toolpost.upstreams.spec import ServerSpec
+from tests.upstreams.comparing import (
+    Compared,
+    Script,
+    before_the_stateless_era,
+    calls,
+    configured,
+    differences,
+    on_stdio,
+    running,
+    seen_by,
+    seen_directly,
+    serving_http,
+    through_http,
+    through_stdio,
+)
+from tests.ways import MODERN
+from toolpost.upstreams.http_client import HttpClient
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = pytest.mark.anyio
 
-SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 ORDINARY = (sys.executable, str(SERVERS / "sdk_server.py"))
-GATEWAY = (sys.executable, "-m", "tests.upstreams.servers.gateway")
-PLACES = [Path(sys.executable).parent]
+LIBRARY = (sys.executable, str(SERVERS / "library.py"))
 
-Calls = list[tuple[str, dict[str, Any]]]
-
-ORDINARY_CALLS: Calls = [
+ORDINARY_SCRIPT = calls(
     ("add", {"a": 1, "b": 2.5}),
     ("picture", {}),
     ("fail", {}),
     ("refuse", {}),
     ("dotted.name", {}),
     ("mixed", {}),
-]
+)
 
-
-TIME_CALLS: Calls = [
+TIME_SCRIPT = calls(
     ("convert_time", {"source_timezone": "Europe/Zurich", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
     ("convert_time", {"source_timezone": "Nowhere/Land", "time": "12:30", "target_timezone": "Asia/Tokyo"}),
     ("get_current_time", {"timezone": "No/Where"}),
+)
+
+LIBRARY_SCRIPT: Script = [
+    ("resources/read", {"uri": "book://one"}),
+    ("resources/read", {"uri": "book://shelf/7"}),
+    ("prompts/get", {"name": "review", "arguments": {"title": "Moby-Dick"}}),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "title", "value": "Mo"}},
+    ),
 ]
 
-
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
-@pytest.mark.parametrize("front", ["stdio", "http"])
-async def test_servers_are_the_same_on_every_pair_of_transports(front: str, is_modern: bool, tmp_path: Path) -> None:
-    """An ordinary server on stdio and over HTTP, and real ones: `mcp-server-time` and `mcp-server-git`."""
-    async with ordinary_over_http() as url:
-        servers = [
-            Compared("ordinary", {"command": list(ORDINARY)}, ORDINARY_CALLS),
-            Compared("web", {"url": url}, ORDINARY_CALLS),
-            *real_servers(tmp_path),
-        ]
-        expected = await seen_directly(servers, is_modern=is_modern)
-        async with through(front, servers, is_modern=is_modern) as ask:
-            found = {server.name: await seen_by(ask, server.calls, prefix=f"{server.name}__") for server in servers}
-
-    for server in servers:
-        assert_same(found[server.name], expected[server.name], is_modern=is_modern)
+LISTS = ("tools/list", "resources/list", "resources/templates/list", "prompts/list")
 
 
-async def test_real_servers_are_there_to_compare_with(tmp_path: Path) -> None:
-    assert [server.name for server in real_servers(tmp_path)] == ["time", "git"]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A server, where it is, and what is asked of it."""
-
-    name: str
-    where: dict[str, Any]
-    calls: Calls
-
-    def opened(self, *, is_modern: bool) -> AbstractAsyncContextManager[Ask]:
-        """Talk to it directly."""
-        if "url" in self.where:
-            return raw_http(self.where["url"], is_modern=is_modern)
-        return raw_stdio(self.where["command"], is_modern=is_modern)
-
-
-def real_servers(folder: Path) -> list[Compared]:
-    """Return the real servers that are installed here."""
-    calls = {"time": TIME_CALLS, "git": git_calls(folder)}
-    commands = {name: program(f"mcp-server-{name}") for name in calls}
-    return [Compared(name, {"command": [command]}, calls[name]) for name, command in commands.items() if command]
-
-
-def program(name: str) -> str | None:
-    return next((str(place / name) for place in PLACES if (place / name).exists()), None)
-
-
-def git_calls(folder: Path) -> Calls:
-    """Make a repository, and return what is asked about it."""
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a repository with a change in it."""
+    folder = tmp_path_factory.mktemp("repository")
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com"]
     (folder / "file").write_text("grüezi\n")
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *arguments], check=True)
     (folder / "file").write_text("grüezi mitenand\n")
-    return [
+    return folder
+
+
+def git_script(folder: Path) -> Script:
+    return calls(
         ("git_status", {"repo_path": str(folder)}),
         ("git_diff_unstaged", {"repo_path": str(folder)}),
         ("git_log", {"repo_path": str(folder), "max_count": 1}),
         ("git_show", {"repo_path": str(folder), "revision": "no-such-thing"}),
         ("git_status", {"repo_path": "/nowhere/at/all"}),
+    )
+
+
+def program(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def of_both_eras(repository: Path) -> list[Compared]:
+    """Return servers on stdio that know both eras."""
+    return [
+        on_stdio("ordinary", ORDINARY, ORDINARY_SCRIPT),
+        on_stdio("time", [program("mcp-server-time")], TIME_SCRIPT),
+        on_stdio("git", [program("mcp-server-git")], git_script(repository)),
+        on_stdio("library", LIBRARY, LIBRARY_SCRIPT, lists=LISTS[1:]),
     ]
 
 
-@asynccontextmanager
-async def ordinary_over_http() -> AsyncIterator[str]:
-    manager = StreamableHTTPSessionManager(app=sdk_server.server)
-    async with manager.run(), serving(manager.handle_request) as url:
+@pytest.fixture(scope="module")
+def webs() -> Iterator[list[Compared]]:
+    """Run the ordinary server over HTTP, as one of each era."""
+    command = [sys.executable, "-m", "tests.upstreams.servers.web"]
+    with running(command) as modern, running([*command, "--handshake-only"]) as handshake:
+        yield [
+            Compared(name="web", where={"url": modern}, script=ORDINARY_SCRIPT),
+            Compared(name="web-old", where={"url": handshake}, script=ORDINARY_SCRIPT),
+        ]
+
+
+@pytest.fixture(scope="module")
+def servers(repository: Path, webs: list[Compared]) -> list[Compared]:
+    known = of_both_eras(repository)
+    return [*known, *map(before_the_stateless_era, known), *webs]
+
+
+@pytest.fixture(scope="module")
+def path(servers: list[Compared], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("project") / "toolpost.toml"
+    path.write_text(configured(servers))
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(path: Path) -> Iterator[str]:
+    """Serve over HTTP, once for clients of both eras."""
+    with serving_http(path) as url:
         yield url
 
 
-@asynccontextmanager
-async def through(front: str, servers: list[Compared], *, is_modern: bool) -> AsyncIterator[Ask]:
-    """Open a gateway with these servers behind it."""
-    specs: list[dict[str, Any]] = [{"name": server.name, **server.where} for server in servers]
-    if front == "stdio":
-        async with raw_stdio([*GATEWAY, *map(json.dumps, specs)], is_modern=is_modern) as ask:
-            yield ask
-        return
-    async with open_app(IN_MEMORY, bundled=False, servers=[ServerSpec(**spec) for spec in specs]) as app:
-        async with open_http(app) as url, raw_http(url, is_modern=is_modern) as ask:
-            yield ask
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
+@pytest.mark.parametrize("front", ["stdio", "http"])
+async def test_every_server_is_the_same(
+    front: str, is_modern: bool, servers: list[Compared], repository: Path, path: Path, url: str
+) -> None:
+    expected = await seen_directly(of_both_eras(repository), is_modern=is_modern)
+    way = through_stdio(path, servers, is_modern=is_modern) if front == "stdio" else None
+    async with way or through_http(url, servers, is_modern=is_modern) as ask:
+        found = {server.name: await seen_by(ask, server, is_direct=False) for server in servers}
+
+    for name, seen in found.items():
+        wanted = expected[name.removesuffix("-old").replace("web", "ordinary")]
+        # The SDK orders the fields in each era as it likes: they are compared where the gateway asked in the client's.
+        is_same_era = is_modern != name.endswith("-old")
+        told = differences(seen, wanted, in_order=is_same_era, eras_differ=not is_same_era)
+        assert not told, f"{name}: {''.join(told)}"
 
 
-async def seen_directly(servers: list[Compared], *, is_modern: bool) -> dict[str, Any]:
-    """Ask every server without a gateway, side by side."""
-    seen: dict[str, Any] = {}
+async def test_each_server_was_met_in_its_own_era(url: str, servers: list[Compared]) -> None:
+    async with HttpClient(url.removesuffix("/mcp") + "/api/servers") as client:
+        reports = json.loads((await client.request("GET")).body)["servers"]
 
-    async def see(server: Compared) -> None:
-        async with server.opened(is_modern=is_modern) as ask:
-            seen[server.name] = await seen_by(ask, server.calls)
-
-    async with anyio.create_task_group() as tasks:
-        for server in servers:
-            tasks.start_soon(see, server)
-    return seen
-
-
-async def seen_by(ask: Ask, calls: Calls, prefix: str = "") -> dict[str, Any]:
-    """List all tools and make the calls; what the gateway may add is taken out."""
-    tools: list[Any] = []
-    params: dict[str, Any] = {}
-    while True:
-        page = (await ask("tools/list", params))["result"]
-        tools += page["tools"]
-        if "nextCursor" not in page:
-            break
-        params = {"cursor": page["nextCursor"]}
-    answers = [await ask("tools/call", {"name": named(name, prefix), "arguments": args}) for name, args in calls]
-    return {
-        "tools": {
-            tool["name"].removeprefix(prefix): without_ours(tool) for tool in tools if tool["name"].startswith(prefix)
-        },
-        "answers": [without_ours(answer.get("result") or answer["error"]) for answer in answers],
+    assert {report["name"]: report["version"] for report in reports} == {
+        server.name: "2025-11-25" if server.name.endswith("-old") else MODERN for server in servers
     }
-
-
-def named(name: str, prefix: str) -> str:
-    return f"{prefix}{name.replace('.', '_')}" if prefix else name
-
-
-def without_ours(value: dict[str, Any]) -> dict[str, Any]:
-    meta = {key: kept for key, kept in (value.get("_meta") or {}).items() if key not in (META_KEY, SERVER_INFO)}
-    rest = {key: kept for key, kept in value.items() if key not in ("name", "_meta")}
-    return rest | ({"_meta": meta} if meta else {})
-
-
-def assert_same(found: dict[str, Any], expected: dict[str, Any], *, is_modern: bool) -> None:
-    by_our_name = {name.replace(".", "_"): tool for name, tool in expected["tools"].items()}
-
-    assert found["tools"].keys() == by_our_name.keys()
-    for name, tool in by_our_name.items():
-        assert found["tools"][name] == tool
-        if is_modern:
-            # The SDK orders the fields in each era as it likes, and the gateway asked in this one.
-            assert json.dumps(found["tools"][name]) == json.dumps(tool), "a field has another place"
-    assert json.dumps(found["answers"], sort_keys=not is_modern) == json.dumps(
-        expected["answers"], sort_keys=not is_modern
-    )

@@ -25,8 +25,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Progress(msgspec.Struct):
-    progress: float | None = None
-    total: float | None = None
+    progress: int | float | None = None
+    total: int | float | None = None
     message: str | None = None
 
 
