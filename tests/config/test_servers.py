@@ -118,6 +118,7 @@ def test_defaults_are_as_documented(tmp_path: Path) -> None:
         ('[servers.git]\nurl = "http://x"\ntransport = "ws"', "servers.git.transport: Invalid enum value 'ws'"),
         ('[servers.git]\nurl = "ftp://x"', "servers.git.url is no address"),
         ('[servers.git]\ncommand = "x"\nmin_ready = -1', "servers.git.min_ready: Expected `int` >= 0"),
+        ('[servers.git]\ncommand = "x"\nmin_ready = 2', "servers.git.min_ready is 2, but `shared` runs one for all"),
         ('[servers."my git"]\ncommand = "x"', "servers.`my git`: a server's name is"),
         ("servers = 3", "servers is a table"),
         ("[servers]\ngit = 3", "servers.git is a table"),

@@ -8,7 +8,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.upstreams.behind import ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, Way
 from toolpost.app import App, open_app
@@ -16,7 +16,7 @@ from toolpost.config import StoreSettings
 from toolpost.contracts.ids import META_KEY
 from toolpost.sources import hosting
 from toolpost.testing import error_of
-from toolpost.upstreams import backoff, pool
+from toolpost.upstreams import backoff, life, pool
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -83,6 +83,67 @@ async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.Monke
 
     assert first == same
     assert second != first
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_sessions_find_as_many_ready_as_are_to_be(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "KEEP_READY_S", 0.05)
+    async with gateway(hostile(strategy="per_session", idle_s=0.4, min_ready=3), way=way) as (app, client):
+        await until(lambda: len(report(app).pids) == 3 and report(app).state == "ready")
+        spare = set(report(app).pids)
+        counted: list[str] = []
+        used: set[int] = set()
+        for key in ("a", "b", "a"):
+            used.add(int(text_of(await client.call_tool("up__pid", meta=routed(key)))))
+            counted.append(text_of(await client.call_tool("up__count", meta=routed(key))))
+        # Those that were taken are replaced, and end when their sessions have been idle.
+        await until(lambda: len(set(report(app).pids) - used) == 3)
+        await until(lambda: not used & set(report(app).pids))
+        await anyio.sleep(0.5)
+        kept = set(report(app).pids)
+
+    assert counted == ["1", "1", "2"]
+    assert used < spare, "sessions were given what was ready"
+    assert len(kept) == 3
+    assert not kept & used
+
+
+async def test_what_is_to_be_ready_is_started_though_another_one_hangs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hosting, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(hosting, "LEARN_LIMIT_S", 0.3)
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
+    async with gateway(hostile(), config=config) as (_, client):
+        await client.list_tools()
+    async with gateway(hostile(min_ready=1), hostile("slow", start="hang"), config=config) as (app, _):
+        await until(lambda: report(app).state == "ready")
+        first = report(app).pids[0]
+        psutil.Process(first).kill()
+        await until(lambda: report(app).state == "ready" and report(app).pids[0] != first)
+        hangs = report(app, "slow").state
+
+    assert hangs == "starting"
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_an_idle_server_that_no_longer_hears_is_replaced(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "PING_S", 0.1)
+    monkeypatch.setattr(life, "PING_LIMIT_S", 0.3)
+    async with gateway(hostile(version=version)) as (app, client):
+        first = await pid_of(client)
+        await anyio.sleep(0.5)
+        same = await pid_of(client)
+        answer = await client.call_tool("up__go_deaf")
+        await until(lambda: not psutil.pid_exists(first))
+        after = await pid_of(client)
+        seen = report(app)
+
+    assert same == first, "one that answers is left alone"
+    assert text_of(answer) == "what?"
+    assert after != first
+    assert seen.last_error is not None
+    assert "answered no ping" in seen.last_error
 
 
 async def test_definitions_are_remembered_over_a_restart(tmp_path: Path) -> None:

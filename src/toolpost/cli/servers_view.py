@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from toolpost.cli.doctor_view import counted
 from toolpost.cli.show import print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.ids import Json, JsonObject
@@ -47,7 +48,7 @@ def _row(report: JsonObject) -> tuple[str, ...]:
         spelled_bytes(report.get("memoryBytes")),
         str(report.get("restarts", "-")),
         _tools(report),
-        str(report.get("lastError") or "-"),
+        _last_error(report),
     )
 
 
@@ -58,6 +59,15 @@ def _pids(report: JsonObject) -> str:
 def _tools(report: JsonObject) -> str:
     refused = len(report.get("refused") or ())
     return f"{report.get('tools', '-')}" + (f" ({refused} refused)" if refused else "")
+
+
+def _last_error(report: JsonObject) -> str:
+    told = [str(error)] if (error := report.get("lastError")) else []
+    if error and (moment := report.get("lastErrorAt")):
+        told = [f"{error} ({moment})"]
+    if count := report.get("oddities"):
+        told.append(f"said what makes no sense, {counted(count, 'time')}")
+    return "; ".join(told) or "-"
 
 
 def _last_words(report: JsonObject) -> Iterator[str]:

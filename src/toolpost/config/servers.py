@@ -53,7 +53,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = "allow"
     results: Annotated[Results, Meta(description="what happens to results that break the output schema")] = "enforce"
     strategy: Annotated[Strategy, Meta(description="who shares a running server")] = "shared"
-    min_ready: Annotated[int, Meta(ge=0, le=1_000, description="how many are kept running unasked")] = 0
+    min_ready: Annotated[
+        int, Meta(ge=0, le=100, description="how many are kept running unasked; more than 1 with `per_session` alone")
+    ] = 0
     idle_s: Annotated[float, Meta(gt=0, le=86_400 * 365, description="how long one may be idle before it ends")] = 300.0
     enabled: Annotated[bool, Meta(description="false leaves it out")] = True
 
@@ -116,6 +118,11 @@ def check_server(name: str, server: ServerSettings) -> None:
     for key in misplaced(server):
         other = "a url" if server.command is not None else "a command"
         raise BadConfiguration(f"{place}.{key} goes with {other}.", hint=f"leave {key} out")
+    if server.min_ready > 1 and server.strategy != "per_session":
+        raise BadConfiguration(
+            f"{place}.min_ready is {server.min_ready}, but `{server.strategy}` runs one for all.",
+            hint='min_ready = 1 keeps that one running; strategy = "per_session" keeps several for the sessions to come',
+        )
     _check_names(server, place)
     if server.url is not None and all(isinstance(piece, str) for piece in pieces_of(server.url)):
         _check_url(server.url, place)

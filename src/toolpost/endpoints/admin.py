@@ -10,6 +10,7 @@ wire, under `error`.
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import anyio
@@ -114,7 +115,9 @@ class Admin:
             "inFlight": report.in_flight,
             "restarts": report.restarts,
             "lastError": conceal(report.last_error) if report.last_error is not None else None,
+            "lastErrorAt": report.last_error_at and _written(report.last_error_at),
             "lastWords": [conceal(line) for line in report.last_words],
+            "oddities": report.oddities,
             "tags": sorted(source.spec.tags),
             "tools": len(source.tools),
             "refused": [
@@ -126,6 +129,10 @@ class Admin:
                 for refusal in source.refused
             ],
         }
+
+
+def _written(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 async def _act(supervisor: Supervisor, action: str) -> None:

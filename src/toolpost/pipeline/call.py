@@ -84,6 +84,11 @@ class Call:
             hint="ask for less at once, or raise the tool's time limit",
         )
 
+    def blame(self, reason: str) -> None:
+        """Tell the source what it is to blame for."""
+        if self.tool.on_fault is not None:
+            self.tool.on_fault(reason)
+
     @property
     def duration_ms(self) -> float:
         """How long the call has taken so far."""

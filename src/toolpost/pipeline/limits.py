@@ -12,5 +12,7 @@ async def within_limits(call: Call, proceed: Next) -> Outcome:
         if not call.scope.cancel_called:
             return outcome
         # The tool swallowed the cancellation and answered all the same: too late, it has been called off.
+    if not call.is_cancelled:
+        call.blame(f"`{call.tool.contract.terms.name}` did not answer within {call.tool.contract.timeout_s:g} s")
     call.raise_if_ended()
     raise AssertionError("a scope ended without a reason")

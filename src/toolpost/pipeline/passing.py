@@ -24,6 +24,7 @@ def passed_on(call: Call, fields: Mapping[str, msgspec.Raw], results: Literal["e
         try:
             check_result(call.tool.contract, _structured(fields), content=_content(fields))
         except InvalidResult as violation:
+            call.blame(violation.message)
             if results == "enforce":
                 raise
             event(

@@ -29,6 +29,8 @@ class HeldTool:
     contract: Contract
     source: PluginName
     invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
+    on_fault: Callable[[str], None] | None = None
+    """Hears of what the source is to blame for and cannot see itself: a deadline missed, a result that breaks its schema."""
 
 
 class Source(Protocol):

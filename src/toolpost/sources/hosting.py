@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -174,26 +174,33 @@ class ServerHost:
                 for source in missing:
                     tasks.start_soon(self._learn, source)
 
-    async def _start(self, source: ServerSource) -> str | None:
-        """Start a server; returns why it cannot be, if it cannot."""
+    async def _learn(self, source: ServerSource) -> None:
         try:
             await source.supervisor.ensure_ready()
         except ToolpostError as error:
-            return error.message
-        return None
-
-    async def _learn(self, source: ServerSource) -> None:
-        if (reason := await self._start(source)) is not None:
-            event(_log, logging.WARNING, "server not available", server=source.name, reason=reason)
+            event(_log, logging.WARNING, "server not available", server=source.name, reason=error.message)
 
     async def _keep_ready(self) -> None:
         """Keep warm what is to be kept warm, and go on trying those whose tools nobody has seen yet."""
-        while True:
-            await anyio.sleep(KEEP_READY_S)
-            async with anyio.create_task_group() as tasks:
+        under_way: set[ServerSource] = set()
+        is_first = True
+
+        async def keep(source: ServerSource) -> None:
+            with suppress(ToolpostError):  # it is in the report, and tried again when its time has come
+                await (source.supervisor.keep_ready if source.spec.min_ready else source.supervisor.ensure_ready)()
+            under_way.discard(source)
+
+        async with anyio.create_task_group() as tasks:
+            while True:
                 for source in tuple(self.sources.values()):
-                    if source.spec.min_ready or source.definitions is None:
-                        tasks.start_soon(self._start, source)
+                    # Those whose tools are not known have been tried a moment ago.
+                    is_wanted = source.spec.min_ready or (source.definitions is None and not is_first)
+                    if is_wanted and source not in under_way:
+                        under_way.add(source)
+                        # One that takes its time to start keeps no other one waiting.
+                        tasks.start_soon(keep, source)
+                is_first = False
+                await anyio.sleep(KEEP_READY_S)
 
     def _note_change(self, source: ServerSource) -> None:
         if self.sources.get(source.name) is source:

@@ -112,8 +112,12 @@ class ServerSource:
         except Exception as error:  # noqa: BLE001 (a schema may be strange in any way; the server's other tools are not)
             self._refuse(definition, "definition", str(error) or type(error).__name__)
             return
-        invoke = self._invoker(contract.terms.name, mirrors or None)
-        self._held[name] = HeldTool(contract=contract, source=self.name, invoke=invoke)
+        self._held[name] = HeldTool(
+            contract=contract,
+            source=self.name,
+            invoke=self._invoker(contract.terms.name, mirrors or None),
+            on_fault=self.supervisor.note_trouble,
+        )
 
     def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
         tool = str(definition.get("name"))[:128]
@@ -140,7 +144,12 @@ class ServerSource:
                 )
             except ServerRefused as refusal:
                 raise UpstreamRefused(refusal.message, rpc_code=refusal.code, data=refusal.data) from refusal
-            return ToolReturn(passed=_result_fields(raw, self.name), results=self.spec.results)
+            try:
+                fields = _result_fields(raw, self.name)
+            except UpstreamUnavailable as error:
+                self.supervisor.note_trouble(error.message)
+                raise
+            return ToolReturn(passed=fields, results=self.spec.results)
 
         return invoke
 

@@ -12,6 +12,7 @@ import psutil
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams.greeting import Greeting
+from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.stdio_wire import StdioServer
 from toolpost.upstreams.wire import ServerRefused, Wire
 
@@ -67,6 +68,11 @@ class Instance:
     def last_words(self) -> tuple[str, ...]:
         """The last lines of its stderr."""
         return tuple(self.process.last_words) if self.process else ()
+
+    @property
+    def oddities(self) -> int:
+        """How often it said something that makes no sense."""
+        return self.wire.oddities if isinstance(self.wire, Peer) else 0
 
     @property
     def pid(self) -> int | None:

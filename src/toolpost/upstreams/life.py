@@ -63,8 +63,8 @@ class Keeper(Protocol):
         """Hear that it could not be started."""
         ...
 
-    def retire(self, instance: Instance, reason: str, /) -> None:
-        """Give it no more calls, and ask it to end."""
+    def retire(self, instance: Instance, reason: str, /, *, is_fault: bool = False) -> None:
+        """Give it no more calls, and ask it to end; a fault of the server's own is remembered."""
         ...
 
     def may_leave(self, instance: Instance, /) -> bool:
@@ -125,7 +125,7 @@ async def _stay(instance: Instance, spec: ServerSpec, keeper: Keeper) -> None:
         if keeper.may_leave(instance):
             keeper.retire(instance, "idle")
         elif not await instance.answers(PING_LIMIT_S) and not instance.in_flight:
-            keeper.retire(instance, "it does not answer")
+            keeper.retire(instance, f"it answered no ping within {PING_LIMIT_S:g} s", is_fault=True)
 
 
 async def _drained(instance: Instance) -> None:

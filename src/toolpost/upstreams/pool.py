@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final
 
 import anyio
@@ -47,6 +48,8 @@ class Pool:
         self.backoff = Backoff()
         self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse")
         self.starts = 0
+        self.past_oddities = 0
+        """Of instances that are gone."""
         self.is_stopped = False
         self.tasks: TaskGroup | None = None
         self._spec = spec
@@ -98,12 +101,34 @@ class Pool:
         return next((i for i in self._by_key.values() if i.ready_at), None)
 
     def _adopted(self, key: str) -> Instance | None:
-        """Give a session the instance that was started for nobody: no session has used it."""
-        spare = self._by_key.pop("", None)
+        """Give a session an instance that was started for nobody and that nobody has used, one that is ready if there is."""
+        spare = max(self._spares(), key=lambda i: i.ready_at is not None, default=None)
         if spare is not None:
+            del self._by_key[spare.key]
             spare.key = key
             self._by_key[key] = spare
         return spare
+
+    async def fill_up(self) -> None:
+        """Start what is missing of `min_ready`: instances for nobody yet, which a session finds ready."""
+        is_for_sessions = self._spec.strategy == "per_session"
+        if not is_for_sessions and self._spec.min_ready:
+            await self.ready("")
+            return
+        room = INSTANCES_LIMIT - len(self._by_key)
+        missing = min(self._spec.min_ready - sum(1 for _ in self._spares()), room)
+        begun = [await self._begun(self._spare_key()) for _ in range(missing)]
+        for instance in begun:
+            await instance.settled.wait()
+            if instance.failure is not None:
+                raise instance.failure
+
+    def _spares(self) -> Iterator[Instance]:
+        """Give the instances that are nobody's: a session's key has two parts."""
+        return (i for i in self._by_key.values() if "\n" not in i.key and not i.has_served)
+
+    def _spare_key(self) -> str:
+        return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
 
     async def _begun(self, key: str) -> Instance:
         while self._spec.strategy == "singleton" and self._leaving:
@@ -177,10 +202,15 @@ class Pool:
 
     def may_leave(self, instance: Instance) -> bool:
         """Whether an instance has been idle for long enough, and is not one that is to be kept."""
-        is_idle = time.monotonic() - instance.used_at >= self._spec.idle_s
-        return is_idle and len(self._by_key) > self._spec.min_ready
+        if time.monotonic() - instance.used_at < self._spec.idle_s:
+            return False
+        if self._spec.strategy != "per_session":
+            return not self._spec.min_ready
+        # What was a session's is of no use to another one, and is not kept for it.
+        spares = list(self._spares())
+        return instance not in spares or len(spares) > self._spec.min_ready
 
-    def retire(self, instance: Instance, reason: str) -> None:
+    def retire(self, instance: Instance, reason: str, *, is_fault: bool = False) -> None:
         """Give it no more calls, and end it when those it has are answered."""
         if instance.stopping.is_set() or instance.is_over:
             return
@@ -188,6 +218,8 @@ class Pool:
         instance.stop()
         if instance.is_lost:
             self._note_loss(instance, reason)
+        elif is_fault:
+            self._trouble.note(reason)
         event(_log, logging.INFO, "server leaves", server=self._spec.name, pid=instance.pid, reason=reason)
 
     def retire_all(self, reason: str) -> None:
@@ -209,6 +241,7 @@ class Pool:
 
     def _forget(self, instance: Instance) -> None:
         instance.is_over = True
+        self.past_oddities += instance.oddities
         self._set_aside(instance)
         self._leaving.discard(instance)
         if not instance.settled.is_set():

@@ -29,6 +29,8 @@ class ServerReport:
     in_flight: int
     restarts: int
     last_error: str | None
+    last_error_at: float | None
+    """In seconds since 1970."""
     last_words: tuple[str, ...]
     oddities: int = 0
     """How often it said something that makes no sense."""

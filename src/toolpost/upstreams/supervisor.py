@@ -16,7 +16,6 @@ from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import LIST_CHANGED, Changes
 from toolpost.upstreams.greeting import fetch_tools
 from toolpost.upstreams.instance import Instance, now
-from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.spec import ServerSpec
@@ -122,14 +121,21 @@ class Supervisor:
         if instance.has_children_since(began) or not await instance.answers(DEAF_S):
             event(_log, logging.WARNING, "server ignores cancellation", server=self.spec.name, pid=instance.pid)
             reason = "it went on with a call that was cancelled"
-            self._trouble.note(reason)
-            self._pool.retire(instance, reason)
+            self._pool.retire(instance, reason, is_fault=True)
 
     # What is asked of the supervisor
 
     async def ensure_ready(self) -> None:
-        """Start the server if it is not running: for `min_ready`, and to learn its tools."""
+        """Start the server if it is not running, to learn its tools."""
         await self._pool.ready("")
+
+    async def keep_ready(self) -> None:
+        """Start what `min_ready` asks for and does not run."""
+        await self._pool.fill_up()
+
+    def note_trouble(self, reason: str) -> None:
+        """Remember what the server is to blame for, as whoever called it saw it."""
+        self._trouble.note(reason)
 
     def start(self) -> None:
         """Let a stopped or suspended server be started again."""
@@ -177,8 +183,9 @@ class Supervisor:
             in_flight=sum(i.in_flight for i in known),
             restarts=max(0, self._pool.starts - 1),
             last_error=self._trouble.last_error,
+            last_error_at=self._trouble.last_error_at,
             last_words=next((i.last_words for i in known if i.last_words), self._trouble.last_words),
-            oddities=sum(i.wire.oddities for i in known if isinstance(i.wire, Peer)),
+            oddities=self._pool.past_oddities + sum(i.oddities for i in known),
         )
 
     # What the server says by itself

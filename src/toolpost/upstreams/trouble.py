@@ -1,5 +1,6 @@
 """What was last wrong with a server, and how its callers are told."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ class Trouble:
         self.server = server
         self._conceal = conceal
         self.last_error: str | None = None
+        self.last_error_at: float | None = None
+        """In seconds since 1970."""
         self.last_words: tuple[str, ...] = ()
         """The last lines of stderr of the process that failed."""
         self.hint: str | None = None
@@ -24,6 +27,7 @@ class Trouble:
         """Remember what went wrong; returns it as an error."""
         reason, words = self._conceal(reason), [self._conceal(word) for word in words]
         self.last_words = tuple(words) or self.last_words
+        self.last_error_at = time.time()
         self.last_error = f"{reason}; it said: {words[-1][:300]}" if words else reason
         self.hint = hint
         return self.unavailable(self.last_error, hint=hint, words=words)

@@ -24,7 +24,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     for name in (
         *("echo", "sleep", "garbage", "half_line", "unknown_id", "twice", "never", "big", "flood", "close_stdin"),
         *("close_stdout", "family", "crash", "count", "deaf", "change", "change_quietly", "refuse", "no_result"),
-        *("text_id", "null_error", "ask_back", "pid", "exit_politely", "input_required"),
+        *("text_id", "null_error", "ask_back", "pid", "exit_politely", "input_required", "go_deaf", "chatter"),
     )
 }
 TOOLS["lie"] = {"name": "lie", "inputSchema": ANY, "outputSchema": LIAR}
@@ -147,7 +147,7 @@ class Server:
         name = params["name"]
         if name not in self.tools:
             self.refuse(request_id, -32602, f"Unknown tool: {name}")
-        elif name in ("deaf", "crash", "close_stdin", "close_stdout", "exit_politely"):
+        elif name in ("deaf", "crash", "close_stdin", "close_stdout", "exit_politely", "go_deaf"):
             getattr(self, name)(request_id, arguments)
         elif name == "flood":
             threading.Thread(target=self.flood, args=(request_id, arguments, token), daemon=True).start()
@@ -245,6 +245,20 @@ class Server:
         self.log("deaf")
         time.sleep(arguments["seconds"])
         self.text(request_id, "woke up")
+
+    def chatter(self, request_id: Any, arguments: dict[str, Any]) -> None:
+        """Tell things that nobody asked for, and answer among them."""
+        for number in range(arguments["count"]):
+            params = {"level": "info", "data": "x" * 200, "progressToken": number, "progress": number}
+            method = ("message", "progress", "resources/updated", "nonsense")[number % 4]
+            self.send({"method": f"notifications/{method}", "params": params})
+            if number == arguments["count"] // 2:
+                self.text(request_id, "said a lot")
+
+    def go_deaf(self, request_id: Any, arguments: dict[str, Any]) -> None:
+        """Answer, and hear nothing from then on."""
+        self.text(request_id, "what?")
+        time.sleep(60)
 
     def change(self, request_id: Any, arguments: dict[str, Any]) -> None:
         self._change()
