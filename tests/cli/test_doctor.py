@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Ended, Run
 from tests.cli.test_servers import SECRET, settings
+from tests.upstreams.test_npm_servers import PLACE, missing
 from tests.ways import ROOT
 
 BEHAVIOURS = ("--plugin", "tests.plugins.behaviours:plugin")
@@ -75,12 +76,17 @@ def test_what_some_client_stumbles_over_is_a_warning(configured: Any, invoke: Ru
         "nested-deep": ["deep"],
         "recursive": ["tree"],
         "argument-name": ["spaced"],
+        "array-open": ["lists"],
+        "type-list": ["types"],
+        "enum-mixed": ["numbers"],
     }
+    places = [finding.get("place") for finding in group(ended, "strange")["findings"]]
+    assert {"inputSchema/properties/a", "inputSchema/properties/a/type", "inputSchema/properties/a/enum"} <= set(places)
     assert group(ended, "strange")["withOutputSchema"] == 0
     assert strict.code == 1
     assert "  warning  `silent`, `mute`: no description" in strict.out
     assert "  warning  `formats`, inputSchema/properties/a/format: the format `phone`" in strict.out
-    assert strict.out.endswith("\n0 problems, 12 warnings\n")
+    assert strict.out.endswith("\n0 problems, 15 warnings\n")
 
 
 def test_refused_tool_is_a_problem_with_place_and_reason(configured: Any, invoke: Run) -> None:
@@ -199,6 +205,44 @@ def test_results_that_broke_their_schema_are_remembered(invoke: Run) -> None:
     assert findings["results-broken"]["message"].startswith(
         "`demo__lie` returned what its own output schema forbids, in 2"
     )
+
+
+def test_results_that_broke_their_schema_are_told_at_their_server(configured: Any, invoke: Run, tmp_path: Path) -> None:
+    configured(liar="liar")
+    called = invoke("call", "liar__echo", "text=7")
+    ended = invoke("doctor", "liar", "--json")
+    strict = invoke("doctor", "liar", "--strict")
+
+    assert called.code == 1
+    assert checks(ended, "liar") == {"results-broken": ["echo"]}
+    assert "in 1 call on record" in next(f["message"] for f in group(ended, "liar")["findings"] if f.get("tool"))
+    assert (ended.code, strict.code) == (0, 1)
+
+
+def test_a_name_that_starts_with_a_digit(configured: Any, invoke: Run) -> None:
+    configured("[servers]", **{"7up": "fine"})
+    ended = invoke("doctor", "7up", "--json")
+
+    assert checks(ended, "7up") == {"name-start": ["echo"]}
+
+
+@pytest.mark.skipif(missing() is not None, reason=missing() or "")
+def test_servers_of_npm(invoke: Run, tmp_path: Path) -> None:
+    """Real servers of both kinds: one whose tools promise what they return, and one that has all there is."""
+    lines = [
+        f"[servers.{name}]\ncommand = 'node'\nargs = {json.dumps([str(PLACE / package / 'dist/index.js'), *more])}"
+        for name, package, more in (
+            ("everything", "server-everything", ["stdio"]),
+            ("files", "server-filesystem", [str(tmp_path)]),
+        )
+    ]
+    (tmp_path / "toolpost.toml").write_text("\n".join(lines))
+    ended = invoke("doctor", "everything", "files", "--json")
+
+    assert ended.code == 0
+    assert ended.json["problems"] == 0
+    assert group(ended, "files")["withOutputSchema"] == group(ended, "files")["tools"] > 10
+    assert {group(ended, name)["version"] for name in ("everything", "files")} == {"2025-11-25"}
 
 
 def test_record_that_was_tampered_with_is_a_problem(invoke: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import click
 
 from toolpost.cli.doctor_findings import Finding, Group, Level, problem, warning
 from toolpost.cli.doctor_servers import check_server
-from toolpost.cli.doctor_setup import check_plugins, check_setup
+from toolpost.cli.doctor_setup import check_plugins, check_setup, with_results_seen
 from toolpost.cli.doctor_tools import TOOLS_LIMIT
 from toolpost.cli.doctor_view import as_object, counted, print_groups, total
 from toolpost.cli.examples import examples
@@ -86,6 +86,7 @@ async def _examined(config: Config, config_path: Path | None, names: Sequence[st
             _refuse_unknown(wanted, {*config.servers, *(plugin.name for plugin in found)})
             groups += [group for group in found if not names or group.name in wanted]
         groups += await _servers(config, [name for name in config.servers if not names or name in wanted])
+        groups = await with_results_seen(groups, config)
         return groups if names else _with_totals(groups)
     return None
 

@@ -5,7 +5,8 @@ import platform
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ import msgspec
 
 from toolpost.cli.doctor_findings import Finding, Group, note, ok, problem, warning
 from toolpost.cli.doctor_tools import findings_of_tools, has_output_schema
+from toolpost.cli.doctor_view import counted
 from toolpost.cli.in_process import open_quiet_app, without_store
 from toolpost.config import CONFIG_NAME, Config
 from toolpost.contracts.errors import ErrorCode, ToolpostError
@@ -88,7 +90,7 @@ async def _store(config: Config) -> list[Finding]:
         return [_new_store(file)]
     try:
         async with open_store(config.store_url) as store:
-            return [*_writable(file), await _verified(store.audit), *await _broken_results(store.audit)]
+            return [*_writable(file), await _verified(store.audit)]
     except ToolpostError as error:
         return [problem("store", error)]
 
@@ -127,18 +129,40 @@ async def _verified(audit: AuditLog) -> Finding:
     return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; `toolpost audit --verify` does it")
 
 
-async def _broken_results(audit: AuditLog) -> list[Finding]:
+async def with_results_seen(groups: Sequence[Group], config: Config) -> list[Group]:
     """Hold output schemas against what was really seen: results that broke theirs are on record."""
+    broken = await _broken_results(config)
+    shown = []
+    for group in groups:
+        own = {tool for tool in broken if tool.startswith(f"{group.name}__") and group.kind != "toolpost"}
+        findings = tuple(_broken(tool, broken.pop(tool), group) for tool in sorted(own))
+        shown.append(replace(group, findings=(*group.findings, *findings)))
+    if broken and shown and shown[0].kind == "toolpost":
+        # Of servers and plugins that are gone, or not loaded today.
+        others = tuple(_broken(tool, count) for tool, count in sorted(broken.items()))
+        shown[0] = replace(shown[0], findings=(*shown[0].findings, *others))
+    return shown
+
+
+async def _broken_results(config: Config) -> Counter[str]:
+    file = _file_of(config)
+    if file is not None and not _exists(file):
+        return Counter()
     broken = AuditFilter(code=ErrorCode.OUTPUT_VALIDATION_FAILED, last=_CALLS)
-    counted = Counter(record.entry.tool for record in await audit.entries(broken, limit=_CALLS))
-    return [
-        warning(
-            "results-broken",
-            f"`{tool}` returned what its own output schema forbids, in {count} calls on record",
-            hint="`toolpost audit --code OUTPUT_VALIDATION_FAILED` shows which",
-        )
-        for tool, count in sorted(counted.items())
-    ]
+    try:
+        async with open_store(config.store_url) as store:
+            return Counter(record.entry.tool for record in await store.audit.entries(broken, limit=_CALLS))
+    except ToolpostError:
+        return Counter()  # a store that cannot be opened is a finding of its own
+
+
+def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
+    found = warning(
+        "results-broken",
+        f"`{tool}` returned what its own output schema forbids, in {counted(count, 'call')} on record",
+        hint=f"`toolpost audit --tool {tool} --code OUTPUT_VALIDATION_FAILED` shows which",
+    )
+    return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
 
 
 async def check_plugins(config: Config) -> list[Group]:

@@ -24,6 +24,7 @@ PREFIX: Final = "mcp__toolpost__"
 """What clients put in front of a name to say whose it is."""
 
 _ARGUMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_FIRST: Final = re.compile(r"[A-Za-z_]")
 _COMBINATORS: Final = ("anyOf", "oneOf", "allOf")
 _DRAFTS: Final = (7, 2020)
 _FORMATS: Final = frozenset(
@@ -81,6 +82,12 @@ def _name(tool: HeldTool) -> Iterator[Finding]:
     name, original = tool.contract.name, tool.contract.terms.name
     if name != f"{tool.source}__{original}":
         yield warning("name-changed", f"listed as `{name}`, because clients would not take its own name")
+    if not _FIRST.match(name):
+        yield warning(
+            "name-start",
+            "a name that starts with neither a letter nor `_`, which some models reject",
+            hint="another name for the server mends it",
+        )
     if len(PREFIX) + len(name) > NAME_LIMIT:
         yield warning(
             "name-long",
@@ -114,9 +121,20 @@ def _parts(schema: JsonObject) -> Iterator[Finding]:
                 "format-unknown",
                 f"the format `{declared[:40]}`, which JSON Schema does not know",
             )
+        yield from _keywords(part.schema, part.place)
         for name, (place, _) in own_properties(part.place, part.schema).items():
             if not _ARGUMENT.fullmatch(name):
                 yield _at(place, "argument-name", f"an argument called `{name[:80]}`, a name that some models reject")
+
+
+def _keywords(schema: JsonObject, place: str) -> Iterator[Finding]:
+    kind = schema.get("type")
+    if isinstance(kind, list) and len(kind) > 1:
+        yield _at(f"{place}/type", "type-list", "a list of types, which some models reject: `anyOf` says the same")
+    if "array" in (kind if isinstance(kind, list) else [kind]) and not {"items", "prefixItems"} & schema.keys():
+        yield _at(place, "array-open", "an array that does not say what is in it (`items`), which some models reject")
+    if isinstance(values := schema.get("enum"), list) and not all(isinstance(value, str) for value in values):
+        yield _at(f"{place}/enum", "enum-mixed", "an `enum` of other values than text, which some models reject")
 
 
 def _at(place: str, check: str, message: str) -> Finding:

@@ -1,7 +1,8 @@
 """A small MCP server on stdio, of the handshake era; plain Python, so that it starts at once.
 
 Its first argument is what it is like: `fine`, `strange` (tools that some client stumbles over), `broken` (a schema that is
-none), `many` (130 tools), `noisy` (prints to stdout), `dies` (says its secret, and ends), `none` (no tools).
+none), `many` (130 tools), `noisy` (prints to stdout), `dies` (says its secret, and ends), `liar` (breaks its own output
+schema), `none` (no tools).
 """
 
 import json
@@ -40,6 +41,9 @@ STRANGE = [
     tool("formats", properties={"a": {"type": "string", "format": "phone"}}),
     tool("deep", **nested(6)),
     tool("tree", properties={"root": {"$ref": "#/$defs/tree"}}, **{"$defs": {"tree": TREE}}),
+    tool("lists", properties={"a": {"type": "array"}, "b": {"type": "array", "items": {"type": "string"}}}),
+    tool("types", properties={"a": {"type": ["string", "null"]}, "b": {"type": ["string"]}}),
+    tool("numbers", properties={"a": {"enum": [1, 2]}, "b": {"enum": ["x"]}}),
     tool("spaced", properties={"a b": {"type": "string"}}),
 ]
 
@@ -49,6 +53,7 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
     "broken": [ECHO, tool("bad", properties={"a": {"type": "nonsense"}})],
     "many": [tool(f"tool_{number}") for number in range(130)],
     "noisy": [ECHO],
+    "liar": [ECHO],
     "none": [],
 }
 
@@ -64,7 +69,8 @@ def answer(method: str, params: dict[str, Any], kind: str) -> dict[str, Any] | N
         return {"tools": TOOLS[kind]}
     if method == "tools/call":
         text = str(params.get("arguments", {}).get("text"))
-        return {"content": [{"type": "text", "text": text}], "structuredContent": {"text": text}}
+        told = {"text": 7 if kind == "liar" else text}
+        return {"content": [{"type": "text", "text": text}], "structuredContent": told}
     return {} if method == "ping" else None
 
 
