@@ -20,34 +20,55 @@ from toolpost.members import members_of
 _log = logging.getLogger("toolpost.reload")
 
 LOOK_S: Final = 1.0
+SETTLE_S: Final = 0.2
+"""How long a file must be left alone before it is read: whoever writes it may have emptied it first."""
+
+Stamps = dict[Path, tuple[int, int, int] | None]
 
 
-async def follow_config(app: App, path: Path, load: Callable[[], Config], *, look_s: float = LOOK_S) -> None:
+async def follow_config(
+    app: App, path: Path, load: Callable[[], Config], *, look_s: float = LOOK_S, settle_s: float = SETTLE_S
+) -> None:
     """Look at the file now and then, and take over what has changed in it, until cancelled."""
     seen = _stamps(app, path)
+    was_there = seen[path] is not None
     while True:
         await anyio.sleep(look_s)
-        if (found := _stamps(app, path)) != seen:
-            await take_over(app, load)
-            # By now other files may say who may come in; one that has changed meanwhile is read again.
-            seen = {file: found.get(file, stamp) for file, stamp in _stamps(app, path).items()}
+        if _stamps(app, path) == seen:
+            continue
+        found = await _settled(app, path, settle_s)
+        was_there = was_there or found[path] is not None
+        if found[path] is None and was_there:
+            event(_log, logging.WARNING, "configuration is gone; the one before goes on", path=str(path))
+            seen = found
+            continue
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_taken_over, app, load, found, tasks.cancel_scope)
+            # A server that takes its time to start does not keep a better configuration waiting.
+            while _are_still(found):  # noqa: ASYNC110 (a file tells nobody)
+                await anyio.sleep(look_s)
+            tasks.cancel_scope.cancel()
+        # By now other files may say who may come in; one that has changed meanwhile is read again.
+        seen = {file: found.get(file, stamp) for file, stamp in _stamps(app, path).items()}
 
 
-async def take_over(app: App, load: Callable[[], Config]) -> None:
+async def _taken_over(app: App, load: Callable[[], Config], found: Stamps, scope: anyio.CancelScope) -> None:
+    await take_over(app, load, is_still=lambda: _are_still(found))
+    scope.cancel()
+
+
+async def take_over(app: App, load: Callable[[], Config], *, is_still: Callable[[], bool] = lambda: True) -> None:
     """Take over servers and callers of a changed configuration; a fault in it leaves everything as it was."""
     try:
         config = load()
+        if not is_still():
+            return  # It was being written while it was read.
         members = await _members(app, config)
         applied = await app.servers.apply(specs_of(config, app.host))
     except (ToolpostError, ExceptionGroup) as raised:
         error = _first(raised)
-        event(
-            _log,
-            logging.WARNING,
-            "configuration not taken over; the one before goes on",
-            reason=error.message,
-            hint=error.hint,
-        )
+        told = f"{error.message} {error.hint}" if error.hint else error.message
+        event(_log, logging.WARNING, "configuration not taken over; the one before goes on", reason=told)
         return
     _let_in(app, config, members)
     if others := _changed_beside_servers(app.config, config):
@@ -110,14 +131,28 @@ def _first(raised: Exception) -> ToolpostError:
     return raised if isinstance(raised, ToolpostError) else GatewayError(str(raised) or type(raised).__name__)
 
 
-def _stamps(app: App, path: Path) -> dict[Path, tuple[int, int] | None]:
+def _stamps(app: App, path: Path) -> Stamps:
     """Tell by their times whether the configuration, or a file that it names a token by, has changed."""
     return {file: _stamp(file) for file in (path, *app.changes.config.secret_files)}
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _are_still(found: Stamps) -> bool:
+    return all(_stamp(file) == stamp for file, stamp in found.items())
+
+
+async def _settled(app: App, path: Path, settle_s: float) -> Stamps:
+    """Wait until the files are left alone."""
+    found = _stamps(app, path)
+    while True:
+        await anyio.sleep(settle_s)
+        if (now := _stamps(app, path)) == found:
+            return now
+        found = now

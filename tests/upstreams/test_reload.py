@@ -1,7 +1,9 @@
 """A changed configuration is taken over while the gateway runs: as a whole, or not at all."""
 
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import msgspec
 import psutil
 import pytest
 
+from tests.upstreams.behind import HOSTILE, text_of
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
-from toolpost.app import open_app
+from toolpost.app import App, open_app
 from toolpost.config import Config, load_config
 from toolpost.reload import follow_config, take_over
 
@@ -135,3 +138,120 @@ async def test_the_file_is_watched_and_nothing_is_left_behind(project: Project) 
         await until(lambda: set(app.servers.sources) == {"one"} and len(app.gateway.catalogue) == 2)
         await until(lambda: not psutil.pid_exists(pid))
         tasks.cancel_scope.cancel()
+
+
+# What editors and people do to a file
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Project:
+    """Return a folder with a server that starts at once."""
+    project = Project(tmp_path)
+    shutil.copy(HOSTILE, tmp_path / "server.py")
+    return project
+
+
+def followed(app: App, quick: Project) -> Callable[[], Any]:
+    return lambda: follow_config(app, quick.path, quick.load, look_s=0.05, settle_s=0.1)
+
+
+async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick: Project, caplog: Any) -> None:
+    quick.write("one", "two")
+    whole = quick.path.read_text()
+    async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
+        before = dict(app.servers.sources)
+        tasks.start_soon(followed(app, quick))
+        await anyio.sleep(0.1)
+        # Emptied first, then written bit by bit: what is there in between is TOML too, of fewer servers.
+        for end in (0, *range(0, len(whole), len(whole) // 20), len(whole)):
+            quick.path.write_text(whole[:end])
+            await anyio.sleep(0.04)
+        await anyio.sleep(0.6)
+        after = dict(app.servers.sources)
+        tasks.cancel_scope.cancel()
+
+    assert after == before
+    assert not any("taken over" in record.message for record in caplog.records)
+
+
+async def test_editors_that_replace_or_remove_the_file_are_followed(quick: Project, caplog: Any) -> None:
+    quick.write("one")
+    async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
+        tasks.start_soon(followed(app, quick))
+        await anyio.sleep(0.1)
+        quick.path.rename(quick.folder / "toolpost.toml~")
+        await until(lambda: any("is gone" in record.message for record in caplog.records))
+        kept = set(app.servers.sources)
+        quick.write("one", "two")
+        await until(lambda: set(app.servers.sources) == {"one", "two"})
+        quick.write("one", "three")
+        quick.path.rename(quick.folder / "new")
+        quick.write("one", "two")
+        (quick.folder / "new").replace(quick.path)
+        await until(lambda: set(app.servers.sources) == {"one", "three"})
+        tasks.cancel_scope.cancel()
+
+    assert kept == {"one"}, "a file that is gone is no configuration without servers"
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_fifty_changes_in_a_second_harm_no_call(way: Way, quick: Project) -> None:
+    quick.write("one")
+    async with open_app(quick.load(), bundled=False) as app, way.client_of(app) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(followed(app, quick))
+            async with calling(client, "one__pid") as answers:
+                for number in range(50):
+                    quick.write(f'one\ntags = ["t{number}"]', *(["two"] if number % 2 else []))
+                    await anyio.sleep(0.02)
+                quick.write('one\ntags = ["last"]', "two")
+                await until(lambda: set(app.servers.sources) == {"one", "two"})
+                await until(lambda: app.servers.sources["one"].spec.tags == {"last"})
+            tasks.cancel_scope.cancel()
+
+    assert len(answers) > 10
+    assert len(set(answers)) == 1, "one process answered all of them"
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_server_that_is_replaced_answers_every_call(way: Way, quick: Project) -> None:
+    quick.write("one")
+    async with open_app(quick.load(), bundled=False) as app, way.client_of(app) as client:
+        async with calling(client, "one__pid") as answers:
+            for word in ("a", "b", "c"):
+                quick.write(f'one\nenv = {{ WORD = "{word}" }}')
+                await take_over(app, quick.load)
+                await anyio.sleep(0.2)
+
+    assert len(set(answers)) == 4, "each of them answered"
+
+
+async def test_a_server_that_hangs_keeps_no_better_configuration_waiting(quick: Project) -> None:
+    quick.write("one")
+    async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
+        tasks.start_soon(followed(app, quick))
+        await anyio.sleep(0.1)
+        quick.path.write_text('[servers.one]\ncommand = "sleep"\nargs = ["600"]\n')
+        await until(lambda: "sleep" in {child.name() for child in psutil.Process().children(recursive=True)})
+        quick.write("one", "two")
+        await until(lambda: set(app.servers.sources) == {"one", "two"})
+        await until(lambda: "sleep" not in {child.name() for child in psutil.Process().children(recursive=True)})
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def calling(client: Any, tool: str, **arguments: Any) -> AsyncIterator[list[str]]:
+    """Call all the time, two at once; every answer must be a good one."""
+    answers: list[str] = []
+    is_over = anyio.Event()
+
+    async def call() -> None:
+        while not is_over.is_set():
+            answer = await client.call_tool(tool, arguments)
+            answers.append(text_of(answer))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        tasks.start_soon(call)
+        yield answers
+        is_over.set()

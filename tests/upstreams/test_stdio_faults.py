@@ -262,6 +262,19 @@ async def test_servers_that_know_only_older_revisions_are_met(
     assert probes == (1 if start in ("exit_on_probe", "hang_on_probe") else 2)
 
 
+@pytest.mark.parametrize("version", ["2025-06-18", MODERN])
+async def test_a_server_that_is_slow_to_start_is_met_in_its_own_era(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(greeting, "PROBE_S", 0.1)
+    async with gateway(hostile(start="slow", version=version)) as (app, client):
+        answer = await client.call_tool("up__echo", {"text": "at last"})
+        seen = report(app)
+
+    assert text_of(answer) == "at last"
+    assert (seen.version, seen.state, seen.restarts) == (version, "ready", 0)
+
+
 async def test_a_server_that_insists_on_its_revision_gets_it() -> None:
     async with gateway(hostile(start="strict", version="2024-11-05")) as (app, client):
         answer = await client.call_tool("up__echo", {"text": "hi"})

@@ -106,6 +106,9 @@ class ServerHost:
         for name, source in before.items():
             if after.get(name) is not source and (name not in after or name in staged):
                 self._let_go(source)
+            if name in staged:
+                # Calls that found the tool a moment ago go to the server that has taken its place.
+                source.supervisor = staged[name].supervisor
         self._on_change()
         return Applied(
             added=sorted(after.keys() - before.keys()),
@@ -128,7 +131,7 @@ class ServerHost:
 
     def _let_go(self, source: ServerSource) -> None:
         """End a server for good, when the calls that it carries are answered."""
-        source.supervisor.stop()
+        source.supervisor.stop("it is no longer configured", hint="list the tools again")
         if self._tasks is not None:
             self._tasks.start_soon(self._end, source.supervisor)
 

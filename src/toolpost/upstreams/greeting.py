@@ -1,7 +1,8 @@
 """Meeting a server: which era it speaks, what it can do, which tools it has."""
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import anyio
@@ -54,19 +55,50 @@ async def greet(wire: Wire, *, probes: bool = True) -> Greeting:
     """Agree on an era: the stateless one if the server knows it, else by a handshake."""
     if not probes:
         return await _shake_hands(wire, takes_probes=False)
-    has_answered = True
+    found: Greeting | None = None
+    answered = anyio.Event()
+    shaken = anyio.CancelScope()
+
+    async def probe() -> None:
+        nonlocal found
+        found = await _discovered(wire)
+        answered.set()
+        if found is not None:
+            shaken.cancel()
+
+    greeting: Greeting | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(probe)
+        with anyio.move_on_after(PROBE_S):
+            await answered.wait()
+        if found is None:
+            with shaken:
+                greeting = await _greeted_late(wire, lambda: found)
+        tasks.cancel_scope.cancel()
+    if found is not None:
+        _speak_modern(wire)
+    # One that was slow has said by now what it makes of the question; one that never answered is not asked again.
+    return found or replace(_known(greeting), takes_probes=answered.is_set())
+
+
+async def _greeted_late(wire: Wire, found: Callable[[], Greeting | None]) -> Greeting | None:
+    """Shake hands; a server that was slow to start, not of another era, has meanwhile answered what it was asked first."""
     try:
-        with anyio.fail_after(PROBE_S):
-            greeting = await _discovered(wire)
-    except TimeoutError:
-        greeting, has_answered = None, False
-    return greeting or await _shake_hands(wire, takes_probes=has_answered)
+        return await _shake_hands(wire, takes_probes=False)
+    except (ServerRefused, UpstreamUnavailable):
+        if found() is None:
+            raise
+        return None
+
+
+def _known(greeting: Greeting | None) -> Greeting:
+    assert greeting is not None, "whoever is not of the stateless era has shaken hands"
+    return greeting
 
 
 async def _discovered(wire: Wire) -> Greeting | None:
     """Ask as the stateless era does; None from a server that is not of it."""
-    envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-    wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
+    _speak_modern(wire)
     try:
         found = _object(await wire.request("server/discover"))
     except (ServerRefused, _Nonsense):
@@ -81,6 +113,11 @@ async def _discovered(wire: Wire) -> Greeting | None:
         info=_part(_part(found, "_meta"), SERVER_INFO),
         instructions=_text(found, "instructions"),
     )
+
+
+def _speak_modern(wire: Wire) -> None:
+    envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
+    wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
 
 
 async def _shake_hands(wire: Wire, *, takes_probes: bool) -> Greeting:

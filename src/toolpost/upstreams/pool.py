@@ -50,7 +50,8 @@ class Pool:
         self.starts = 0
         self.past_oddities = 0
         """Of instances that are gone."""
-        self.is_stopped = False
+        self.stopped: tuple[str, str] | None = None
+        """Why it is not to be started, and what can be done about it."""
         self.tasks: TaskGroup | None = None
         self._spec = spec
         self._trouble = trouble
@@ -81,7 +82,7 @@ class Pool:
             return ServerState.DRAINING
         if self.backoff.is_suspended:
             return ServerState.SUSPENDED
-        return ServerState.FAILED if self.backoff.failures and not self.is_stopped else ServerState.STOPPED
+        return ServerState.FAILED if self.backoff.failures and not self.stopped else ServerState.STOPPED
 
     # They come
 
@@ -144,8 +145,8 @@ class Pool:
 
     def _check_startable(self) -> None:
         trouble, command = self._trouble, f"`toolpost servers start {self._spec.name}`"
-        if self.is_stopped:
-            raise trouble.unavailable("it was stopped", hint=f"{command} starts it")
+        if self.stopped is not None:
+            raise trouble.unavailable(self.stopped[0], hint=self.stopped[1])
         if self.backoff.is_suspended:
             reason = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: {trouble.last_error}"
             raise trouble.unavailable(

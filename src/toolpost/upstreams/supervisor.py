@@ -139,13 +139,13 @@ class Supervisor:
 
     def start(self) -> None:
         """Let a stopped or suspended server be started again."""
-        self._pool.is_stopped = False
+        self._pool.stopped = None
         self._pool.backoff.forget()
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "it was stopped", *, hint: str | None = None) -> None:
         """End the server and start it no more until somebody says so; calls in flight keep their answers."""
-        self._pool.is_stopped = True
-        self._pool.retire_all("it was stopped")
+        self._pool.stopped = (reason, hint or f"`toolpost servers start {self.spec.name}` starts it")
+        self._pool.retire_all(reason)
 
     def restart(self) -> None:
         """End what runs and let it be started again; calls in flight keep their answers."""

@@ -70,6 +70,8 @@ class Server:
             sys.exit("I will not")
         if self.start == "hang":
             time.sleep(60)
+        if self.start == "slow":
+            time.sleep(1)
         if self.start == "garbage":
             self.write("Welcome!\n\x00\xff\n[1,2\n{}\n" + '"text"\n')
         for line in sys.stdin:
