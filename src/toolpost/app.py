@@ -173,8 +173,12 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
     # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
-    for candidate in candidates:
-        host.load(candidate, disabled=config.plugins.disable)
+    own = len(plugins) + (len(BUNDLED) if bundled else 0)
+    # A server that somebody has set up under the name of a plugin that we bring takes its place.
+    taken = [name for name, server in config.servers.items() if server.enabled]
+    for number, candidate in enumerate(candidates):
+        is_bundled = len(plugins) <= number < own
+        host.load(candidate, disabled=[*config.plugins.disable, *(taken if is_bundled else ())])
     return host
 
 

@@ -254,3 +254,15 @@ def _something_else(answer: str) -> Iterator[tuple[str, list[str]]]:
         yield f"http://127.0.0.1:{server.server_address[1]}", seen
         server.shutdown()
         thread.join()
+
+
+def test_a_server_takes_the_place_of_a_plugin_that_we_bring(invoke: Run, tmp_path: Path) -> None:
+    """Claude's file may well have a server called `time`; it is read as it is."""
+    command = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"time": command}}))
+    listed = invoke("tools", "--config", ".mcp.json", "--json")
+    checked = invoke("doctor", "--config", ".mcp.json", "--json")
+
+    assert [tool["name"] for tool in listed.json] == ["time__echo"]
+    assert checked.code == 0
+    assert [(found["kind"], found["name"]) for found in checked.json["groups"][1:]] == [("server", "time")]

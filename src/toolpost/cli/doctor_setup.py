@@ -24,6 +24,7 @@ from toolpost.contracts.nearest import nearest_name
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.access import check_guarded
 from toolpost.members import members_of
+from toolpost.plugins import BUNDLED
 from toolpost.sources.loading import LoadedPlugin
 from toolpost.store import AuditFilter, AuditLog, open_store
 
@@ -31,6 +32,8 @@ VERIFY_S: Final = 10.0
 """How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
 
 _CALLS: Final = 1_000
+_BUNDLED: Final = frozenset(reference.partition(":")[0].rpartition(".")[2] for reference in BUNDLED)
+"""Those that give way to a server of their name."""
 
 
 async def check_setup(config: Config, config_path: Path | None) -> Group:
@@ -167,8 +170,12 @@ def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
 
 async def check_plugins(config: Config) -> list[Group]:
     """Load and start every plugin, and look at its tools."""
-    async with open_quiet_app(msgspec.structs.replace(without_store(config), servers={})) as app:
-        return [_plugin(plugin, config) for plugin in app.host.plugins]
+    alone = msgspec.structs.replace(without_store(config), servers={})
+    taken = [name for name, server in config.servers.items() if server.enabled and name in _BUNDLED]
+    disable = [*config.plugins.disable, *taken]
+    alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
+    async with open_quiet_app(alone) as app:
+        return [_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
 
 
 def _plugin(plugin: LoadedPlugin, config: Config) -> Group:

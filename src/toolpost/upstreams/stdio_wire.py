@@ -1,9 +1,10 @@
 """A server as a process of ours, on its stdin and stdout; what it writes to stderr is kept for when it fails."""
 
 import logging
+import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import anyio
@@ -83,7 +84,7 @@ class StdioServer:
         with anyio.move_on_after(SETTLE_S):
             await self._is_read.wait()
             await self._is_heard.wait()
-        self._lose(f"it ended with exit code {code}")
+        self._lose(_ending(code))
 
     def _hear(self, splitter: LineSplitter, chunk: bytes) -> None:
         lines = (line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
@@ -130,3 +131,11 @@ async def _chunks(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
             yield chunk
     except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
         event(_log, logging.DEBUG, "server output closed", reason=str(error))
+
+
+def _ending(code: int | None) -> str:
+    """Say how it ended; a negative code is the signal that it was killed by."""
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return f"it was killed by {signal.Signals(-code).name}"
+    return f"it ended with exit code {code}"
