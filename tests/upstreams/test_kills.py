@@ -12,6 +12,7 @@ import anyio.to_thread
 import psutil
 import pytest
 from mcp import Client
+from mcp_types import CallToolResult
 
 from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.test_stdio_faults import unavailable
@@ -33,11 +34,12 @@ async def test_a_server_that_is_killed_takes_its_grandchildren_along_and_nobody_
         children = children_in(log)
         alive = [psutil.pid_exists(pid) for pid in children]
 
-        async def kill_under_a_call() -> object:
+        answers: list[CallToolResult] = []
+
+        async def kill_under_a_call() -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(kill_soon)
-                answer = await client.call_tool("up__sleep", {"seconds": 60})
-            return answer
+                answers.append(await client.call_tool("up__sleep", {"seconds": 60}))
 
         async def kill_soon() -> None:
             await until(lambda: "sleeping" in lines(log))
@@ -46,13 +48,13 @@ async def test_a_server_that_is_killed_takes_its_grandchildren_along_and_nobody_
         def server_pid() -> str:
             return next(line for line in lines(log) if line.startswith("start ")).split()[1]
 
-        answer = await beside(client, "good", kill_under_a_call)
+        await beside(client, "good", kill_under_a_call)
         await until(lambda: not any(psutil.pid_exists(pid) for pid in children))
         after = await client.call_tool("up__echo", {"text": "again"})
         good = report(app, "good")
 
     assert alive == [True, True]
-    assert "killed by SIGKILL" in unavailable(answer)["message"]
+    assert "killed by SIGKILL" in unavailable(answers[0])["message"]
     assert text_of(after) == "again"
     assert good.restarts == 0
 

@@ -1,9 +1,11 @@
 """Thousands of mixed calls with crashes among them: one terminal answer each, and nothing left behind."""
 
 import gc
+import logging
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,14 @@ KNOWN = {
     "cut": {"UPSTREAM_UNAVAILABLE"},
     "cut_events": {"UPSTREAM_UNAVAILABLE"},
 }
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Log nothing: pytest keeps every record, with its traceback, until the test is over."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @dataclass(frozen=True)
@@ -86,13 +96,15 @@ def is_expected(server: str, tool: str, outcome: str) -> bool:
     return outcome in KNOWN.get(tool, {"ok"}) | spared
 
 
+@pytest.mark.usefixtures("quiet")
 async def test_every_call_gets_one_answer(tmp_path: Path) -> None:
     dice = random.Random(7)
     outcomes: Counter[str] = Counter()
     odd: list[tuple[str, str, str]] = []
     numbers = iter(range(0))
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
-    async with serving(HttpServer(version="2025-11-25")) as url:
+    web = HttpServer(version="2025-11-25")
+    async with serving(web) as url:
         specs = [hostile("one"), hostile("two", version="2026-07-28"), ServerSpec(name="web", url=url)]
         async with gateway(*specs, config=config) as (app, client):
 
@@ -112,6 +124,8 @@ async def test_every_call_gets_one_answer(tmp_path: Path) -> None:
                 async with anyio.create_task_group() as tasks:
                     for _ in range(AT_ONCE):
                         tasks.start_soon(work)
+                for kept in (web.headers, web.methods, web.answers, web.cancelled):
+                    kept.clear()
                 return await held_after_a_rest(app)
 
             # What is made once, and pools and caches that fill up, are there after the first part.
