@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -142,9 +141,11 @@ def contract_of(terms: Terms, *, plugin: PluginName, default_timeout_s: float = 
 
 def _faults(schema: Schema, value: Json) -> list[Fault]:
     # A value that the validator cannot even read, such as half a surrogate pair, is explained by `faults_in`.
-    with suppress(ValueError):
+    try:
         if schema.is_valid(value):
             return []
+    except ValueError:
+        return faults_in(schema, value)
     return faults_in(schema, value)
 
 

@@ -28,6 +28,9 @@ _PLAIN_SUCCESS: Final = (
     b'"_meta":{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}}"
 )
 
+_PLAIN_META: Final = b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}"
+_KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "isError", "resultType", "_meta")}
+
 
 class Lane:
     """Two methods, in bytes."""
@@ -115,11 +118,13 @@ def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: R
     else:
         fields.pop("resultType", None)
     fields["_meta"] = _meta(answer, revision, fields.get("_meta", b"{}"))
-    return b"{%b}" % b",".join(b"%b:%b" % (encode(key), value) for key, value in fields.items())
+    return b"{%b}" % b",".join([b"%b:%b" % (_KEYS.get(key) or encode(key), value) for key, value in fields.items()])
 
 
 def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     """Write `_meta`: what others put there, our facts, and in the stateless era who we are."""
+    if others == b"{}" and answer.code is None and revision.is_modern:
+        return _PLAIN_META % answer.call.id.encode()
     facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
     parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
     if revision.is_modern:

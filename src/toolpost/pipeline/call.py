@@ -9,6 +9,7 @@ from toolpost.authoring.context import Context
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
 from toolpost.contracts.ids import CallId, JsonObject, TraceId
+from toolpost.pipeline.limit import Limit
 from toolpost.pipeline.progress import ProgressShaper
 from toolpost.sources import HeldTool
 
@@ -54,7 +55,8 @@ class Call:
         self.at = time.time()
         self.started = asyncio.get_running_loop().time()
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
-        self.scope = anyio.CancelScope(deadline=self.started + tool.contract.timeout_s)
+        deadline = self.started + tool.contract.timeout_s
+        self.scope: Limit | anyio.CancelScope = Limit(deadline) if tool.waits else anyio.CancelScope(deadline=deadline)
         self.has_entered = False
         self._cancel_reason: str | None = None
 

@@ -18,6 +18,11 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take a chunk, give the lines that it completes, without their ends. Empty lines are nothing."""
+        if not self._parts and not self._is_skipping and data.find(b"\n") == len(data) - 1 <= self._limit:
+            # What nearly every chunk is: one whole line.
+            if data.strip():
+                yield data[:-1]
+            return
         *ends, rest = data.split(b"\n")
         for end in ends:
             line = self._complete(end)

@@ -31,6 +31,8 @@ class HeldTool:
     invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
     on_fault: Callable[[str], None] | None = None
     """Hears of what the source is to blame for and cannot see itself: a deadline missed, a result that breaks its schema."""
+    waits: bool = False
+    """Whether to run it is to wait for somebody else, with no code of the tool's own in this process."""
 
 
 class Source(Protocol):

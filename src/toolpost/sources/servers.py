@@ -117,6 +117,7 @@ class ServerSource:
             source=self.name,
             invoke=self._invoker(contract.terms.name, mirrors or None),
             on_fault=self.supervisor.note_trouble,
+            waits=True,
         )
 
     def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
@@ -136,7 +137,7 @@ class ServerSource:
                 raw = await self.supervisor.request(
                     "tools/call",
                     head + encode(arguments),
-                    key=_routing_key(context),
+                    key=_routing_key(context) if self.spec.strategy == "per_session" else "",
                     name=tool,
                     mirrored=mirrors.headers_for(arguments) if mirrors is not None else (),
                     meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},

@@ -17,7 +17,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http_connection import Connection, FailureKind, HttpFailed, Limits, Response
 from toolpost.upstreams.http_events import EventListener
 
-__all__ = ["EventListener", "FailureKind", "HttpClient", "HttpFailed", "Response"]
+__all__ = ["EventListener", "FailureKind", "HeaderLines", "HttpClient", "HttpFailed", "Response", "header_lines"]
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 BODY_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -36,6 +36,10 @@ _is_token = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 _has_control = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
 _has_blank = re.compile(r"[\x00-\x20\x7f]").search
 _is_printable = re.compile(r"[!-~]+").fullmatch
+
+
+class HeaderLines(bytes):
+    """Headers as they are sent, checked: for whoever sends the same ones again and again."""
 
 
 class HttpClient:
@@ -76,7 +80,7 @@ class HttpClient:
     async def post(
         self,
         body: bytes,
-        headers: Iterable[tuple[bytes, bytes]] = (),
+        headers: Iterable[tuple[bytes, bytes]] | HeaderLines = (),
         *,
         on_event: EventListener | None = None,
     ) -> Response:
@@ -87,7 +91,7 @@ class HttpClient:
         self,
         method: str,
         body: bytes = b"",
-        headers: Iterable[tuple[bytes, bytes]] = (),
+        headers: Iterable[tuple[bytes, bytes]] | HeaderLines = (),
         *,
         on_event: EventListener | None = None,
     ) -> Response:
@@ -132,10 +136,9 @@ class HttpClient:
 
     # One request
 
-    def _request_of(self, method: str, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def _request_of(self, method: str, body: bytes, headers: Iterable[tuple[bytes, bytes]] | HeaderLines) -> bytes:
         head = self._heads.get(method) or self._head_of(method)
-        for name, value in headers:
-            head += _header_line(name, value)
+        head += headers if isinstance(headers, HeaderLines) else header_lines(headers)
         if body or method in _METHODS_WITH_BODY:
             return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
         return head + b"\r\n"
@@ -337,6 +340,11 @@ def _header_line(name: bytes, value: bytes) -> bytes:
     if not _is_token(name) or name.lower() in _OUR_HEADERS or _has_control(value):
         raise HttpFailed(FailureKind.BAD_REQUEST, f"the header {name!r} cannot be sent", sent=False)
     return b"%b: %b\r\n" % (name, value)
+
+
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> HeaderLines:
+    """Write headers, or refuse them."""
+    return HeaderLines(b"".join(_header_line(name, value) for name, value in headers))
 
 
 def _default_ssl_context() -> ssl.SSLContext:

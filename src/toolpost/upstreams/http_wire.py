@@ -14,7 +14,7 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers, header_value
-from toolpost.upstreams.http_client import HttpClient, HttpFailed, Response
+from toolpost.upstreams.http_client import HeaderLines, HttpClient, HttpFailed, Response, header_lines
 from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, result_in, result_of
 from toolpost.upstreams.message import Incoming, answer_to
 from toolpost.upstreams.spec import ServerSpec
@@ -58,6 +58,8 @@ class HttpWire:
         self._ids = itertools.count(1)
         self._envelope: JsonObject = {}
         self._headers: Headers = ()
+        self._lines: dict[str, HeaderLines] = {}
+        """Of calls, by the tool's name."""
         self._session: bytes | None = None
         self._is_modern = False
         self._has_session = asyncio.Event()
@@ -70,6 +72,7 @@ class HttpWire:
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
         session = ((b"mcp-session-id", self._session),) if self._session else ()
         self._headers = (*own, *session)
+        self._lines.clear()
 
     async def request(
         self,
@@ -93,7 +96,7 @@ class HttpWire:
         )
         exchange = Exchange(number, on_progress=on_notice, on_notice=self._on_notice, on_request=self._answer_a_request)
         try:
-            response = await self._exchanged(body, self._headers_for(method, name, mirrored), exchange, method)
+            response = await self._exchanged(body, self._lines_for(method, name, mirrored), exchange, method)
         except asyncio.CancelledError:
             self._call_off(number)
             raise
@@ -144,7 +147,15 @@ class HttpWire:
             return (*self._headers, *routing)
         return (*self._headers, *routing, (b"mcp-name", header_value(name)), *mirrored)
 
-    async def _exchanged(self, body: bytes, headers: Headers, exchange: Exchange, method: str) -> Response:
+    def _lines_for(self, method: str, name: str | None, mirrored: Headers) -> HeaderLines:
+        if method != "tools/call" or name is None or mirrored:
+            return header_lines(self._headers_for(method, name, mirrored))
+        if (lines := self._lines.get(name)) is None:
+            # The names are those that the server lists, so there is an end to them.
+            lines = self._lines[name] = header_lines(self._headers_for(method, name))
+        return lines
+
+    async def _exchanged(self, body: bytes, headers: HeaderLines, exchange: Exchange, method: str) -> Response:
         """Post, and wait for the answer: not for the end of a stream that stays open behind it."""
         loop = asyncio.get_running_loop()
         try:
@@ -170,7 +181,7 @@ class HttpWire:
         except HttpFailed as failure:
             raise UpstreamUnavailable(failure.reason) from failure
 
-    async def _posted(self, body: bytes, headers: Headers, exchange: Exchange | None) -> Response:
+    async def _posted(self, body: bytes, headers: Headers | HeaderLines, exchange: Exchange | None) -> Response:
         try:
             return await self._client.post(body, headers, on_event=exchange.take if exchange else None)
         except HttpFailed as failure:

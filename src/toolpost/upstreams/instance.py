@@ -2,8 +2,6 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +21,7 @@ _TICK_S: Final = 0.02
 
 @dataclass(kw_only=True, eq=False)
 class Instance:
-    """A server while it lives. Callers hold it through `used`."""
+    """A server while it lives. Callers hold it from `take_up` to `put_down`."""
 
     key: str
     wire: Wire | None = None
@@ -42,16 +40,15 @@ class Instance:
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
+    def take_up(self) -> None:
         """Count a call, so that nobody stops the server under it."""
         self.in_flight += 1
         self.has_served = True
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            self.used_at = time.monotonic()
+
+    def put_down(self) -> None:
+        """Note that a call is over."""
+        self.in_flight -= 1
+        self.used_at = time.monotonic()
 
     def stop(self) -> None:
         """Ask it to end; one that is still starting need not go on with that."""

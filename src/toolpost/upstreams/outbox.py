@@ -8,6 +8,7 @@ import anyio
 from anyio.abc import ByteSendStream
 
 from toolpost.contracts.events import event
+from toolpost.upstreams.process_tree import PipeWriter
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -21,11 +22,22 @@ class Outbox:
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque()
         self._writing: list[bytes] = []
+        self._rest = b""
         self._is_broken = False
         self._news = anyio.Event()
+        self._pipe: PipeWriter | None = None
 
     def put(self, raw: bytes) -> None:
-        """Queue a message."""
+        """Write a message if nothing is before it and the pipe takes it at once, else queue what is left."""
+        if self._pipe is not None and not self._waiting and not self._writing:
+            line = raw + b"\n"
+            written = self._pipe.send_now(line)
+            if written == len(line):
+                return
+            if written:
+                self._writing, self._rest = [raw], line[written:]
+                self._news.set()
+                return
         self._waiting.append(raw)
         self._news.set()
 
@@ -37,18 +49,22 @@ class Outbox:
 
     async def write_all(self, stdin: ByteSendStream) -> None:
         """Write what comes, until the pipe breaks."""
+        # Elsewhere than on POSIX a pipe cannot be written to at once.
+        self._pipe = stdin if isinstance(stdin, PipeWriter) else None
         try:
             while True:
                 await self._news.wait()
                 self._news = anyio.Event()
-                while self._waiting:
+                while self._waiting or self._writing:
                     await self._write(stdin)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self._is_broken = True
             event(_log, logging.DEBUG, "server input closed", reason=str(error))
 
     async def _write(self, stdin: ByteSendStream) -> None:
-        self._writing = list(self._waiting)
-        self._waiting.clear()
-        await stdin.send(b"".join(raw + b"\n" for raw in self._writing))
-        self._writing = []
+        if not self._writing:
+            self._writing = list(self._waiting)
+            self._waiting.clear()
+            self._rest = b"".join(raw + b"\n" for raw in self._writing)
+        await stdin.send(self._rest)
+        self._writing, self._rest = [], b""

@@ -3,6 +3,7 @@
 Part of `process_tree`, which is the one front door: only it and its other parts import this.
 """
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
@@ -42,6 +43,41 @@ class _PipeEnd:
 class PipeReader(_PipeEnd, ByteReceiveStream):
     """What the command writes."""
 
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._telling: asyncio.Future[None] | None = None
+
+    async def aclose(self) -> None:
+        """Close the pipe, also under whoever is told what comes."""
+        if self._telling is not None and not self._telling.done():
+            asyncio.get_running_loop().remove_reader(self._number())
+            self._telling.set_exception(anyio.ClosedResourceError())
+        await super().aclose()
+
+    async def tell(self, take: Callable[[bytes], None]) -> None:
+        """Tell each chunk until nobody holds the other end: the loop itself reads, no task is woken for a chunk."""
+        loop, number = asyncio.get_running_loop(), self._number()
+        telling = self._telling = loop.create_future()
+
+        def read() -> None:
+            try:
+                if chunk := os.read(number, CHUNK_BYTES):
+                    take(chunk)
+                    return
+                telling.set_result(None)
+            except BlockingIOError:
+                return
+            except Exception as error:  # noqa: BLE001 (whoever waits is told)
+                telling.set_exception(error)
+            loop.remove_reader(number)
+
+        loop.add_reader(number, read)
+        try:
+            await telling
+        finally:
+            if not self._file.closed:
+                loop.remove_reader(number)
+
     async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
         """Wait for a chunk; `EndOfStream` once nobody holds the other end."""
         await anyio.lowlevel.checkpoint()
@@ -58,6 +94,13 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
 
 class PipeWriter(_PipeEnd, ByteSendStream):
     """What the command reads."""
+
+    def send_now(self, item: bytes) -> int:
+        """Write as much as the pipe takes at once, and say how much; of a broken pipe `send` says more."""
+        try:
+            return os.write(self._number(), item)
+        except (BlockingIOError, BrokenPipeError, anyio.ClosedResourceError):
+            return 0
 
     async def send(self, item: bytes) -> None:
         """Write all of it, as fast as the command reads."""

@@ -24,9 +24,18 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from toolpost.upstreams import process_posix, process_windows
 from toolpost.upstreams.process_order import Order, environment_of, order_of
-from toolpost.upstreams.process_pipes import Capture, LineListener, feed, wait_for_the_end_of
+from toolpost.upstreams.process_pipes import Capture, LineListener, PipeReader, PipeWriter, feed, wait_for_the_end_of
 
-__all__ = ["Finished", "LineListener", "Process", "environment_of", "open_process", "run"]
+__all__ = [
+    "Finished",
+    "LineListener",
+    "PipeReader",
+    "PipeWriter",
+    "Process",
+    "environment_of",
+    "open_process",
+    "run",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

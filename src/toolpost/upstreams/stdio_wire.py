@@ -60,20 +60,22 @@ class StdioServer:
     async def read(self) -> None:
         """Read its messages until it writes no more, which is its end: it could answer nothing."""
         splitter = LineSplitter(MESSAGE_LIMIT)
-        async for chunk in _chunks(self.process.stdout):
+
+        def take(chunk: bytes) -> None:
             for line in splitter.feed(chunk):
                 if isinstance(line, TooLong):
                     self.peer.take_too_long(line, MESSAGE_LIMIT)
                 else:
                     self.peer.take(line)
+
+        await _each_chunk(self.process.stdout, take)
         self._is_read.set()
         await self._lost("closed its output")
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
         splitter = LineSplitter(16_384)
-        async for chunk in _chunks(self.process.stderr):
-            self._hear(splitter, chunk)
+        await _each_chunk(self.process.stderr, lambda chunk: self._hear(splitter, chunk))
         self._hear(splitter, b"\n")
         self._is_heard.set()
 
@@ -125,10 +127,13 @@ async def open_stdio_server(
                 tasks.cancel_scope.cancel()
 
 
-async def _chunks(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
+async def _each_chunk(stream: ByteReceiveStream, take: Callable[[bytes], None]) -> None:
     try:
+        if isinstance(stream, process_tree.PipeReader):
+            await stream.tell(take)
+            return
         async for chunk in stream:
-            yield chunk
+            take(chunk)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
         event(_log, logging.DEBUG, "server output closed", reason=str(error))
 

@@ -85,24 +85,26 @@ class Supervisor:
             instance = await self._pool.ready(key)
             began = now()
             assert instance.wire is not None
-            with instance.used():
-                try:
-                    return await instance.wire.request(
-                        method, fields, meta=meta, name=name, mirrored=mirrored, on_notice=on_notice
-                    )
-                except WireLost as lost:
-                    self._pool.retire(instance, lost.message)
-                    if lost.was_sent or attempt == 2:
-                        raise self._broken(instance, lost) from lost
-                except UpstreamUnavailable as error:
-                    raise self._broken(instance, error) from error
-                except ServerRefused as refusal:
-                    if refusal.code in _UNKNOWN:
-                        self._changes.tell()
-                    raise
-                except asyncio.CancelledError:
-                    self._after_giving_up(instance, began)
-                    raise
+            instance.take_up()
+            try:
+                return await instance.wire.request(
+                    method, fields, meta=meta, name=name, mirrored=mirrored, on_notice=on_notice
+                )
+            except WireLost as lost:
+                self._pool.retire(instance, lost.message)
+                if lost.was_sent or attempt == 2:
+                    raise self._broken(instance, lost) from lost
+            except UpstreamUnavailable as error:
+                raise self._broken(instance, error) from error
+            except ServerRefused as refusal:
+                if refusal.code in _UNKNOWN:
+                    self._changes.tell()
+                raise
+            except asyncio.CancelledError:
+                self._after_giving_up(instance, began)
+                raise
+            finally:
+                instance.put_down()
         raise AssertionError("two attempts end above")
 
     def _broken(self, instance: Instance, error: UpstreamUnavailable) -> UpstreamUnavailable:
