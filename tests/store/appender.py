@@ -13,14 +13,17 @@ from toolpost.contracts.ids import CallId
 from toolpost.store import AuditEntry, Store, open_store
 
 
-async def append(store: Store, entry: AuditEntry) -> None:
-    await store.audit.append(entry)
+async def append(store: Store, entry: AuditEntry, *, alone: bool = False) -> None:
+    await store.audit.append(entry, alone=alone)
     print(entry.call_id, flush=True)
 
 
-async def main(path: str, count: str, name: str, entry: str) -> None:
+async def main(path: str, count: str, name: str, entry: str, how: str) -> None:
     like = AuditEntry(**json.loads(entry))
     async with open_store(path) as store:
+        for number in range(int(count) if how == "alone" else 0):
+            await append(store, replace(like, call_id=CallId(f"{name}-{number}")), alone=True)
+            await asyncio.sleep(0)
         for start in range(0, int(count), 10):
             await asyncio.gather(
                 *(append(store, replace(like, call_id=CallId(f"{name}-{start + n}"))) for n in range(10))

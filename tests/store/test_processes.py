@@ -21,11 +21,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def start(path: Path, entry: Callable[..., AuditEntry]) -> Callable[[str, int], subprocess.Popen[str]]:
+def start(path: Path, entry: Callable[..., AuditEntry]) -> Callable[..., subprocess.Popen[str]]:
     like = json.dumps(msgspec.structs.asdict(entry()))
 
-    def run(name: str, count: int) -> subprocess.Popen[str]:
-        command = [sys.executable, str(APPENDER), str(path), str(count), name, like]
+    def run(name: str, count: int, how: str = "together") -> subprocess.Popen[str]:
+        command = [sys.executable, str(APPENDER), str(path), str(count), name, like, how]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     return run

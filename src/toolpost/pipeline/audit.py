@@ -24,9 +24,17 @@ class AuditExit:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
+        self._within = 0
 
     async def __call__(self, call: Call, proceed: Next) -> Outcome:
         """Let the call pass, then put it on the record."""
+        self._within += 1
+        try:
+            return await self._recorded(call, proceed)
+        finally:
+            self._within -= 1
+
+    async def _recorded(self, call: Call, proceed: Next) -> Outcome:
         try:
             outcome = await proceed(call)
         except ToolpostError as error:
@@ -41,7 +49,7 @@ class AuditExit:
             raise
         recorded: Recorded = "error" if outcome.is_error else "ok"
         code = ErrorCode.HANDLER_ERROR if outcome.is_error else None
-        await self._log.append(_entry(call, recorded, code, outcome))
+        await self._log.append(_entry(call, recorded, code, outcome), alone=self._within == 1)
         return outcome
 
 

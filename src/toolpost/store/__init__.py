@@ -11,6 +11,7 @@ sqlite_known_tools the room of the last definitions
 sqlite_connection  how a database file is opened, and what its errors mean
 sqlite_readers     reading, on connections of its own
 group_commit       the writer thread: everything that waits, in one transaction
+notes              entries that came alone, written down until they are committed
 migrate            migrations/*.sql, forward-only, run at open
 """
 

@@ -86,9 +86,10 @@ class AuditVerdict:
 class AuditLog(Protocol):
     """The record of every call. Entries are added; none is ever changed."""
 
-    def append(self, entry: AuditEntry) -> Awaitable[None]:
+    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:
         """Put an entry on the record; done when it is committed. To be awaited at once, on the store's loop.
 
+        `alone` says that no other is under way, so that a store may write it down safely and commit it with later ones.
         Whoever is cancelled while waiting leaves the entry behind: it is committed all the same.
         """
         ...

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -14,6 +15,10 @@ import anyio
 import anyio.to_thread
 
 from toolpost.contracts.errors import GatewayError
+from toolpost.contracts.events import event
+from toolpost.store.notes import Notes
+
+_log = logging.getLogger("toolpost.store")
 
 Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
 """Does all items of its kind that are in a group, and returns a result for each.
@@ -24,13 +29,17 @@ It may be run again after a failure in its group was rolled back, so it changes 
 
 AT_ONCE_IN_A_ROW = 256
 
+NOTED_S = 0.005
+"""How long what is written down may wait for others to be committed with."""
+
 
 class _Job:
     """An item, and whoever waits for it."""
 
-    __slots__ = ("done", "error", "item", "result", "work")
+    __slots__ = ("done", "error", "is_noted", "item", "result", "work")
 
-    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any]) -> None:
+    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any], *, is_noted: bool = False) -> None:
+        self.is_noted = is_noted
         self.work = work
         self.item = item
         self.done = done
@@ -49,8 +58,12 @@ class GroupCommit:
         explain: Callable[[BaseException], Exception],
         at_once: sqlite3.Connection | None = None,
         quick: frozenset[Work] = frozenset(),
+        notes: Notes | None = None,
     ) -> None:
-        """Make the thread; with `at_once`, a connection that never waits, the loop itself commits work that is `quick`."""
+        """Make the thread; with `at_once`, a connection that never waits, the loop itself commits work that is `quick`.
+
+        With `notes`, an item of such work that comes alone is written down there, which is as good as a commit.
+        """
         self.commits = 0
         self._at_once = at_once
         self._quick = quick
@@ -62,6 +75,10 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._fresh: list[_Job] = []
+        self._notes = notes
+        self._noted = 0
+        self._is_called = False
+        self._timer: asyncio.TimerHandle | None = None
         self._pending = 0
         self._line: deque[asyncio.Future[None]] = deque()
         self._is_closing = False
@@ -81,13 +98,20 @@ class GroupCommit:
         """How many callers wait for room in the queue."""
         return len(self._line)
 
-    def submit(self, work: Work, item: Any) -> Awaitable[Any]:
-        """Have an item worked on; done when it is committed."""
+    def submit(self, work: Work, item: Any, *, alone: bool = False) -> Awaitable[Any]:
+        """Have an item worked on; done when it is committed. One that comes alone need not wait for others to come."""
         if self._is_closing:
             raise GatewayError("the store is closed")
         if self._is_full():
             return self._submit_when_there_is_room(work, item)
+        if alone and work in self._quick and (done := self._written_down(work, item)) is not None:
+            return done
         return self._enqueue(work, item)
+
+    async def catch_up(self) -> None:
+        """Wait until what was written down is committed, where others can read it."""
+        if self._noted:
+            await self._enqueue(_nothing, None)
 
     async def aclose(self) -> None:
         """Commit all that waits, then end the thread, also for a caller who is being cancelled."""
@@ -101,21 +125,56 @@ class GroupCommit:
             await anyio.to_thread.run_sync(self._thread.join)
             if self._at_once is not None:
                 self._at_once.close()
+            if self._notes is not None:
+                self._notes.close()
 
     def _enqueue(self, work: Work, item: Any) -> asyncio.Future[Any]:
         done = self._loop.create_future()
         self._pending += 1
-        if not self._fresh:
+        if not self._is_called:
             # What comes in the same turn of the loop is handed over together: a thread that is woken takes the lock.
+            self._is_called = True
             self._loop.call_soon(self._hand_over)
         self._fresh.append(_Job(work, item, done))
         return done
 
+    def _written_down(self, work: Work, item: Any) -> asyncio.Future[Any] | None:
+        """Write an item down, to be committed in a moment; None if that cannot be done."""
+        if self._notes is None:
+            return None
+        try:
+            self._notes.add(item)
+        except OSError as error:
+            self._stop_noting(error)
+            return None
+        done = self._loop.create_future()
+        done.set_result(None)
+        self._pending += 1
+        self._noted += 1
+        self._fresh.append(_Job(work, item, done, is_noted=True))
+        if self._timer is None:
+            self._timer = self._loop.call_later(NOTED_S, self._hand_over)
+        return done
+
+    def _stop_noting(self, error: BaseException) -> None:
+        """From now on everybody waits for the commit, and is told what is wrong; the notes are kept for the next start."""
+        event(_log, logging.ERROR, "audit notes given up", exception=error)
+        if self._notes is not None:
+            self._notes.close()
+            self._notes = None
+
     def _hand_over(self) -> None:
+        self._is_called = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         fresh, self._fresh = self._fresh, []
+        if not fresh:
+            return
         if self._may_commit_at_once(fresh) and self._committed_at_once(fresh):
             self._settle(fresh)
             return
+        self._in_a_row = 0
         self._handed_over += len(fresh)
         self._queue.put(fresh)
 
@@ -126,8 +185,7 @@ class GroupCommit:
         """
         if self._at_once is None or self._handed_over or any(job.work not in self._quick for job in group):
             return False
-        self._in_a_row = (self._in_a_row + 1) % AT_ONCE_IN_A_ROW
-        return self._in_a_row != 0
+        return self._in_a_row < AT_ONCE_IN_A_ROW
 
     def _committed_at_once(self, group: list[_Job]) -> bool:
         """Commit on the loop's own thread; False leaves it to the writer, which can wait and can find a culprit."""
@@ -140,6 +198,7 @@ class GroupCommit:
             _roll_back(self._at_once)
             return False
         self.commits += 1
+        self._in_a_row += 1
         return True
 
     def _is_full(self) -> bool:
@@ -171,14 +230,22 @@ class GroupCommit:
 
     def _settle(self, group: list[_Job]) -> None:
         self._pending -= len(group)
+        self._settle_noted([job for job in group if job.is_noted])
         for job in group:
-            if job.done.done():  # its caller was cancelled
+            if job.done.done():  # it was written down, or its caller was cancelled
                 continue
             if job.error is None:
                 job.done.set_result(job.result)
             else:
                 job.done.set_exception(self._explain(job.error))
         self._let_in()
+
+    def _settle_noted(self, noted: list[_Job]) -> None:
+        self._noted -= len(noted)
+        if error := next((job.error for job in noted if job.error is not None), None):
+            self._stop_noting(error)
+        elif noted and not self._noted and self._notes is not None:
+            self._notes.clear()
 
     def _let_in(self) -> None:
         # They leave the line when they run, so until then nobody takes their place.
@@ -258,6 +325,10 @@ class GroupCommit:
 
     def _roll_back(self) -> None:
         _roll_back(self._connection)
+
+
+def _nothing(_connection: sqlite3.Connection, items: Sequence[Any]) -> Sequence[Any]:
+    return items
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

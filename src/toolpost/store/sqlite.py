@@ -12,6 +12,7 @@ from toolpost.store.audit import AuditLog
 from toolpost.store.group_commit import GroupCommit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations, migrate
+from toolpost.store.notes import open_notes, take_over_notes
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite_connection import MEMORY, explained, open_at_once, open_writer
 from toolpost.store.sqlite_known_tools import SqliteKnownTools
@@ -58,6 +59,7 @@ class SqliteStore:
             explain=lambda error: _explained_to_caller(error, path),
             at_once=at_once,
             quick=frozenset({append_all}),
+            notes=open_notes(path) if isinstance(path, Path) and at_once is not None else None,
         )
         # What is in memory is seen by its own connection alone.
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
@@ -81,6 +83,7 @@ class SqliteStore:
             raise GatewayError("the store is closed")
         if self._readers is None:
             return await self.write(job)
+        await self._writer.catch_up()
         try:
             return await self._readers.read(job)
         except sqlite3.Error as error:
@@ -106,6 +109,8 @@ def _open(path: str | Path, full: bool, busy_timeout_s: float) -> sqlite3.Connec
         connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
         try:
             migrate(connection, known_migrations())
+            if isinstance(path, Path):
+                take_over_notes(path, connection, append_all)
         except BaseException:
             connection.close()
             raise

@@ -45,16 +45,24 @@ class Read(Protocol):
         ...
 
 
+class Submit(Protocol):
+    """Has an item worked on, with others unless it comes alone."""
+
+    def __call__(self, work: Work, item: Any, /, *, alone: bool = False) -> Awaitable[Any]:
+        """Return what is done when the item is committed."""
+        ...
+
+
 class SqliteAuditLog:
     """The audit in two tables: the records, and the head of their chain."""
 
-    def __init__(self, *, submit: Callable[[Work, Any], Awaitable[Any]], read: Read) -> None:
+    def __init__(self, *, submit: Submit, read: Read) -> None:
         self._submit = submit
         self._read = read
 
-    def append(self, entry: AuditEntry) -> Awaitable[None]:
+    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:
         """Put an entry on the record; done when it is committed."""
-        return self._submit(append_all, entry)
+        return self._submit(append_all, entry, alone=alone)
 
     async def entries(self, matching: AuditFilter, *, after: int = 0, limit: int) -> list[AuditRecord]:
         """Return the records past `after` that match, oldest first, at most `limit`."""

@@ -1,0 +1,126 @@
+"""Entries that come alone are written down first and committed together: none lost, none twice, also when somebody dies."""
+
+import subprocess
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.store.test_processes import call_ids, start
+from toolpost.contracts.errors import GatewayError
+from toolpost.store import AuditEntry, AuditFilter, group_commit, open_store
+from toolpost.store.sqlite import SqliteStore
+
+pytestmark = pytest.mark.anyio
+Make = Callable[..., AuditEntry]
+EVERYTHING = AuditFilter()
+
+__all__ = ["start"]
+
+
+def notes_beside(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}-notes-*"))
+
+
+async def test_what_came_alone_is_read_back_at_once_in_order_with_the_rest(path: Path, entry: Make) -> None:
+    async with open_store(path) as store:
+        for number in range(50):
+            await store.audit.append(entry(), alone=number % 3 != 0)
+        found = [record.entry.call_id for record in await store.audit.entries(EVERYTHING, limit=100)]
+        verdict = await store.audit.verify()
+
+    assert found == [f"call-{n}" for n in range(1, 51)]
+    assert verdict.is_intact
+
+
+async def test_those_that_come_one_after_another_share_a_commit(
+    path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "NOTED_S", 60)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for _ in range(200):
+            await store.audit.append(entry(), alone=True)
+        newest = await store.audit.newest()
+        commits = store.commits
+
+    assert newest == 200
+    assert commits <= 2
+
+
+async def test_closing_commits_what_was_written_down_and_leaves_no_file(path: Path, entry: Make) -> None:
+    async with open_store(path) as store:
+        await store.audit.append(entry(), alone=True)
+        assert len(notes_beside(path)) == 1
+
+    assert notes_beside(path) == []
+    assert await call_ids(path) == ["call-1"]
+
+
+async def test_a_killed_process_leaves_what_it_wrote_down(
+    path: Path, start: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    acknowledged = []
+    for name in ("a", "b"):
+        with start(name, 1_000_000, "alone") as process:
+            assert process.stdout
+            acknowledged += [process.stdout.readline().strip() for _ in range(300)]
+            process.kill()
+            acknowledged += [line.strip() for line in process.stdout if line.endswith("\n")]
+
+    ids = await call_ids(path)
+    assert set(acknowledged) <= set(ids)
+    assert len(ids) == len(set(ids))
+    assert notes_beside(path) == []
+
+
+async def test_what_is_on_record_already_is_not_taken_over_again_nor_half_a_line(path: Path, entry: Make) -> None:
+    known, missing, torn = entry(), entry(), entry()
+    async with open_store(path) as store:
+        await store.audit.append(known)
+    left = b"".join(msgspec.json.encode(one) + b"\n" for one in (known, missing))
+    path.with_name(f"{path.name}-notes-1-abc").write_bytes(left + msgspec.json.encode(torn)[:-20])
+
+    assert await call_ids(path) == [known.call_id, missing.call_id]
+    assert notes_beside(path) == []
+
+
+async def test_the_notes_of_a_living_process_are_its_own(
+    path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "NOTED_S", 60)
+    async with open_store(path) as store:
+        await store.audit.append(entry(), alone=True)
+
+        assert await call_ids(path) == []
+
+        await store.audit.newest()
+        assert await call_ids(path) == ["call-1"]
+
+
+async def test_a_store_that_fails_later_keeps_the_notes_and_takes_no_more(
+    path: Path, entry: Make, tamper: Callable[..., None]
+) -> None:
+    async with open_store(path) as store:
+        await store.audit.append(entry())
+        tamper("DELETE FROM audit_head")
+        await store.audit.append(entry(), alone=True)
+        with pytest.raises(GatewayError):
+            await store.audit.append(entry())
+        with pytest.raises(GatewayError):
+            await store.audit.append(entry(), alone=True)
+
+    (left,) = notes_beside(path)
+    assert b'"call-2"' in left.read_bytes()
+
+
+@pytest.mark.parametrize("change", [{"schema_version": "1"}, {"outcome": "perhaps"}, {"code": 5}])
+async def test_a_malformed_entry_that_comes_alone_is_refused(path: Path, entry: Make, change: dict[str, Any]) -> None:
+    async with open_store(path) as store:
+        with pytest.raises(GatewayError, match="malformed"):
+            await store.audit.append(entry(**change), alone=True)
+        await store.audit.append(entry(), alone=True)
+
+        assert await store.audit.newest() == 1
