@@ -57,6 +57,12 @@ ALL = (TOOLPOST, TOOLPOST_HINTS, SDK_LOW, SDK_HIGH, FASTMCP)
 PEERS = (SDK_LOW, SDK_HIGH, FASTMCP)
 
 
+NAMES = tuple(candidate.name for candidate in ALL)
+
+
 def like(peer: Candidate) -> Candidate:
     """Return the Toolpost that a peer is compared with."""
     return TOOLPOST if peer.style == "schemas" else TOOLPOST_HINTS
+
+
+PAIRS = tuple((like(peer).name, peer.name) for peer in PEERS)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from bench.candidates import FASTMCP, PEERS, SDK_HIGH, SDK_LOW, like
-
 RATE = "calls/s"
 MS = "ms"
 US = "µs"
 MIB = "MiB"
 S = "s"
 COUNT = ""
+
+OURS = "Toolpost"
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Metric:
     @property
     def is_better_when_large(self) -> bool:
         return self.unit == RATE
+
+    def __str__(self) -> str:
+        return f"{self.scenario}: {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class Target:
 
 @dataclass
 class Figures:
-    """All numbers of a run, and remarks on them."""
+    """All numbers of one part, and remarks on them."""
 
     values: dict[Metric, dict[str, list[float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -68,70 +71,65 @@ class Figures:
         larger = metric.is_better_when_large
         return median((a / b if larger else b / a) if a and b else 0.0 for a, b in pairs)
 
-    def targets(self) -> list[Target]:
-        return [*self._ratio_targets(), *self._own_targets()]
 
-    def _ratio_targets(self) -> list[Target]:
-        found: list[Target] = []
-        for metric in self.values:
-            if not metric.scenario.startswith("HTTP"):
-                continue
-            for peer, least in ((FASTMCP, 8.0), (SDK_LOW, 4.0), (SDK_HIGH, 4.0)):
-                ratio = self.ratio(metric, like(peer).name, peer.name)
-                if ratio is None:
-                    continue
-                what = f"{metric.scenario}: {metric.name}, {like(peer).name} against {peer.name}"
-                if metric.name == RATE_AT_32:
-                    found.append(_at_least(what, ratio, least))
-                elif metric.name == P50_AT_32 and peer is FASTMCP:
-                    found.append(_at_least(what, ratio, 4.0))
-        return found
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How thoroughly it is measured."""
 
-    def _own_targets(self) -> list[Target]:
-        limits = ((HELP_CPU, 0.3), (REGISTER, 2.0))
-        return [
-            Target(
-                what=f"{metric.scenario}: {metric.name}",
-                aim=f"< {limit:g} s",
-                found=value,
-                shown=f"{value:.2f} s",
-                is_reached=value < limit,
-            )
-            for metric, limit in limits
-            if (value := self.median(metric, "Toolpost")) is not None
-        ]
+    rounds: int
+    seconds: float
+    """How long one load lasts."""
 
-    def as_object(self) -> dict[str, Any]:
+
+def _none(_figures: Figures) -> list[Target]:
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One thing that can be measured by itself; a section of the page."""
+
+    name: str
+    """What a person types."""
+    title: str
+    measure: Callable[[Figures, Pace], None]
+    targets: Callable[[Figures], list[Target]] = _none
+    names: tuple[str, ...] = (OURS,)
+    """Whose figures stand side by side; a metric that is ours alone stands in a table of its own."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Who of ours is compared with whom."""
+    method: str = ""
+
+    def as_object(self, figures: Figures) -> dict[str, Any]:
         """Return everything, for machines."""
         return {
             "figures": [
                 {**vars(metric), "who": who, "median": median(values), "values": values}
-                for metric, by_name in self.values.items()
+                for metric, by_name in figures.values.items()
                 for who, values in by_name.items()
             ],
             "ratios": [
-                {**vars(metric), "ours": like(peer).name, "theirs": peer.name, "timesBetter": ratio}
-                for metric in self.values
-                for peer in PEERS
-                if (ratio := self.ratio(metric, like(peer).name, peer.name)) is not None
+                {**vars(metric), "ours": ours, "theirs": theirs, "timesBetter": ratio}
+                for metric in figures.values
+                for ours, theirs in self.pairs
+                if (ratio := figures.ratio(metric, ours, theirs)) is not None
             ],
-            "targets": [vars(target) for target in self.targets()],
-            "refused": self.refusals,
-            "notes": self.notes,
+            "targets": [vars(target) for target in self.targets(figures)],
+            "refused": figures.refusals,
+            "notes": figures.notes,
         }
-
-
-RATE_AT_32 = "32 in flight, calls/s"
-P50_AT_32 = "32 in flight, p50"
-HELP_CPU = Metric("toolpost --help", "CPU", S)
-REGISTER = Metric("register 6,044 definitions", "time", S)
-
-Progress = Callable[[str], None]
 
 
 def say(step: str) -> None:
     print(f"bench: {step}", file=sys.stderr, flush=True)
 
 
-def _at_least(what: str, ratio: float, least: float) -> Target:
+def at_least(what: str, ratio: float, least: float) -> Target:
+    """Aim at being so many times better."""
     return Target(what=what, aim=f"≥ {least:g} x", found=ratio, shown=f"{ratio:.1f} x", is_reached=ratio >= least)
+
+
+def at_most(what: str, found: float, limit: float, unit: str) -> Target:
+    """Aim at no more than this."""
+    shown = f"{found:.2f}" if found < 10 else f"{found:,.0f}"
+    return Target(what=what, aim=f"≤ {limit:g} {unit}", found=found, shown=f"{shown} {unit}", is_reached=found <= limit)

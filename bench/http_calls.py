@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 
-from bench.candidates import ALL, PEERS, Answers, Candidate
-from bench.figures import MIB, RATE, US, Figures, Metric, say
+from bench.candidates import ALL, FASTMCP, NAMES, PAIRS, PEERS, SDK_HIGH, SDK_LOW, Answers, Candidate, like
+from bench.figures import MIB, RATE, US, Figures, Metric, Pace, Part, Target, at_least, say
 from bench.load import BenchError, http_load
 from bench.processes import Measured, open_process
 from bench.wire import ERAS, Era, http_template, open_session, wait_until_served
@@ -31,19 +31,19 @@ class Served:
         return [http_template(self.port, self.candidate.tool, era, session) for session in wanted]
 
 
-def measure(figures: Figures, *, rounds: int, seconds: float) -> None:
+def measure(figures: Figures, pace: Pace) -> None:
     """Measure everybody, in turns."""
     chosen = {peer.name: _faster_answers(peer, figures) for peer in PEERS}
     with ExitStack() as stack:
         served = [_serve(c.answering(chosen.get(c.name, "json")), stack) for c in ALL]
         for one in served:
             _warm_up(one)
-        for number in range(1, rounds + 1):
+        for number in range(1, pace.rounds + 1):
             for era in ERAS:
                 for in_flight in (1, MANY):
                     for one in served:
-                        say(f"round {number}/{rounds}: HTTP {era}, {in_flight} in flight, {one.candidate.name}")
-                        _load(figures, one, era, in_flight, seconds)
+                        say(f"round {number}/{pace.rounds}: HTTP {era}, {in_flight} in flight, {one.candidate.name}")
+                        _load(figures, one, era, in_flight, pace.seconds)
         for one in served:
             figures.add(
                 Metric("HTTP", "resident memory after the load", MIB), one.candidate.name, one.server.memory_mib()
@@ -105,3 +105,30 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def targets(figures: Figures) -> list[Target]:
+    found: list[Target] = []
+    for metric in figures.values:
+        for peer, least in ((FASTMCP, 8.0), (SDK_LOW, 4.0), (SDK_HIGH, 4.0)):
+            ratio = figures.ratio(metric, like(peer).name, peer.name)
+            if ratio is None:
+                continue
+            what = f"{metric}, {like(peer).name} against {peer.name}"
+            if metric.name == f"{MANY} in flight, calls/s":
+                found.append(at_least(what, ratio, least))
+            elif metric.name == f"{MANY} in flight, p50" and peer is FASTMCP:
+                found.append(at_least(what, ratio, 4.0))
+    return found
+
+
+METHOD = """\
+Each server has one tool, `echo`, with one string argument and an output schema. Toolpost runs with everything on that it has by
+default: both schemas enforced, the envelope, and an audit entry on disk before the answer goes out. The
+peers run under uvicorn with uvloop and httptools, without access log, and answer in whichever way is faster for them. Like is
+compared with like: tools with written schemas against the SDK's low-level `Server` (which validates nothing), tools with type
+hints against the SDK's `MCPServer` and FastMCP. CPU per call is user and system time of the server and its children."""
+
+PART = Part(
+    name="http", title="Calls over HTTP", measure=measure, targets=targets, names=NAMES, pairs=PAIRS, method=METHOD
+)

@@ -26,6 +26,15 @@ class Measured:
         """User and system time so far, with children, living and reaped."""
         return sum(_cpu_s(process) for process in self._tree())
 
+    def own_cpu_s(self) -> float:
+        """User and system time so far, of the process alone."""
+        used = self._process.cpu_times()
+        return float(used.user + used.system)
+
+    def own_memory_mib(self) -> float:
+        """Resident memory now, of the process alone."""
+        return float(self._process.memory_info().rss) / 2**20
+
     def memory_mib(self) -> float:
         """Resident memory now, with children."""
         return sum(process.memory_info().rss for process in self._tree()) / 2**20

@@ -9,25 +9,26 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
-from bench.figures import COUNT, MIB, MS, REGISTER, Figures, Metric, S, say
+from bench.figures import COUNT, MIB, MS, OURS, Figures, Metric, Pace, Part, S, Target, at_most, say
 from bench.http_calls import free_port
 from bench.load import BenchError
 from bench.processes import BIN, ROOT, Measured, open_process, surroundings
 from bench.servers import toucan
 from bench.wire import list_over_http, wait_until_served
 
-WHO = "Toolpost"
+WHO = OURS
+REGISTER = Metric("register 6,044 definitions", "time", S)
 SCENARIO = REGISTER.scenario
 
 
-def measure(figures: Figures, *, rounds: int) -> None:
+def measure(figures: Figures, pace: Pace) -> None:
     """Register in a fresh process per round, then list over HTTP."""
     if not toucan.DEFINITIONS.exists():
         raise BenchError(
-            f"the definitions are not there: {toucan.DEFINITIONS}\nhint: leave out `register`, as in --only http"
+            f"the definitions are not there: {toucan.DEFINITIONS}\nhint: leave out `register`, as in `scripts/bench http`"
         )
-    for number in range(1, rounds + 1):
-        say(f"round {number}/{rounds}: register")
+    for number in range(1, pace.rounds + 1):
+        say(f"round {number}/{pace.rounds}: register")
         found = _registered_elsewhere()
         figures.add(REGISTER, WHO, found["time_s"])
         figures.add(Metric(SCENARIO, "CPU", S), WHO, found["cpu_s"])
@@ -35,7 +36,7 @@ def measure(figures: Figures, *, rounds: int) -> None:
         figures.add(Metric(SCENARIO, "tools/list in the lane, first (preparing)", MS), WHO, found["first_ms"])
         figures.add(Metric(SCENARIO, "tools/list in the lane, later (prepared)", MS), WHO, found["later_ms"])
         figures.refusals = found["refused"]
-    _measure_http(figures, rounds)
+    _measure_http(figures, pace.rounds)
 
 
 def _registered_elsewhere() -> Any:
@@ -137,6 +138,14 @@ def _kind(message: str) -> str:
 
 def _main() -> None:
     print(json.dumps(_register_once()))
+
+
+def targets(figures: Figures) -> list[Target]:
+    found = figures.median(REGISTER, WHO)
+    return [] if found is None else [at_most(str(REGISTER), found, 2, S)]
+
+
+PART = Part(name="register", title="Thousands of definitions", measure=measure, targets=targets)
 
 
 if __name__ == "__main__":

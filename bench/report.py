@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,23 +13,23 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.candidates import ALL, PEERS, like
-from bench.figures import COUNT, Figures, Metric, S
+from bench.figures import COUNT, OURS, Figures, Metric, Part, S, Target
 
 PACKAGES = ("mcp", "fastmcp", "uvicorn", "uvloop", "httptools", "msgspec", "jsonschema-rs", "pydantic")
 
-METHOD = """\
-One command, `scripts/bench`, starts every server and measures them in turns (A B C A B C …) within one run. A figure is the
-median over rounds. A ratio is taken within each round, between neighbours, and its median is shown: "8 x" means eight times the
-calls per second, or an eighth of the time, CPU or memory. The load comes from `bench/mcpload.c`, a native load generator: a
-client in Python would cost more than what it measures. Every answer is checked for the text that it must echo; one bad answer
-ends the run.
+HEAD = """\
+# Benchmarks
 
-Each server has one tool, `echo`, with one string argument and an output schema. Toolpost runs with everything on that it has by
-default: both schemas enforced, the envelope, and an audit entry in SQLite on disk, committed before the answer goes out. The
-peers run under uvicorn with uvloop and httptools, without access log, and answer in whichever way is faster for them. Like is
-compared with like: tools with written schemas against the SDK's low-level `Server` (which validates nothing), tools with type
-hints against the SDK's `MCPServer` and FastMCP. CPU per call is user and system time of the server and its children."""
+Written by `scripts/bench --write docs/reference/benchmarks.md`; do not edit. With the names of parts, as in
+`scripts/bench proxy --write …`, only those sections are written anew.
+
+One command starts every server and measures them in turns (A B C A B C …) within one run. A figure is the median over rounds. A
+ratio is taken within each round, between neighbours, and its median is shown: "8 x" means eight times the calls per second, or
+an eighth of the time, CPU or memory. The load comes from `bench/mcpload.c`, a native load generator: a client in Python would
+cost more than what it measures. Every answer is checked for the text that it must echo; one bad answer ends the run. Figures are
+of one machine on one day: the ratios carry further."""
+
+Run = Sequence[tuple[Part, Figures]]
 
 
 def surroundings(options: dict[str, Any]) -> dict[str, Any]:
@@ -43,83 +44,79 @@ def surroundings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def print_tables(figures: Figures, around: dict[str, Any]) -> None:
+def print_tables(run: Run, around: dict[str, Any]) -> None:
     """Print the figures, the ratios and the targets."""
     console = Console(width=None if Console().is_terminal else 150)
-    console.print(_table("Figures (medians)", ["", *_names(), "unit"], _figure_rows(figures)))
-    if rows := list(_own_rows(figures)):
-        console.print(_table("Toolpost's own figures (medians)", ["", "", "unit"], rows))
-    if rows := list(_ratio_rows(figures)):
-        console.print(_table("Toolpost is better by", ["", *(peer.name for peer in PEERS)], rows))
-    if rows := list(_target_rows(figures)):
-        console.print(_table("Targets", ["", "aim", "found", ""], rows))
-    if figures.refusals:
-        rows = [[reason, str(count)] for reason, count in figures.refusals.items()]
-        console.print(_table("Definitions refused", ["reason", "count"], rows))
-    for note in figures.notes:
-        console.print(f"- {note}", markup=False)
+    for part, figures in run:
+        console.rule(part.title, align="left")
+        for title, heads, rows in _tables(part, figures):
+            if rows:
+                console.print(_table(title, heads, rows))
+        for note in figures.notes:
+            console.print(f"- {note}", markup=False)
     console.print(f"{around['machine']}; {around['system']}; load {around['load']}", markup=False)
 
 
-def write_page(figures: Figures, around: dict[str, Any], path: Path) -> None:
-    """Write the page of the documentation."""
-    options = ", ".join(f"{key} {value}" for key, value in around["options"].items())
+def write_page(run: Run, around: dict[str, Any], path: Path, *, order: Sequence[str]) -> None:
+    """Write these sections into the page of the documentation; the sections of other parts stay as they are."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    sections = {name: text for name, text in _SECTION.findall(before) if name in order}
+    sections |= {part.name: _section(part, figures, around) for part, figures in run}
+    marked = [f"<!-- {name} -->\n{sections[name]}\n<!-- /{name} -->" for name in order if name in sections]
+    path.write_text("\n\n".join([HEAD, *marked]) + "\n", encoding="utf-8")
+
+
+_SECTION = re.compile(r"<!-- ([a-z]+) -->\n(.*?)\n<!-- /\1 -->", re.DOTALL)
+
+
+def _section(part: Part, figures: Figures, around: dict[str, Any]) -> str:
+    options = ", ".join(f"{key} {value:g}" for key, value in around["options"].items())
     versions = ", ".join(f"{name} {number}" for name, number in around["versions"].items())
     parts = [
-        "# Benchmarks",
-        "Written by `scripts/bench --write docs/reference/benchmarks.md`; do not edit.",
+        f"## {part.title}",
+        part.method,
         f"Measured on {around['date']} on {around['machine']} ({around['system']}; load {around['load']}).",
         f"Options: {options}. Versions: {versions}.",
-        "## Targets",
-        _markdown(["", "aim", "found", ""], _target_rows(figures)),
-        "## Ratios",
-        "How many times better Toolpost is; below 1 it is worse.",
-        _markdown(["", *(f"against {peer.name}" for peer in PEERS)], _ratio_rows(figures)),
-        "## Figures",
-        "Of one machine on one day: the ratios carry further.",
-        _markdown(["", *_names(), "unit"], _figure_rows(figures)),
-        _markdown(["Toolpost's own", "", "unit"], _own_rows(figures)),
-        "## Method",
-        METHOD,
-        "\n".join(f"- {note}" for note in figures.notes),
     ]
-    if figures.refusals:
-        rows = [[reason, str(count)] for reason, count in figures.refusals.items()]
-        parts += ["## Definitions refused", _markdown(["reason", "count"], rows)]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    for title, heads, rows in _tables(part, figures):
+        if rows:
+            parts += [f"### {title}", _markdown(heads, rows)]
+    parts.append("\n".join(f"- {note}" for note in figures.notes))
+    return "\n\n".join(part for part in parts if part)
 
 
-def _names() -> list[str]:
-    return [candidate.name for candidate in ALL]
+def _tables(part: Part, figures: Figures) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    shared = [metric for metric in _sorted(figures) if set(figures.values[metric]) != {OURS}]
+    own = [metric for metric in _sorted(figures) if metric not in shared]
+    yield "Targets", ["", "aim", "found", ""], _target_rows(part.targets(figures))
+    yield "Toolpost is better by", ["", *_compared(part)], _ratio_rows(part, figures, shared)
+    yield "Figures", ["", *part.names, "unit"], _figure_rows(figures, shared, part.names)
+    yield "Toolpost's own figures", ["", "", "unit"], _figure_rows(figures, own, (OURS,))
+    yield "Definitions refused", ["reason", "count"], [[reason, str(n)] for reason, n in figures.refusals.items()]
 
 
-def _is_shared(figures: Figures, metric: Metric) -> bool:
-    return set(figures.values[metric]) != {"Toolpost"}
+def _compared(part: Part) -> list[str]:
+    return [f"against {theirs}" for _, theirs in part.pairs]
 
 
-def _figure_rows(figures: Figures) -> Iterable[list[str]]:
-    for metric in filter(lambda m: _is_shared(figures, m), _sorted(figures)):
-        values = [_shown(figures.median(metric, name), metric.unit) for name in _names()]
-        yield [f"{metric.scenario}: {metric.name}", *values, metric.unit]
+def _figure_rows(figures: Figures, metrics: Iterable[Metric], names: Sequence[str]) -> list[list[str]]:
+    return [
+        [str(metric), *(_shown(figures.median(metric, name), metric.unit) for name in names), metric.unit]
+        for metric in metrics
+    ]
 
 
-def _own_rows(figures: Figures) -> Iterable[list[str]]:
-    for metric in _sorted(figures):
-        if not _is_shared(figures, metric):
-            value = _shown(figures.median(metric, "Toolpost"), metric.unit)
-            yield [f"{metric.scenario}: {metric.name}", value, metric.unit]
-
-
-def _ratio_rows(figures: Figures) -> Iterable[list[str]]:
-    for metric in _sorted(figures):
-        ratios = [figures.ratio(metric, like(peer).name, peer.name) for peer in PEERS]
+def _ratio_rows(part: Part, figures: Figures, metrics: Iterable[Metric]) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for metric in metrics:
+        ratios = [figures.ratio(metric, ours, theirs) for ours, theirs in part.pairs]
         if any(ratio is not None for ratio in ratios):
-            yield [f"{metric.scenario}: {metric.name}", *("-" if r is None else f"{r:.1f} x" for r in ratios)]
+            rows.append([str(metric), *("-" if r is None else f"{r:.1f} x" for r in ratios)])
+    return rows
 
 
-def _target_rows(figures: Figures) -> Iterable[list[str]]:
-    for target in figures.targets():
-        yield [target.what, target.aim, target.shown, "reached" if target.is_reached else "missed"]
+def _target_rows(targets: Iterable[Target]) -> list[list[str]]:
+    return [[t.what, t.aim, t.shown, "reached" if t.is_reached else "missed"] for t in targets]
 
 
 def _sorted(figures: Figures) -> list[Metric]:

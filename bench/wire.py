@@ -16,7 +16,7 @@ HANDSHAKE = "2025-11-25"
 SLOT = "@@@@@@@@"
 """Where the load generator puts a request's id."""
 
-_META = {
+META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
@@ -115,7 +115,7 @@ def _request(request_id: object, method: str, params: object) -> bytes:
 
 
 def _params(params: dict[str, object], era: Era) -> dict[str, object]:
-    return params | {"_meta": _META} if era == "modern" else params
+    return params | {"_meta": META} if era == "modern" else params
 
 
 def _headers_of_all() -> dict[str, str]:

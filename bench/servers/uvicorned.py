@@ -6,7 +6,11 @@ import uvicorn
 
 
 def run(application: Any, port: int) -> None:
-    uvicorn.run(
+    uvicorn.Server(config_of(application, port)).run()
+
+
+def config_of(application: Any, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
         application,
         host="127.0.0.1",
         port=port,
