@@ -8,6 +8,7 @@ from typing import Protocol
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.store.audit import AuditLog
 from toolpost.store.known_tools import KnownTools
+from toolpost.store.seen import SeenTools
 
 
 class Store(Protocol):
@@ -21,6 +22,11 @@ class Store(Protocol):
     @property
     def known_tools(self) -> KnownTools:
         """The tools of each server, as they were last seen."""
+        ...
+
+    @property
+    def seen(self) -> SeenTools:
+        """What each session has been sent of the tools."""
         ...
 
 

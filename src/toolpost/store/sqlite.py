@@ -13,10 +13,12 @@ from toolpost.store.group_commit import GroupCommit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations, migrate
 from toolpost.store.notes import open_notes, take_over_notes
+from toolpost.store.seen import SeenTools
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite_connection import MEMORY, explained, open_at_once, open_writer
 from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_readers import SqliteReaders
+from toolpost.store.sqlite_seen import SqliteSeenTools
 
 Result = TypeVar("Result")
 SqliteJob = Callable[[sqlite3.Connection], Result]
@@ -35,6 +37,7 @@ class SqliteStore:
         self._is_closed = False
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
+        self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
 
     @classmethod
     async def open(

@@ -8,6 +8,7 @@ from pathlib import Path
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 
 MEMORY = ":memory:"
+OPENING_S = 10.0
 
 _FACTS = {
     sqlite3.SQLITE_BUSY: ("is held by another process", "see which other process has it open"),
@@ -52,10 +53,12 @@ def open_writer(path: str | Path, *, full: bool, busy_timeout_s: float) -> sqlit
 
 def open_at_once(path: Path) -> sqlite3.Connection:
     """Open a connection that writes and never waits: not for another process, and not for a disk that catches up."""
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    # Until it is open it does wait: of many processes that open a new file, one is still migrating it.
+    connection = sqlite3.connect(path, timeout=OPENING_S, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA busy_timeout = 0")
     return connection
 
 
