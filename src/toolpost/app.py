@@ -77,7 +77,7 @@ async def open_app(
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
     changes = Changes(config)
-    async with open_store(config.store_url) as store:
+    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
         host = _loaded_host(config, plugins, bundled=bundled)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,

@@ -43,6 +43,8 @@ tools = ["*"]
 
 [store]
 url = "sqlite:.toolpost/toolpost.db"
+pool = 4
+retry_s = 10
 
 [limits]
 timeout_s = 1.5

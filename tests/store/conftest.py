@@ -1,4 +1,4 @@
-"""What the tests of the store share: the event loops they run on, a place for the file, and entries."""
+"""What the tests of the store share: the event loops they run on, the stores they are held to, and entries."""
 
 import itertools
 import sqlite3
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.postgres import Postgres
 from toolpost.contracts.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.store import AuditEntry
 
@@ -28,6 +29,19 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    """A new place in each kind of store."""
+    return url_of(request.param, request, path)
+
+
+def url_of(kind: str, request: pytest.FixtureRequest, path: Path) -> str:
+    if kind == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_url()
+    return "sqlite::memory:" if kind == "memory" else f"sqlite:{path}"
 
 
 @pytest.fixture
@@ -58,11 +72,15 @@ def entry() -> Callable[..., AuditEntry]:
 
 
 @pytest.fixture
-def tamper(path: Path) -> Callable[..., None]:
-    """Change the file behind the store's back, past the triggers."""
+def tamper(url: str, request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Change what is stored behind the store's back, past the triggers."""
 
     def run(*statements: str) -> None:
-        with closing(sqlite3.connect(path)) as connection, connection:
+        if url.startswith("postgresql:"):
+            server: Postgres = request.getfixturevalue("postgres")
+            server.sql(url, "ALTER TABLE audit DISABLE TRIGGER ALL", *statements)
+            return
+        with closing(sqlite3.connect(url.removeprefix("sqlite:"))) as connection, connection:
             connection.execute("DROP TRIGGER IF EXISTS audit_is_never_changed")
             connection.execute("DROP TRIGGER IF EXISTS audit_is_never_deleted")
             for statement in statements:

@@ -13,7 +13,8 @@ import pytest
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.store import AuditEntry, open_store
-from toolpost.store.migrate import Migration, known_migrations, migrate
+from toolpost.store.migrate import Migration, known_migrations
+from toolpost.store.sqlite_migrate import migrate
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]
@@ -55,14 +56,6 @@ async def test_the_file_stays_the_same_when_the_folder_changes(tmp_path: Path, m
     async with open_store("sqlite:store.db") as store:
         monkeypatch.chdir("/")
         assert await store.audit.newest() == 0
-
-
-@pytest.mark.parametrize("url", ["postgresql://u:secret@host/db", "postgres://u:secret@host/db"])
-async def test_postgresql_is_refused_for_now_without_telling_the_password(url: str) -> None:
-    refusal = await refusal_of(url)
-
-    assert "PostgreSQL is not supported as a store yet" in refusal.message
-    assert "secret" not in refusal.message
 
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "", "sqlite:"])
@@ -114,7 +107,7 @@ async def test_migrations_run_once(path: Path) -> None:
 
     assert ledgers[0] == ledgers[1]
     assert [(number, name) for number, name, *_ in ledgers[0]] == [
-        (migration.number, migration.name) for migration in known_migrations()
+        (migration.number, migration.name) for migration in known_migrations("sqlite")
     ]
 
 
@@ -160,6 +153,6 @@ def test_a_failing_migration_leaves_nothing_behind() -> None:
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    numbers = [migration.number for migration in known_migrations()]
+    numbers = [migration.number for migration in known_migrations("sqlite")]
 
     assert numbers == list(range(1, len(numbers) + 1))

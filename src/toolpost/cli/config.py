@@ -28,6 +28,7 @@ from toolpost.config.loading import is_client_file
 from toolpost.config.secrets import without_secrets
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.redaction import REDACTED, is_secret_name
+from toolpost.store.urls import shown_url
 
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 
@@ -158,4 +159,4 @@ def _without_secrets(value: Any, name: str = "") -> Json:
     # A file or a variable that holds a secret may be named.
     if value is not None and is_secret_name(name) and not name.endswith(("_file", "_env")):
         return REDACTED
-    return _PASSWORD.sub(REDACTED, value) if isinstance(value, str) else value
+    return shown_url(_PASSWORD.sub(REDACTED, value)) if isinstance(value, str) else value

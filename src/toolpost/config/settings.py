@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from toolpost.config.callers import CallerName, CallerSettings, OAuthSettings, Tags, Tools, token_in, token_of
 from toolpost.config.servers import ResolvedServer, ServerName, ServerSettings, resolved_server
+from toolpost.config.variables import expanded
 from toolpost.contracts.errors import BadConfiguration
 
 CONFIG_NAME: Final = "toolpost.toml"
@@ -41,7 +42,16 @@ class StdioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where things are remembered."""
 
-    url: Annotated[str, Meta(description="sqlite:PATH, relative to the project")] = "sqlite:.toolpost/toolpost.db"
+    url: Annotated[
+        str, Meta(description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is filled in")
+    ] = "sqlite:.toolpost/toolpost.db"
+    pool: Annotated[
+        int,
+        Meta(
+            ge=1, le=100, description="connections to PostgreSQL at once; three more are kept for writing and waiting"
+        ),
+    ] = 8
+    retry_s: Annotated[Seconds, Meta(description="how long a PostgreSQL that is away is waited for")] = 30.0
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,11 +90,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def store_url(self) -> str:
-        """The store's URL with its path made absolute."""
-        scheme, _, path = self.store.url.partition(":")
+        """The store's URL with its variables filled in and its path made absolute."""
+        project = Path(self.project)
+        url = expanded(self.store.url, environment=os.environ, project=project.absolute(), place="store.url")
+        scheme, _, path = url.partition(":")
         if scheme != "sqlite" or path == ":memory:":
-            return self.store.url
-        return f"sqlite:{Path(self.project) / path}"
+            return url
+        return f"sqlite:{project / path}"
 
     @property
     def address(self) -> tuple[str, int]:

@@ -28,6 +28,7 @@ ToolpostError
 │   ├── PluginFailed             CAPABILITY_MISSING (at start, never on the wire)
 │   └── BadConfiguration         INVALID_REQUEST    (at start, never on the wire)
 └── GatewayError                 INTERNAL, a bug of ours
+    └── StoreUnavailable         INTERNAL           (the database is away, or too slow)
 """
 
 from collections.abc import Mapping, Sequence
@@ -273,3 +274,7 @@ class BadConfiguration(OperatorError):
 
 class GatewayError(ToolpostError):
     """Something went wrong inside Toolpost."""
+
+
+class StoreUnavailable(GatewayError):
+    """The store cannot be reached."""

@@ -36,11 +36,14 @@ NOTED_S = 0.005
 class _Job:
     """An item, and whoever waits for it."""
 
-    __slots__ = ("done", "error", "is_noted", "item", "result", "work")
+    __slots__ = ("done", "error", "full", "is_noted", "item", "result", "work")
 
-    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any], *, is_noted: bool = False) -> None:
+    def __init__(
+        self, work: Work, item: Any, done: asyncio.Future[Any], *, full: bool = False, is_noted: bool = False
+    ) -> None:
         self.is_noted = is_noted
         self.work = work
+        self.full = full
         self.item = item
         self.done = done
         self.result: Any = None
@@ -56,6 +59,7 @@ class GroupCommit:
         *,
         queue_limit: int,
         explain: Callable[[BaseException], Exception],
+        always_full: bool = False,
         at_once: sqlite3.Connection | None = None,
         quick: frozenset[Work] = frozenset(),
         notes: Notes | None = None,
@@ -65,6 +69,7 @@ class GroupCommit:
         With `notes`, an item of such work that comes alone is written down there, which is as good as a commit.
         """
         self.commits = 0
+        self._always_full = self._is_waiting_for_disk = always_full
         self._at_once = at_once
         self._quick = quick
         self._handed_over = 0
@@ -98,20 +103,23 @@ class GroupCommit:
         """How many callers wait for room in the queue."""
         return len(self._line)
 
-    def submit(self, work: Work, item: Any, *, alone: bool = False) -> Awaitable[Any]:
-        """Have an item worked on; done when it is committed. One that comes alone need not wait for others to come."""
+    def submit(self, work: Work, item: Any, *, alone: bool = False, full: bool = False) -> Awaitable[Any]:
+        """Have an item worked on; done when it is committed, with `full` when it is on the disk.
+
+        One that comes alone need not wait for others to come.
+        """
         if self._is_closing:
             raise GatewayError("the store is closed")
         if self._is_full():
-            return self._submit_when_there_is_room(work, item)
+            return self._submit_when_there_is_room(work, item, full=full)
         if alone and work in self._quick and (done := self._written_down(work, item)) is not None:
             return done
-        return self._enqueue(work, item)
+        return self._enqueue(work, item, full=full)
 
     async def catch_up(self) -> None:
         """Wait until what was written down is committed, where others can read it."""
         if self._noted:
-            await self._enqueue(_nothing, None)
+            await self._enqueue(_nothing, None, full=False)
 
     async def aclose(self) -> None:
         """Commit all that waits, then end the thread, also for a caller who is being cancelled."""
@@ -128,14 +136,14 @@ class GroupCommit:
             if self._notes is not None:
                 self._notes.close()
 
-    def _enqueue(self, work: Work, item: Any) -> asyncio.Future[Any]:
+    def _enqueue(self, work: Work, item: Any, *, full: bool) -> asyncio.Future[Any]:
         done = self._loop.create_future()
         self._pending += 1
         if not self._is_called:
             # What comes in the same turn of the loop is handed over together: a thread that is woken takes the lock.
             self._is_called = True
             self._loop.call_soon(self._hand_over)
-        self._fresh.append(_Job(work, item, done))
+        self._fresh.append(_Job(work, item, done, full=full))
         return done
 
     def _written_down(self, work: Work, item: Any) -> asyncio.Future[Any] | None:
@@ -183,7 +191,7 @@ class GroupCommit:
 
         Now and then it gets a group all the same, and with it the chance to move the write-ahead log into the database.
         """
-        if self._at_once is None or self._handed_over or any(job.work not in self._quick for job in group):
+        if self._at_once is None or self._handed_over or any(job.full or job.work not in self._quick for job in group):
             return False
         return self._in_a_row < AT_ONCE_IN_A_ROW
 
@@ -205,15 +213,15 @@ class GroupCommit:
         # Whoever finds a line joins it. There is none without something pending, which will move it on.
         return bool(self._line) or self._pending >= self._queue_limit
 
-    async def _submit_when_there_is_room(self, work: Work, item: Any) -> Any:
+    async def _submit_when_there_is_room(self, work: Work, item: Any, *, full: bool) -> Any:
         # The caller's first step may come late: by now there may be room, or no writer.
         if self._has_ended:
             raise GatewayError("the store is closed")
         if self._is_full():
-            return await self._submit_from_the_line(work, item)
-        return await self._enqueue(work, item)
+            return await self._submit_from_the_line(work, item, full=full)
+        return await self._enqueue(work, item, full=full)
 
-    async def _submit_from_the_line(self, work: Work, item: Any) -> Any:
+    async def _submit_from_the_line(self, work: Work, item: Any, *, full: bool) -> Any:
         room = self._loop.create_future()
         self._line.append(room)
         try:
@@ -221,7 +229,7 @@ class GroupCommit:
         finally:
             # Whoever is cancelled here goes over the limit by one: better than an entry that is lost.
             self._line.remove(room)
-            done = self._enqueue(work, item)
+            done = self._enqueue(work, item, full=full)
         return await done
 
     def _settle_handed_over(self, group: list[_Job]) -> None:
@@ -276,6 +284,7 @@ class GroupCommit:
 
     def _commit(self, group: list[_Job]) -> None:
         try:
+            self._wait_for_disk(any(job.full for job in group))
             self._begin()
             self._work_on(group)
             self._connection.execute("COMMIT")
@@ -318,6 +327,12 @@ class GroupCommit:
                 self._connection.execute("ROLLBACK TO job")
                 job.error = error
             self._connection.execute("RELEASE job")
+
+    def _wait_for_disk(self, full: bool) -> None:
+        """Let a commit wait for the disk only if somebody in its group asked for that: the others need not."""
+        if full != self._is_waiting_for_disk:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if full or self._always_full else 'NORMAL'}")
+            self._is_waiting_for_disk = full
 
     def _begin(self) -> None:
         # With the write lock from the start, what a job reads stays true until it is committed.

@@ -11,14 +11,18 @@ from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog
 from toolpost.store.group_commit import GroupCommit
 from toolpost.store.known_tools import KnownTools
-from toolpost.store.migrate import known_migrations, migrate
+from toolpost.store.migrate import known_migrations
 from toolpost.store.notes import open_notes, take_over_notes
 from toolpost.store.seen import SeenTools
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
-from toolpost.store.sqlite_connection import MEMORY, explained, open_at_once, open_writer
+from toolpost.store.sqlite_connection import explained, open_at_once, open_writer
 from toolpost.store.sqlite_known_tools import SqliteKnownTools
+from toolpost.store.sqlite_migrate import migrate
 from toolpost.store.sqlite_readers import SqliteReaders
 from toolpost.store.sqlite_seen import SqliteSeenTools
+from toolpost.store.sqlite_wakeups import SqliteWakeups
+from toolpost.store.urls import MEMORY
+from toolpost.store.wakeups import Wakeups
 
 Result = TypeVar("Result")
 SqliteJob = Callable[[sqlite3.Connection], Result]
@@ -31,10 +35,12 @@ class SqliteStore:
     """One database file, shared with whatever other processes have it open."""
 
     def __init__(self, path: str | Path, writer: GroupCommit, readers: SqliteReaders | None) -> None:
-        self._path = path
+        self.path = path
         self._writer = writer
         self._readers = readers
         self._is_closed = False
+        self._wakeups = SqliteWakeups(path)
+        self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
@@ -60,6 +66,7 @@ class SqliteStore:
             connection,
             queue_limit=queue_limit,
             explain=lambda error: _explained_to_caller(error, path),
+            always_full=full,
             at_once=at_once,
             quick=frozenset({append_all}),
             notes=open_notes(path) if isinstance(path, Path) and at_once is not None else None,
@@ -73,12 +80,12 @@ class SqliteStore:
         """How many transactions were committed: far fewer than jobs, under load."""
         return self._writer.commits
 
-    def write(self, job: SqliteJob[Result]) -> Awaitable[Result]:
-        """Run a job in the next group; done when it is committed.
+    def write(self, job: SqliteJob[Result], *, full: bool = False) -> Awaitable[Result]:
+        """Run a job in the next group; done when it is committed, with `full` when it outlives a power cut too.
 
         A job that raises is rolled back alone. It may be run twice, so it changes nothing but the database.
         """
-        return self._writer.submit(_each, job)
+        return self._writer.submit(_each, job, full=full)
 
     async def read(self, job: SqliteJob[Result]) -> Result:
         """Run a job that only reads, beside the writer."""
@@ -90,13 +97,14 @@ class SqliteStore:
         try:
             return await self._readers.read(job)
         except sqlite3.Error as error:
-            raise explained(error, self._path, GatewayError) from error
+            raise explained(error, self.path, GatewayError) from error
 
     async def aclose(self) -> None:
         """Commit all that waits, and close the file."""
         if self._is_closed:
             return
         self._is_closed = True
+        await self._wakeups.aclose()
         if self._readers is not None:
             await self._readers.aclose()
         await self._writer.aclose()
@@ -111,7 +119,7 @@ def _open(path: str | Path, full: bool, busy_timeout_s: float) -> sqlite3.Connec
     try:
         connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
         try:
-            migrate(connection, known_migrations())
+            migrate(connection, known_migrations("sqlite"))
             if isinstance(path, Path):
                 take_over_notes(path, connection, append_all)
         except BaseException:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.store.urls import MEMORY
 
-MEMORY = ":memory:"
 OPENING_S = 10.0
 
 _FACTS = {

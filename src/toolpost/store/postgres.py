@@ -1,0 +1,195 @@
+"""A store in PostgreSQL, for more than one machine: several gateways share one schema of one database."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Self, TypeVar
+
+import anyio
+import asyncpg
+
+from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
+from toolpost.store.audit import AuditLog
+from toolpost.store.known_tools import KnownTools
+from toolpost.store.migrate import known_migrations
+from toolpost.store.postgres_audit import ChainWriter, PostgresAuditLog
+from toolpost.store.postgres_connection import (
+    CONNECT_S,
+    ROLLED_BACK,
+    Connection,
+    Database,
+    OwnConnection,
+    Pool,
+    check_server,
+    explained,
+    is_passing,
+    persist,
+)
+from toolpost.store.postgres_groups import Groups
+from toolpost.store.postgres_known_tools import PostgresKnownTools
+from toolpost.store.postgres_link import Link
+from toolpost.store.postgres_migrate import lock_within, migrate
+from toolpost.store.postgres_wakeups import PostgresWakeups
+from toolpost.store.urls import PostgresPlace
+from toolpost.store.wakeups import Wakeups
+
+Result = TypeVar("Result")
+PostgresJob = Callable[[Connection], Awaitable[Result]]
+
+POOL: Final = 8
+RETRY_S: Final = 30.0
+
+
+class _FateUnknown(Exception):
+    """The connection was lost while a commit was under way."""
+
+
+class PostgresStore:
+    """A schema, shared with whatever other gateways use it."""
+
+    def __init__(self, database: Database, pool: Pool, link: Link) -> None:
+        self.database = database
+        self._pool = pool
+        self._link = link
+        self._is_closed = False
+        self._groups = Groups(ChainWriter(database, link).write)
+        self._wakeups = PostgresWakeups(database, self.read)
+        self.wakeups: Wakeups = self._wakeups
+        self.audit: AuditLog = PostgresAuditLog(groups=self._groups, read=self.read)
+        self.known_tools: KnownTools = PostgresKnownTools(self)
+
+    @classmethod
+    async def open(cls, place: PostgresPlace, *, pool: int = POOL, retry_s: float = RETRY_S) -> Self:
+        """Reach the database, and bring its schema up to this code."""
+        # A database that is just starting is waited for; one that is not there is told at once enough.
+        patience = Database(place=place, retry_s=min(retry_s, CONNECT_S))
+        try:
+            link = Link(patience, await persist(lambda: _migrated(patience), patience))
+            database = Database(place=place, retry_s=retry_s)
+            return cls(database, await database.open_pool(pool), link)
+        except StoreUnavailable as error:
+            raise BadConfiguration(error.message, hint="check that it runs, and what store.url names") from error
+        except GatewayError as error:
+            raise BadConfiguration(error.message, hint=error.hint) from error
+        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise explained(error, place, BadConfiguration) from error
+
+    @property
+    def commits(self) -> int:
+        """How many groups of audit entries were committed: far fewer than entries, under load."""
+        return self._groups.commits
+
+    async def read(self, job: PostgresJob[Result]) -> Result:
+        """Run a job that only reads; again, if the connection was lost."""
+        return await persist(lambda: self._with_connection(job), self.database)
+
+    async def write(self, job: PostgresJob[Result], *, repeatable: bool = False) -> Result:
+        """Run a job in a transaction; done when it is committed.
+
+        A job whose connection is lost before the commit is run again, so it changes nothing but the database. One whose
+        connection is lost *during* the commit may have been kept: it is run again only if it is `repeatable`, which is to
+        say that it does nothing the second time (an upsert by key, or a look for its own id first).
+        """
+        try:
+            return await persist(lambda: self._with_connection(lambda c: _committed(c, job, repeatable)), self.database)
+        except _FateUnknown as error:
+            raise StoreUnavailable(
+                f"the store {self.database.place.shown} was lost during a commit",
+                hint="whether the change was kept is not known: look, before it is made again",
+            ) from error
+
+    @asynccontextmanager
+    async def open_transaction(self) -> AsyncGenerator[Connection]:
+        """Lend a connection within a transaction. Nothing is tried again: that is up to whoever asked."""
+        self._refuse_if_closed()
+        try:
+            async with self._pool.acquire() as connection, connection.transaction():
+                yield connection
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            kind = StoreUnavailable if is_passing(error) else GatewayError
+            raise explained(error, self.database.place, kind) from error
+
+    async def lock_within(self, connection: Connection, name: str) -> None:
+        """Wait until no other transaction in this schema holds the lock of this name, then hold it to the end of ours."""
+        await lock_within(connection, self.database.place.schema, name)
+
+    @asynccontextmanager
+    async def open_lock(self, name: str) -> AsyncGenerator["HeldLock | None"]:
+        """Be the only one with this name among all gateways: yields None if another one is."""
+        self._refuse_if_closed()
+        link = Link(self.database)
+        try:
+            connection = await persist(link.connection, self.database)
+            key = f"toolpost {self.database.place.schema} held {name}"
+            is_ours = await connection.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", key)
+            yield HeldLock(connection) if is_ours else None
+        finally:
+            with anyio.CancelScope(shield=True):
+                await link.aclose()
+
+    async def aclose(self) -> None:
+        """Commit all that waits, and let go of the database."""
+        if self._is_closed:
+            return
+        with anyio.CancelScope(shield=True):
+            # What was rung still needs the database.
+            await self._wakeups.aclose()
+            self._is_closed = True
+            await self._groups.aclose()
+            await self._link.aclose()
+            try:
+                await asyncio.wait_for(self._pool.close(), CONNECT_S)
+            except TimeoutError:
+                self._pool.terminate()
+
+    async def _with_connection(self, job: PostgresJob[Result]) -> Result:
+        self._refuse_if_closed()
+        async with self._pool.acquire(timeout=CONNECT_S) as connection:
+            return await job(connection)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise GatewayError("the store is closed")
+
+
+class HeldLock:
+    """A lock that goes with its connection."""
+
+    def __init__(self, connection: OwnConnection) -> None:
+        self._connection = connection
+
+    async def is_held(self) -> bool:
+        """Say whether it is still ours: who has lost the connection has lost the lock."""
+        try:
+            return bool(await self._connection.fetchval("SELECT true", timeout=CONNECT_S))
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            return False
+
+
+async def _migrated(database: Database) -> OwnConnection:
+    connection = await database.connect()
+    try:
+        await check_server(connection, database.place)
+        await migrate(connection, database.place.schema, known_migrations("postgres"))
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _committed(connection: Connection, job: PostgresJob[Result], repeatable: bool) -> Result:
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        result = await job(connection)
+    except BaseException:
+        if not connection.is_closed():
+            await transaction.rollback()
+        raise
+    try:
+        await transaction.commit()
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if not repeatable and is_passing(error) and not isinstance(error, ROLLED_BACK):
+            raise _FateUnknown from error
+        raise
+    return result
