@@ -17,6 +17,7 @@ COMMANDS: Final = {
     ),
     "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin and tool, and what they run on."),
     "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
+    "store": Late("toolpost.cli.store:store", "Show the store, or move it to another place."),
     "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),
     "import": Late(
         "toolpost.cli.import_servers:import_servers", "Take over the servers of Claude, Cursor and VS Code."

@@ -1,26 +1,40 @@
 """What is remembered, one room per tenant.
 
-base               Store (protocol), open_store: the front door, chooses by URL
-audit              what a call leaves on the record, and how it is asked for
-chain              the hash chain that makes the record evidence; no I/O
-known_tools        the tools of each server, as they were last seen
-seen               what each session has been sent of the tools
+base                  Store (protocol), open_store: the front door, chooses by URL
+urls                  what a URL names, and how it may be shown
+audit                 what a call leaves on the record, and how it is asked for
+chain                 the hash chain that makes the record evidence; no I/O
+known_tools           the tools of each server, as they were last seen
+seen                  what each session has been sent of the tools
+wakeups               who waits for something to happen in the store is told
+tables                every table, for copying
+copying               one store copied into another, of any kind
+migrate               migrations/KIND/*.sql: which there are, which are missing
 
-sqlite             SqliteStore: one file, one writer, a few readers
-sqlite_audit       the audit's room in it
-sqlite_known_tools the room of the last definitions
-sqlite_seen        the room of what each session has been sent
-sqlite_connection  how a database file is opened, and what its errors mean
-sqlite_readers     reading, on connections of its own
-group_commit       the writer thread: everything that waits, in one transaction
-notes              entries that came alone, written down until they are committed
-migrate            migrations/*.sql, forward-only, run at open
+sqlite                SqliteStore: one file, one writer, a few readers
+sqlite_ROOM           a room in it: audit, known_tools, seen, wakeups, tables
+sqlite_connection     how a database file is opened, and what its errors mean
+sqlite_readers        reading, on connections of its own
+sqlite_migrate        migrations, applied at open
+group_commit          the writer thread: everything that waits, in one transaction
+notes                 entries that came alone, written down until they are committed
+
+postgres              PostgresStore: a schema of a database, shared by several gateways
+postgres_ROOM         a room in it: audit, known_tools, seen, wakeups, tables
+postgres_connection   how a server is reached, what its errors mean, how long a lost one is waited for
+postgres_link         one connection of its own, opened again when it was lost
+postgres_groups       what waits, written group by group
+postgres_migrate      migrations, applied at open under a lock
+postgres_text         texts that PostgreSQL cannot hold
+
+A room is made for both stores at once; CONTRIBUTING.md says how.
 """
 
 from toolpost.store.audit import AuditEntry, AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome
-from toolpost.store.base import Store, open_store
+from toolpost.store.base import Store, StoreFacts, open_store, store_exists
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.seen import SeenTools
+from toolpost.store.wakeups import Wake, Wakeups
 
 __all__ = [
     "AuditEntry",
@@ -32,5 +46,9 @@ __all__ = [
     "Outcome",
     "SeenTools",
     "Store",
+    "StoreFacts",
+    "Wake",
+    "Wakeups",
     "open_store",
+    "store_exists",
 ]

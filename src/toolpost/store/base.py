@@ -2,15 +2,36 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.audit import AuditLog
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.seen import SeenTools
-from toolpost.store.urls import PostgresPlace, place_of
+from toolpost.store.tables import Tables
+from toolpost.store.urls import MEMORY, PostgresPlace, place_of
 from toolpost.store.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from toolpost.store.postgres import PostgresStore
+
+POOL: Final = 8
+RETRY_S: Final = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreFacts:
+    """What a store is, for a person."""
+
+    url: str
+    """Without what is secret in it."""
+    kind: str
+    version: str
+    migration: int
+    """The newest that was applied."""
+    size_bytes: int
 
 
 class Store(Protocol):
@@ -36,6 +57,15 @@ class Store(Protocol):
         """What each session has been sent of the tools."""
         ...
 
+    @property
+    def tables(self) -> Tables:
+        """All rows as they are, for copying."""
+        ...
+
+    async def facts(self) -> StoreFacts:
+        """Say what the store is and how large."""
+        ...
+
 
 class OpenStore(Store, Protocol):
     """A store that somebody has to close."""
@@ -47,7 +77,7 @@ class OpenStore(Store, Protocol):
 
 @asynccontextmanager
 async def open_store(
-    url: str | Path, *, full: bool = False, pool: int | None = None, retry_s: float | None = None
+    url: str | Path, *, full: bool = False, pool: int = POOL, retry_s: float = RETRY_S
 ) -> AsyncGenerator[Store]:
     """Open the store that a URL names: `sqlite:path`, a plain path, `sqlite::memory:` or `postgresql://…`.
 
@@ -57,7 +87,7 @@ async def open_store(
     place = place_of(url)
     # Whoever runs another kind of store does not load this one.
     if isinstance(place, PostgresPlace):
-        opened: OpenStore = await _opened_postgres(place, pool, retry_s)
+        opened: OpenStore = await _postgres().open(place, pool=pool, retry_s=retry_s)
     else:
         from toolpost.store.sqlite import SqliteStore
 
@@ -68,9 +98,21 @@ async def open_store(
         await opened.aclose()
 
 
-async def _opened_postgres(place: PostgresPlace, pool: int | None, retry_s: float | None) -> OpenStore:
+async def store_exists(url: str | Path) -> bool:
+    """Say whether there is a store, without making one."""
+    place = place_of(url)
+    if isinstance(place, PostgresPlace):
+        return await _postgres().exists(place)
+    return _is_file(place.path)
+
+
+def _is_file(path: str | Path) -> bool:
+    return path != MEMORY and Path(path).expanduser().exists()
+
+
+def _postgres() -> "type[PostgresStore]":
     try:
-        from toolpost.store.postgres import POOL, RETRY_S, PostgresStore
+        from toolpost.store.postgres import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
@@ -78,4 +120,4 @@ async def _opened_postgres(place: PostgresPlace, pool: int | None, retry_s: floa
             "a store in PostgreSQL needs the package asyncpg, which is not installed",
             hint="pip install 'toolpost[postgres]'",
         ) from error
-    return await PostgresStore.open(place, pool=pool or POOL, retry_s=RETRY_S if retry_s is None else retry_s)
+    return PostgresStore

@@ -10,6 +10,7 @@ import asyncpg
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
 from toolpost.store.audit import AuditLog
+from toolpost.store.base import POOL, RETRY_S, StoreFacts
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
 from toolpost.store.postgres_audit import ChainWriter, PostgresAuditLog
@@ -29,15 +30,21 @@ from toolpost.store.postgres_groups import Groups
 from toolpost.store.postgres_known_tools import PostgresKnownTools
 from toolpost.store.postgres_link import Link
 from toolpost.store.postgres_migrate import lock_within, migrate
+from toolpost.store.postgres_tables import PostgresTables
 from toolpost.store.postgres_wakeups import PostgresWakeups
+from toolpost.store.tables import Tables
 from toolpost.store.urls import PostgresPlace
 from toolpost.store.wakeups import Wakeups
 
 Result = TypeVar("Result")
 PostgresJob = Callable[[Connection], Awaitable[Result]]
 
-POOL: Final = 8
-RETRY_S: Final = 30.0
+
+_FACTS: Final = """
+SELECT current_setting('server_version') AS version, (SELECT max(number) FROM migrations) AS migration,
+    (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r') AS size
+"""
 
 
 class _FateUnknown(Exception):
@@ -57,6 +64,7 @@ class PostgresStore:
         self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = PostgresAuditLog(groups=self._groups, read=self.read)
         self.known_tools: KnownTools = PostgresKnownTools(self)
+        self.tables: Tables = PostgresTables(self)
 
     @classmethod
     async def open(cls, place: PostgresPlace, *, pool: int = POOL, retry_s: float = RETRY_S) -> Self:
@@ -73,6 +81,20 @@ class PostgresStore:
             raise BadConfiguration(error.message, hint=error.hint) from error
         except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise explained(error, place, BadConfiguration) from error
+
+    @classmethod
+    async def exists(cls, place: PostgresPlace) -> bool:
+        """Say whether there is a store, without making one."""
+        database = Database(place=place, retry_s=CONNECT_S)
+        link = Link(database)
+        try:
+            connection = await persist(link.connection, database)
+            ledger = f"{place.schema}.migrations"
+            return bool(await connection.fetchval("SELECT to_regclass($1::text) IS NOT NULL", ledger))
+        except GatewayError as error:
+            raise BadConfiguration(error.message, hint=error.hint) from error
+        finally:
+            await link.aclose()
 
     @property
     def commits(self) -> int:
@@ -108,6 +130,18 @@ class PostgresStore:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             kind = StoreUnavailable if is_passing(error) else GatewayError
             raise explained(error, self.database.place, kind) from error
+
+    async def facts(self) -> StoreFacts:
+        """Say what the store is and how large."""
+        row = await self.read(lambda connection: connection.fetchrow(_FACTS, self.database.place.schema))
+        assert row is not None
+        return StoreFacts(
+            url=self.database.place.shown,
+            kind="postgresql",
+            version=f"PostgreSQL {row['version']}",
+            migration=row["migration"],
+            size_bytes=row["size"],
+        )
 
     async def lock_within(self, connection: Connection, name: str) -> None:
         """Wait until no other transaction in this schema holds the lock of this name, then hold it to the end of ours."""

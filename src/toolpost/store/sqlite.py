@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog
+from toolpost.store.base import StoreFacts
 from toolpost.store.group_commit import GroupCommit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
@@ -20,7 +21,9 @@ from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_migrate import migrate
 from toolpost.store.sqlite_readers import SqliteReaders
 from toolpost.store.sqlite_seen import SqliteSeenTools
+from toolpost.store.sqlite_tables import SqliteTables
 from toolpost.store.sqlite_wakeups import SqliteWakeups
+from toolpost.store.tables import Tables
 from toolpost.store.urls import MEMORY
 from toolpost.store.wakeups import Wakeups
 
@@ -44,6 +47,7 @@ class SqliteStore:
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
+        self.tables: Tables = SqliteTables(write=self.write, read=self.read)
 
     @classmethod
     async def open(
@@ -99,6 +103,10 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise explained(error, self.path, GatewayError) from error
 
+    async def facts(self) -> StoreFacts:
+        """Say what the store is and how large."""
+        return await self.read(lambda connection: _facts(connection, self.path))
+
     async def aclose(self) -> None:
         """Commit all that waits, and close the file."""
         if self._is_closed:
@@ -128,6 +136,19 @@ def _open(path: str | Path, full: bool, busy_timeout_s: float) -> sqlite3.Connec
     except (sqlite3.Error, OSError) as error:
         raise explained(error, path, BadConfiguration) from error
     return connection
+
+
+def _facts(connection: sqlite3.Connection, path: str | Path) -> StoreFacts:
+    pages, page_bytes, migration = connection.execute(
+        "SELECT page_count, page_size, (SELECT max(number) FROM migrations) FROM pragma_page_count, pragma_page_size"
+    ).fetchone()
+    return StoreFacts(
+        url=f"sqlite:{path}",
+        kind="sqlite",
+        version=f"SQLite {sqlite3.sqlite_version}",
+        migration=migration,
+        size_bytes=pages * page_bytes,
+    )
 
 
 def _each(connection: sqlite3.Connection, jobs: Sequence[SqliteJob[Any]]) -> list[Any]:

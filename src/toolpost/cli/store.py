@@ -1,0 +1,161 @@
+"""`toolpost store`: what the store is, and moving it to another place."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import click
+
+from toolpost.cli.examples import examples
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.in_process import run_async
+from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.config import Config
+from toolpost.config.variables import expanded
+from toolpost.contracts.errors import BadConfiguration, NotFound
+from toolpost.contracts.ids import JsonObject
+from toolpost.store import Store, open_store, store_exists
+from toolpost.store.copying import Copied, Progress, copy_store
+from toolpost.store.tables import AUDIT, TABLES
+from toolpost.store.urls import place_of, shown_url
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        ("toolpost store status", "what it is, and what it holds"),
+        ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "from one machine to many"),
+    ),
+)
+def store() -> None:
+    """Show the store, or move it to another place."""
+
+
+@store.command(
+    epilog=examples(
+        ("toolpost store status", "what it is, and what it holds"),
+        ("toolpost store status --json | jq .rows.audit", "for other programs"),
+    )
+)
+@config_option
+@json_option("Print `{url, kind, version, migration, sizeBytes, rows, head}` on one line.")
+def status(config_path: Path | None, *, as_json: bool) -> None:
+    """Show what the store is, and what it holds."""
+    found = run_async(_status, configured(config_path))
+    if as_json:
+        print_json_line(found)
+        return
+    rows = found["rows"]
+    assert isinstance(rows, dict)
+    facts = [
+        ("store", str(found["url"])),
+        ("runs on", str(found["version"])),
+        ("migration", str(found["migration"])),
+        ("size", f"{int(str(found['sizeBytes'])) / 2**20:,.1f} MiB"),
+        *((f"rows of {name}", f"{count:,}") for name, count in rows.items()),
+    ]
+    print_table(table("", "", rows=facts, header=False))
+
+
+@store.command(
+    epilog=examples(
+        ("toolpost store migrate --to postgresql://toolpost@db/toolpost --dry-run", "what there is to copy"),
+        ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "copy it"),
+        ("toolpost store migrate --to sqlite:.toolpost/back.db", "and back"),
+    )
+)
+@click.option(
+    "--to", "target", required=True, metavar="URL", help="Where to: sqlite:PATH or postgresql://…; ${VAR} is filled in."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be copied, and change nothing.")
+@config_option
+@json_option("Print `{from, to, rows, written, head, dryRun}` on one line.")
+def migrate(config_path: Path | None, target: str, *, dry_run: bool, as_json: bool) -> None:
+    """Copy everything into another store, and prove it.
+
+    The audit is verified on both sides, and rows are counted. What is interrupted is gone on with when it is run again. A
+    target that holds something else is refused. Stop the gateways that use either store first.
+    """
+    config = configured(config_path)
+    target = expanded(target, environment=os.environ, project=Path(config.project).absolute(), place="--to")
+    copied = run_async(_migrated, config, target, dry_run)
+    if as_json:
+        print_json_line(
+            {
+                "from": shown_url(config.store_url),
+                "to": shown_url(target),
+                "rows": dict(copied.rows),
+                "written": dict(copied.written),
+                "head": copied.head,
+                "dryRun": dry_run,
+            }
+        )
+        return
+    lines = [(name, f"{count:,}", f"{copied.written[name]:,}") for name, count in copied.rows.items()]
+    print_table(table("table", "rows", "to be copied" if dry_run else "copied", rows=lines))
+    if not dry_run:
+        shown = printable(shown_url(target))
+        click.echo(f'Both sides hold the same, to the hash. To use it: store.url = "{shown}"', err=True)
+
+
+async def _status(config: Config) -> JsonObject:
+    async with _open_existing(config) as opened:
+        facts = await opened.facts()
+        rows = {"audit": await opened.audit.newest()}
+        for one in TABLES:
+            rows[one.name] = await opened.tables.count(one)
+        newest = await opened.tables.up_to(AUDIT, (rows["audit"] - 1,), (rows["audit"],))
+    return {
+        "url": facts.url,
+        "kind": facts.kind,
+        "version": facts.version,
+        "migration": facts.migration,
+        "sizeBytes": facts.size_bytes,
+        "rows": dict(rows),
+        "head": newest[-1][-1] if newest else None,
+    }
+
+
+async def _migrated(config: Config, target: str, dry_run: bool) -> Copied:
+    if place_of(config.store_url) == place_of(target):
+        raise BadConfiguration("both URLs name the same store", hint="give --to another one")
+    async with _open_existing(config) as source, _open_target(target, dry_run=dry_run) as there:
+        with _open_progress() as progress:
+            return await copy_store(source, there, progress=progress, dry_run=dry_run)
+
+
+@asynccontextmanager
+async def _open_existing(config: Config) -> AsyncIterator[Store]:
+    """Look before the store is opened, which would make one."""
+    if not await store_exists(config.store_url):
+        raise NotFound(
+            f"There is no store at {shown_url(config.store_url)} yet.",
+            hint="`toolpost serve` and `toolpost call` make one",
+        )
+    async with open_store(config.store_url) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def _open_target(url: str, *, dry_run: bool) -> AsyncIterator[Store]:
+    # What is not there yet is as good as empty; trying does not make it.
+    is_there = not dry_run or await store_exists(url)
+    async with open_store(url if is_there else "sqlite::memory:", full=True) as opened:
+        yield opened
+
+
+@contextmanager
+def _open_progress() -> Iterator[Progress]:
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
+        tasks = {name: bars.add_task(name, total=None) for name in ("audit", *(one.name for one in TABLES))}
+        yield lambda name, done, total: bars.update(tasks[name], completed=done, total=max(total, 1))

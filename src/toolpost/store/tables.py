@@ -1,0 +1,81 @@
+"""Every table of a store, in the order in which they are copied; and what copying asks of a store.
+
+Both kinds of store have the same tables with the same columns, whose values read the same: texts, whole numbers, floats
+and bytes. A test compares this list with what the migrations make.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+Row = tuple[Any, ...]
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, and what tells its rows apart."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    """All of them, those of the key first."""
+
+    def key_of(self, row: Row) -> Key:
+        """Return what tells this row apart."""
+        return row[: len(self.key)]
+
+
+AUDIT: Final = Table(
+    name="audit",
+    key=("seq",),
+    columns=(
+        "seq",
+        "at_utc",
+        "call_id",
+        "trace_id",
+        "caller",
+        "tool",
+        "source",
+        "contract",
+        "schema_version",
+        "tooling_version",
+        "arguments",
+        "outcome",
+        "code",
+        "duration_ms",
+        "result",
+        "previous",
+        "hash",
+    ),
+)
+"""Copied first and by itself: its chain proves where the rest comes from."""
+
+TABLES: Final = (Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions")),)
+
+OWN: Final = frozenset({"migrations", "audit_head"})
+"""What each store writes for itself."""
+
+
+class Tables(Protocol):
+    """A store's rows, as they are."""
+
+    async def chunk(self, table: Table, after: Key | None, limit: int) -> list[Row]:
+        """Return rows in the order of their keys, past `after`."""
+        ...
+
+    async def up_to(self, table: Table, after: Key | None, last: Key | None) -> list[Row]:
+        """Return rows in the order of their keys, past `after`, up to and with `last`, or all of the rest."""
+        ...
+
+    async def count(self, table: Table) -> int:
+        """Return how many rows there are."""
+        ...
+
+    async def mend(self, table: Table, *, gone: Sequence[Key], rows: Sequence[Row]) -> None:
+        """Remove some rows and write others, new or not, in one transaction."""
+        ...
+
+    async def extend_audit(self, rows: Sequence[Row]) -> None:
+        """Add the next records of a chain, and move its head, in one transaction."""
+        ...

@@ -1,0 +1,215 @@
+"""A store moves to another place: everything, proven, and never over what is somebody else's."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import Postgres
+from tests.store.conftest import url_of
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.store import AuditEntry, AuditFilter, Store, open_store
+from toolpost.store.copying import Copied, copy_store
+from toolpost.store.migrate import known_migrations
+from toolpost.store.tables import AUDIT, OWN, TABLES
+
+pytestmark = pytest.mark.anyio
+Make = Callable[..., AuditEntry]
+TOOL = {"name": "log \0 🦉", "inputSchema": {"type": "object"}}
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(params=["sqlite to postgres", "postgres to sqlite", "postgres to postgres", "sqlite to sqlite"])
+def ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """From where, to where."""
+    source, _, target = request.param.partition(" to ")
+    return url_of(source, request, tmp_path / "source.db"), url_of(target, request, tmp_path / "target.db")
+
+
+async def filled(store: Store, entry: Make, count: int = 2_500) -> None:
+    await asyncio.gather(*(store.audit.append(entry(caller=f"nul \0 and \x1a {n}")) for n in range(count)))
+    for number in range(30):
+        await store.known_tools.remember(f"server-{number}", [TOOL] * (number % 3))
+
+
+async def copied(source: str, target: str, *, dry_run: bool = False) -> Copied:
+    async with open_store(source) as one, open_store(target) as other:
+        return await copy_store(one, other, progress=lambda *_: None, dry_run=dry_run)
+
+
+async def everything_in(url: str) -> dict[str, object]:
+    async with open_store(url) as store:
+        assert (await store.audit.verify()).is_intact
+        return {table.name: await store.tables.up_to(table, None, None) for table in (AUDIT, *TABLES)}
+
+
+async def test_everything_is_copied_and_can_be_used(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        await filled(store, entry)
+    done = await copied(source, target)
+
+    assert await everything_in(target) == await everything_in(source)
+    assert (done.rows["audit"], done.written["audit"], done.written["known_tools"]) == (2_500, 2_500, 30)
+    async with open_store(target) as store:
+        await store.audit.append(entry())
+        assert await store.known_tools.recall("server-2") == [TOOL, TOOL]
+        assert (await store.audit.verify()).checked == 2_501
+
+
+async def test_what_is_new_is_copied_the_next_time(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        await filled(store, entry, 20)
+    await copied(source, target)
+    async with open_store(source) as store:
+        await filled(store, entry, 5)
+        await store.known_tools.remember("another", [])
+    done = await copied(source, target)
+    again = await copied(source, target)
+
+    assert (done.written["audit"], set(again.written.values())) == (5, {0})
+    assert await everything_in(target) == await everything_in(source)
+
+
+async def test_an_interrupted_copy_is_gone_on_with(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        await filled(store, entry)
+
+    def fall_over(table: str, done: int, _total: int) -> None:
+        if table == "audit" and done >= 1_000:
+            raise KeyboardInterrupt
+
+    async with open_store(source) as one, open_store(target) as other:
+        with pytest.raises(KeyboardInterrupt):
+            await copy_store(one, other, progress=fall_over)
+        assert (await other.audit.verify()).checked == 1_000
+    done = await copied(source, target)
+
+    assert done.written["audit"] == 1_500
+    assert await everything_in(target) == await everything_in(source)
+
+
+async def test_a_dry_run_changes_nothing(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        await filled(store, entry, 20)
+    done = await copied(source, target, dry_run=True)
+
+    assert (done.written["audit"], done.written["known_tools"]) == (20, 30)
+    assert await everything_in(target) == {table.name: [] for table in (AUDIT, *TABLES)}
+
+
+@pytest.mark.parametrize("theirs", [1, 20, 30])
+async def test_another_audit_is_not_overwritten(ways: tuple[str, str], entry: Make, theirs: int) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        await filled(store, entry, 20)
+    async with open_store(target) as store:
+        await asyncio.gather(*(store.audit.append(entry(caller="eve")) for _ in range(theirs)))
+    before = await everything_in(target)
+    with pytest.raises(BadConfiguration, match="an audit of its own") as caught:
+        await copied(source, target)
+
+    assert "nothing was changed" in (caught.value.hint or "")
+    assert await everything_in(target) == before
+
+
+async def test_other_rows_are_not_overwritten(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        await filled(store, entry, 20)
+    async with open_store(target) as store:
+        await store.known_tools.remember("server-3", [])
+    before = await everything_in(target)
+    with pytest.raises(BadConfiguration, match="rows of its own in `known_tools`"):
+        await copied(source, target)
+
+    assert await everything_in(target) == before
+
+
+async def test_a_broken_chain_is_not_copied(url: str, tamper: Callable[..., None], tmp_path: Path, entry: Make) -> None:
+    async with open_store(url) as store:
+        await filled(store, entry, 20)
+    tamper("UPDATE audit SET caller = 'eve' WHERE seq = 7")
+    with pytest.raises(BadConfiguration, match="broken at entry 7"):
+        await copied(url, f"sqlite:{tmp_path / 'target.db'}")
+
+    async with open_store(tmp_path / "target.db") as store:
+        assert await store.audit.newest() == 0
+
+
+async def test_a_source_that_is_written_to_meanwhile_is_noticed(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    late: list[asyncio.Future[None]] = []
+    async with open_store(source) as one, open_store(target) as other:
+        await filled(one, entry, 20)
+
+        def append(table: str, done: int, _total: int) -> None:
+            if table == "audit" and done == 20 and not late:
+                late.append(asyncio.ensure_future(one.audit.append(entry())))
+
+        with pytest.raises(BadConfiguration, match="was written to while it was copied"):
+            await copy_store(one, other, progress=append)
+    done = await copied(source, target)
+
+    assert done.written["audit"] == 1
+
+
+async def test_both_kinds_of_store_have_the_same_tables_and_all_are_copied(postgres: Postgres, path: Path) -> None:
+    url = postgres.new_url()
+    async with open_store(url), open_store(path):
+        pass
+    schema = url.rpartition("=")[2]
+    listed = postgres.sql(
+        url,
+        "SELECT table_name || '.' || column_name || ' ' || data_type FROM information_schema.columns"
+        f" WHERE table_schema = '{schema}'",
+    )
+    kinds = {"bigint": "INTEGER", "text": "TEXT", "double precision": "REAL", "bytea": "BLOB"}
+    in_postgres = {(name, kinds[kind]) for name, _, kind in (line.partition(" ") for line in listed.splitlines())}
+    with closing(sqlite3.connect(path)) as connection:
+        in_sqlite = set(
+            connection.execute(
+                "SELECT m.name || '.' || c.name, c.type FROM sqlite_schema m, pragma_table_info(m.name) c"
+                " WHERE m.type = 'table'"
+            )
+        )
+    in_list = {f"{table.name}.{column}" for table in (AUDIT, *TABLES) for column in table.columns}
+
+    assert in_postgres == in_sqlite
+    assert in_list == {name for name, _ in in_sqlite if name.partition(".")[0] not in OWN}
+
+
+def test_both_kinds_of_store_have_the_same_migrations() -> None:
+    steps = [[(step.number, step.name) for step in known_migrations(kind)] for kind in ("sqlite", "postgres")]
+
+    assert steps[0] == steps[1]
+
+
+async def test_the_copied_audit_is_searched_alike(ways: tuple[str, str], entry: Make) -> None:
+    source, target = ways
+    async with open_store(source) as store:
+        for tool in ("git__log", "git__l%g", "git__l_g", "GIT__log", "gitx_log"):
+            await store.audit.append(entry(tool=tool))
+    await copied(source, target)
+    found = []
+    for url in ways:
+        async with open_store(url) as store:
+            found.append(
+                [
+                    [record.entry.tool for record in await store.audit.entries(AuditFilter(tool=glob), limit=10)]
+                    for glob in ("git__*", "git__l%g", "git__l_?", "*log", "\\*")
+                ]
+            )
+
+    assert found[0] == found[1]
+    assert found[0][0] == ["git__log", "git__l%g", "git__l_g"]
