@@ -11,6 +11,7 @@ import pytest
 from tests.postgres import Postgres
 from tests.store.conftest import url_of
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.ids import CallerId
 from toolpost.store import AuditEntry, AuditFilter, Store, open_store
 from toolpost.store.copying import Copied, copy_store
 from toolpost.store.migrate import known_migrations
@@ -37,6 +38,7 @@ async def filled(store: Store, entry: Make, count: int = 2_500) -> None:
     await asyncio.gather(*(store.audit.append(entry(caller=f"nul \0 and \x1a {n}")) for n in range(count)))
     for number in range(30):
         await store.known_tools.remember(f"server-{number}", [TOOL] * (number % 3))
+        await store.seen.remember(CallerId(f"caller {number % 2}"), f"session {number}", {"git__log": "x"})
 
 
 async def copied(source: str, target: str, *, dry_run: bool = False) -> Copied:

@@ -21,11 +21,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def start(path: Path, entry: Callable[..., AuditEntry]) -> Callable[..., subprocess.Popen[str]]:
+def start(url: str, entry: Callable[..., AuditEntry]) -> Callable[..., subprocess.Popen[str]]:
     like = json.dumps(msgspec.structs.asdict(entry()))
 
     def run(name: str, count: int, how: str = "together") -> subprocess.Popen[str]:
-        command = [sys.executable, str(APPENDER), str(path), str(count), name, like, how]
+        command = [sys.executable, str(APPENDER), url, str(count), name, like, how]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     return run
@@ -34,14 +34,14 @@ def start(path: Path, entry: Callable[..., AuditEntry]) -> Callable[..., subproc
 Start = Callable[[str, int], "subprocess.Popen[str]"]
 
 
-async def call_ids(path: Path) -> list[str]:
-    async with open_store(path) as store:
+async def call_ids(url: str) -> list[str]:
+    async with open_store(url) as store:
         verdict = await store.audit.verify()
         assert verdict.is_intact, verdict
         return [record.entry.call_id for record in await store.audit.entries(AuditFilter(), limit=100_000)]
 
 
-async def test_a_killed_process_leaves_all_that_it_acknowledged(path: Path, start: Start) -> None:
+async def test_a_killed_process_leaves_all_that_it_acknowledged(url: str, start: Start) -> None:
     acknowledged = []
     for name in ("a", "b", "c"):
         with start(name, 1_000_000) as process:
@@ -50,24 +50,25 @@ async def test_a_killed_process_leaves_all_that_it_acknowledged(path: Path, star
             process.kill()
             acknowledged += [line.strip() for line in process.stdout if line.endswith("\n")]
 
-    assert set(acknowledged) <= set(await call_ids(path))
+    assert set(acknowledged) <= set(await call_ids(url))
 
 
-async def test_two_processes_at_once_write_one_chain(path: Path, start: Start) -> None:
+async def test_two_processes_at_once_write_one_chain(url: str, start: Start) -> None:
     with start("a", 2_000) as a, start("b", 2_000) as b:
         a.communicate()
         b.communicate()
 
-    ids = await call_ids(path)
+    ids = await call_ids(url)
     assert sorted(ids) == sorted(f"{name}-{n}" for name in "ab" for n in range(2_000))
 
 
-def test_a_process_ends_though_it_has_not_closed_the_store(path: Path) -> None:
+def test_a_process_ends_though_it_has_not_closed_the_store(url: str) -> None:
     forgetful = (
         "import asyncio, sys\n"
-        "from toolpost.store.sqlite import SqliteStore\n"
-        "store = asyncio.run(SqliteStore.open(sys.argv[1]))\n"
+        "from toolpost.store import open_store\n"
+        "store = open_store(sys.argv[1])\n"
+        "asyncio.run(store.__aenter__())\n"
     )
-    ended = subprocess.run([sys.executable, "-c", forgetful, str(path)], timeout=20, check=False)
+    ended = subprocess.run([sys.executable, "-c", forgetful, url], timeout=20, check=False)
 
     assert ended.returncode == 0

@@ -51,7 +51,10 @@ AUDIT: Final = Table(
 )
 """Copied first and by itself: its chain proves where the rest comes from."""
 
-TABLES: Final = (Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions")),)
+TABLES: Final = (
+    Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions")),
+    Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
+)
 
 OWN: Final = frozenset({"migrations", "audit_head"})
 """What each store writes for itself."""
