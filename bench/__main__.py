@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import help_command, http_calls, proxy, register, report, stdio_calls
+from bench import help_command, http_calls, proxy, register, report, stdio_calls, store
 from bench.figures import Figures, Pace, Part, say
 from bench.load import BenchError, compiled
 
@@ -18,6 +18,7 @@ PARTS: tuple[Part, ...] = (
     http_calls.PART,
     stdio_calls.PART,
     proxy.PART,
+    store.PART,
 )
 """In this order they are measured, and stand on the page."""
 

@@ -5,7 +5,8 @@
   started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated.
 - json: parsed.
 
-Whoever reads them has a `.mcp.json` with one server already, which `tests/docs/reader_server.py` is.
+Whoever reads them has a `.mcp.json` with one server already, which `tests/docs/reader_server.py` is, and a PostgreSQL at
+`DATABASE_URL` where a page speaks of one.
 """
 
 import json
@@ -22,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of
+from tests.postgres import Postgres
 from toolpost.config import load_config
 
 BIN = Path(sys.executable).parent
@@ -29,8 +31,11 @@ NOT_RUN = ("scripts/", "curl ")
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_the_examples_work(page: Path, tmp_path: Path) -> None:
+def test_the_examples_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = _Folder(tmp_path)
+    if "DATABASE_URL" in page.read_text():
+        postgres: Postgres = request.getfixturevalue("postgres")
+        folder.give(DATABASE_URL=postgres.new_url())
     for block in blocks_of(page):
         folder.exercise(block)
 
@@ -49,6 +54,9 @@ class _Folder:
         }
         server = {"command": "python", "args": [str(Path(__file__).with_name("reader_server.py"))]}
         (path / ".mcp.json").write_text(json.dumps({"mcpServers": {"mine": server}}))
+
+    def give(self, **variables: str) -> None:
+        self._environment |= variables
 
     def exercise(self, block: Block) -> None:
         match block.language:

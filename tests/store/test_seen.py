@@ -1,5 +1,6 @@
 """What each session has been sent: kept for a while, bounded, and nobody's at the cost of somebody else."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -55,7 +56,7 @@ async def test_two_callers_who_choose_the_same_name_have_two_sessions(url: str) 
 
 async def test_a_session_that_nobody_uses_is_forgotten(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
-    monkeypatch.setattr(room.time, "time", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
     async with open_store(url) as store:
         for name in ("used", "idle"):
             await store.seen.remember(ADA, name, {"git__log": "a"})

@@ -48,7 +48,7 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     pool: Annotated[
         int,
         Meta(
-            ge=1, le=100, description="connections to PostgreSQL at once; three more are kept for writing and waiting"
+            ge=1, le=100, description="connections to PostgreSQL at once; a few more are kept for writing and wake-ups"
         ),
     ] = 8
     retry_s: Annotated[Seconds, Meta(description="how long a PostgreSQL that is away is waited for")] = 30.0
