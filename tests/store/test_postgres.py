@@ -1,6 +1,8 @@
 """PostgreSQL as it is met in practice: restarted, crashed, shared, misnamed. Nothing is lost, nothing is there twice."""
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -110,6 +112,34 @@ async def test_connections_that_are_cut_lose_nothing_and_write_nothing_twice(
     found = await counted(store)
 
     assert (await store.audit.verify()).is_intact
+    assert found == Counter(load.acknowledged)
+
+
+async def test_a_server_that_falls_silent_and_finishes_late_writes_nothing_twice(
+    postgres: Postgres, url: str, entry: Make
+) -> None:
+    # Stopped in the middle of a statement, a backend goes on with it when its client has long turned to another one.
+    store = await opened(url, command_s=0.3)
+    busy = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%WITH moved%' AND pid <> pg_backend_pid()"
+    load = Load(store, entry)
+    async with anyio.create_task_group() as tasks:
+        for number in range(32):
+            tasks.start_soon(load.caller, number)
+        for _ in range(6):
+            await load.until_more()
+            pids = [int(pid) for pid in (await anyio.to_thread.run_sync(postgres.sql, url, busy)).split()]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(1)
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        await load.until_more()
+        load.is_over = True
+    found = await counted(store)
+    verdict = await store.audit.verify()
+    await store.aclose()
+
+    assert verdict.is_intact
     assert found == Counter(load.acknowledged)
 
 

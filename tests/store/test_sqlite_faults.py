@@ -1,4 +1,4 @@
-"""A database file that fails: full, locked, damaged, gone, somebody else's. Each is told in words, and nothing is lost silently."""
+"""A database file that fails: full, locked, damaged, somebody else's. Each is told in words, and nothing is lost silently."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ async def test_only_a_group_that_asks_for_it_waits_for_the_disk(path: Path, entr
         after = await store.write(synchronous)
 
     assert one_by_one == [1, 2, 1]
-    assert together[:2] == [2, 2]
+    assert list(together[:2]) == [2, 2]
     assert after == 1
 
 

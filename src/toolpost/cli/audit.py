@@ -19,7 +19,8 @@ from toolpost.cli.options import config_option, configured, json_option
 from toolpost.cli.signals import on_signals
 from toolpost.config import Config
 from toolpost.contracts.errors import ErrorCode, NotFound
-from toolpost.store import AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome, open_store
+from toolpost.store import AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome, open_store, store_exists
+from toolpost.store.urls import shown_url
 
 POLL_S: Final = 0.5
 _BATCH: Final = 1_000
@@ -112,17 +113,16 @@ def _limit(matching: AuditFilter) -> int:
 
 @asynccontextmanager
 async def _open_log(config: Config) -> AsyncIterator[AuditLog]:
-    if why := _why_nothing_is_on_record(config):
+    if why := await _why_nothing_is_on_record(config):
         raise NotFound(f"{why}: nothing is on record.", hint="`toolpost serve` and `toolpost call` make one")
     async with open_store(config.store_url) as store:
         yield store.audit
 
 
-def _why_nothing_is_on_record(config: Config) -> str | None:
+async def _why_nothing_is_on_record(config: Config) -> str | None:
     """Look before the store is opened, which would make one."""
-    scheme, _, path = config.store_url.partition(":")
-    if scheme != "sqlite":
-        return None
-    if path == ":memory:":
+    url = config.store_url
+    if url == "sqlite::memory:":
         return "The store is kept in memory"
-    return None if Path(path).expanduser().exists() else f"There is no store at {path} yet"
+    shown = shown_url(url).removeprefix("sqlite:")
+    return None if await store_exists(url) else f"There is no store at {shown} yet"

@@ -26,7 +26,8 @@ from toolpost.endpoints.access import check_guarded
 from toolpost.members import members_of
 from toolpost.plugins import BUNDLED
 from toolpost.sources.loading import LoadedPlugin
-from toolpost.store import AuditFilter, AuditLog, open_store
+from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
+from toolpost.store.urls import shown_url
 
 VERIFY_S: Final = 10.0
 """How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
@@ -92,6 +93,8 @@ async def _store(config: Config) -> list[Finding]:
     if file is not None and not _exists(file):
         return [_new_store(file)]
     try:
+        if config.store_url != "sqlite::memory:" and not await store_exists(config.store_url):
+            return [ok("store", f"there is no store at {shown_url(config.store_url)} yet; it can be reached")]
         async with open_store(config.store_url) as store:
             return [*_writable(file), await _verified(store.audit)]
     except ToolpostError as error:

@@ -15,6 +15,7 @@ from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
 from toolpost.store.postgres_audit import ChainWriter, PostgresAuditLog
 from toolpost.store.postgres_connection import (
+    COMMAND_S,
     CONNECT_S,
     ROLLED_BACK,
     Connection,
@@ -70,14 +71,17 @@ class PostgresStore:
         self.tables: Tables = PostgresTables(self)
 
     @classmethod
-    async def open(cls, place: PostgresPlace, *, pool: int = POOL, retry_s: float = RETRY_S) -> Self:
+    async def open(
+        cls, place: PostgresPlace, *, pool: int = POOL, retry_s: float = RETRY_S, command_s: float = COMMAND_S
+    ) -> Self:
         """Reach the database, and bring its schema up to this code."""
         # A database that is just starting is waited for; one that is not there is told at once enough.
         patience = Database(place=place, retry_s=min(retry_s, CONNECT_S))
         try:
-            link = Link(patience, await persist(lambda: _migrated(patience), patience))
-            database = Database(place=place, retry_s=retry_s)
-            return cls(database, await database.open_pool(pool), link)
+            connection = await persist(lambda: _migrated(patience), patience)
+            await connection.close()
+            database = Database(place=place, retry_s=retry_s, command_s=command_s)
+            return cls(database, await database.open_pool(pool), Link(database))
         except StoreUnavailable as error:
             raise BadConfiguration(error.message, hint="check that it runs, and what store.url names") from error
         except GatewayError as error:

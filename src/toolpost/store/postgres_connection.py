@@ -66,6 +66,7 @@ class Database:
 
     place: PostgresPlace
     retry_s: float
+    command_s: float = COMMAND_S
 
     @property
     def settings(self) -> dict[str, str]:
@@ -75,7 +76,7 @@ class Database:
     async def connect(self) -> OwnConnection:
         """Open a connection of one's own."""
         connection = await asyncpg.connect(
-            self.place.dsn, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings=self.settings
+            self.place.dsn, timeout=CONNECT_S, command_timeout=self.command_s, server_settings=self.settings
         )
         await prepare(connection)
         return connection
@@ -87,7 +88,7 @@ class Database:
             min_size=1,
             max_size=size,
             timeout=CONNECT_S,
-            command_timeout=COMMAND_S,
+            command_timeout=self.command_s,
             server_settings=self.settings,
             init=prepare,
             # Nobody leaves anything behind on a connection of the pool, so nobody waits for it to be cleaned.
