@@ -111,6 +111,7 @@ def test_a_dry_run_makes_no_store(invoke: Run, postgres: Postgres, tmp_path: Pat
         ("mysql://host/db", "names no store"),
         ("postgresql://u:hush-hush@127.0.0.1:1/db", "cannot be reached"),
         ("postgresql://u:${NOT_SET_ANYWHERE}@127.0.0.1:1/db", "NOT_SET_ANYWHERE"),
+        ("postgresql://u:hush-hush@host:port/db", "not named properly"),
         ("sqlite:.toolpost/toolpost.db", "same store"),
         ("sqlite:/proc/nowhere/x.db", "cannot be opened"),
     ],
@@ -122,8 +123,9 @@ def test_a_bad_target_is_refused(
     if "same" in reason:
         target = f"sqlite:{tmp_path}/.toolpost/toolpost.db"
     ended = invoke("store", "migrate", "--to", target)
+    tried = invoke("store", "migrate", "--to", target, "--dry-run")
 
-    assert ended.code == 3
+    assert (ended.code, tried.code) == (3, 0 if "opened" in reason else 3)
     assert reason in ended.err
     assert "hint:" in ended.err
     assert "hush" not in ended.err

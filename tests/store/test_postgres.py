@@ -269,6 +269,26 @@ async def test_a_write_whose_fate_is_unknown_is_only_repeated_if_it_may_be(
         assert "not known" in (caught.value.hint or "")
 
 
+async def test_a_write_that_is_cancelled_leaves_neither_rows_nor_locks(postgres: Postgres, url: str) -> None:
+    store = await opened(url, pool=1)
+
+    async def job(connection: Connection) -> None:
+        await store.lock_within(connection, "x")
+        await connection.execute("INSERT INTO known_tools VALUES ('half', 1, '[]')")
+        await connection.execute("SELECT pg_sleep(60)")
+
+    with anyio.move_on_after(0.3) as scope:
+        await store.write(job)
+    with anyio.fail_after(10):
+        async with store.open_transaction() as connection:
+            await store.lock_within(connection, "x")
+            count = await connection.fetchval("SELECT count(*) FROM known_tools")
+    await store.aclose()
+
+    assert scope.cancelled_caught
+    assert count == 0
+
+
 async def test_many_appends_share_few_commits(store: PostgresStore, entry: Make) -> None:
     await asyncio.gather(*(store.audit.append(entry()) for _ in range(10_000)))
 

@@ -1,8 +1,8 @@
 """A store in PostgreSQL, for more than one machine: several gateways share one schema of one database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self, TypeVar
 
 import anyio
@@ -77,17 +77,10 @@ class PostgresStore:
         """Reach the database, and bring its schema up to this code."""
         # A database that is just starting is waited for; one that is not there is told at once enough.
         patience = Database(place=place, retry_s=min(retry_s, CONNECT_S))
-        try:
-            connection = await persist(lambda: _migrated(patience), patience)
-            await connection.close()
+        with _told_as_configuration(place):
+            await persist(lambda: _migrate(patience), patience)
             database = Database(place=place, retry_s=retry_s, command_s=command_s)
             return cls(database, await database.open_pool(pool), Link(database))
-        except StoreUnavailable as error:
-            raise BadConfiguration(error.message, hint="check that it runs, and what store.url names") from error
-        except GatewayError as error:
-            raise BadConfiguration(error.message, hint=error.hint) from error
-        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise explained(error, place, BadConfiguration) from error
 
     @classmethod
     async def exists(cls, place: PostgresPlace) -> bool:
@@ -95,11 +88,10 @@ class PostgresStore:
         database = Database(place=place, retry_s=CONNECT_S)
         link = Link(database)
         try:
-            connection = await persist(link.connection, database)
-            ledger = f"{place.schema}.migrations"
-            return bool(await connection.fetchval("SELECT to_regclass($1::text) IS NOT NULL", ledger))
-        except GatewayError as error:
-            raise BadConfiguration(error.message, hint=error.hint) from error
+            with _told_as_configuration(place):
+                connection = await persist(link.connection, database)
+                ledger = f"{place.schema}.migrations"
+                return bool(await connection.fetchval("SELECT to_regclass($1::text) IS NOT NULL", ledger))
         finally:
             await link.aclose()
 
@@ -207,15 +199,27 @@ class HeldLock:
             return False
 
 
-async def _migrated(database: Database) -> OwnConnection:
+async def _migrate(database: Database) -> None:
     connection = await database.connect()
     try:
         await check_server(connection, database.place)
         await migrate(connection, database.place.schema, known_migrations("postgres"))
-    except BaseException:
+        await connection.close(timeout=CONNECT_S)
+    finally:
         connection.terminate()
-        raise
-    return connection
+
+
+@contextmanager
+def _told_as_configuration(place: PostgresPlace) -> Iterator[None]:
+    """Whoever runs this can put it right, when it is noticed at the start."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise BadConfiguration(error.message, hint="check that it runs, and what store.url names") from error
+    except GatewayError as error:
+        raise BadConfiguration(error.message, hint=error.hint) from error
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise explained(error, place, BadConfiguration) from error
 
 
 async def _committed(connection: Connection, job: PostgresJob[Result], repeatable: bool) -> Result:
@@ -224,8 +228,10 @@ async def _committed(connection: Connection, job: PostgresJob[Result], repeatabl
     try:
         result = await job(connection)
     except BaseException:
+        # Also for a job that is being cancelled: its locks are not kept until somebody needs the connection.
         if not connection.is_closed():
-            await transaction.rollback()
+            with anyio.move_on_after(CONNECT_S, shield=True):
+                await transaction.rollback()
         raise
     try:
         await transaction.commit()
