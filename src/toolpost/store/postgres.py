@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self, TypeVar
 
 import anyio
-import asyncpg
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
 from toolpost.store.audit import AuditLog
@@ -17,6 +16,7 @@ from toolpost.store.postgres_audit import ChainWriter, PostgresAuditLog
 from toolpost.store.postgres_connection import (
     COMMAND_S,
     CONNECT_S,
+    DATABASE_ERRORS,
     ROLLED_BACK,
     Connection,
     Database,
@@ -126,7 +126,7 @@ class PostgresStore:
         try:
             async with self._pool.acquire() as connection, connection.transaction():
                 yield connection
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except DATABASE_ERRORS as error:
             kind = StoreUnavailable if is_passing(error) else GatewayError
             raise explained(error, self.database.place, kind) from error
 
@@ -195,7 +195,7 @@ class HeldLock:
         """Say whether it is still ours: who has lost the connection has lost the lock."""
         try:
             return bool(await self._connection.fetchval("SELECT true", timeout=CONNECT_S))
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except DATABASE_ERRORS:
             return False
 
 
@@ -218,7 +218,7 @@ def _told_as_configuration(place: PostgresPlace) -> Iterator[None]:
         raise BadConfiguration(error.message, hint="check that it runs, and what store.url names") from error
     except GatewayError as error:
         raise BadConfiguration(error.message, hint=error.hint) from error
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (ValueError, *DATABASE_ERRORS) as error:
         raise explained(error, place, BadConfiguration) from error
 
 
@@ -235,7 +235,7 @@ async def _committed(connection: Connection, job: PostgresJob[Result], repeatabl
         raise
     try:
         await transaction.commit()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except DATABASE_ERRORS as error:
         if not repeatable and is_passing(error) and not isinstance(error, ROLLED_BACK):
             raise _FateUnknown from error
         raise

@@ -9,7 +9,7 @@ from toolpost.contracts.errors import GatewayError
 from toolpost.contracts.ids import Digest
 from toolpost.store.audit import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
 from toolpost.store.chain import FIELDS, ChainWalk, Row, linked, record_of
-from toolpost.store.postgres_connection import Connection, Database, persist
+from toolpost.store.postgres_connection import Connection, Database, is_passing, persist
 from toolpost.store.postgres_groups import Groups
 from toolpost.store.postgres_link import Link
 from toolpost.store.postgres_text import spelled
@@ -74,10 +74,11 @@ class ChainWriter:
         try:
             if tried or not await self._guessed(connection, entries, tried):
                 await self._locked(connection, entries, tried)
-        except BaseException:
+        except BaseException as error:
             self._head = None
-            # An answer may still be under way.
-            self._link.drop()
+            # An answer may still be under way; a refused entry leaves the connection as it was.
+            if is_passing(error) or not isinstance(error, Exception):
+                self._link.drop()
             raise
 
     async def _guessed(self, connection: Connection, entries: Sequence[AuditEntry], tried: list[Head]) -> bool:

@@ -32,6 +32,9 @@ OLDEST: Final = 13
 _PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
+DATABASE_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""All that a connection may raise."""
+
 ROLLED_BACK: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 """What leaves no doubt that nothing was kept."""
 
@@ -46,6 +49,8 @@ _PASSING: Final = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    # The driver has lost track of a connection that was cut in the middle of something.
+    asyncpg.InternalClientError,
     *ROLLED_BACK,
 )
 _FACTS: Final[dict[type[BaseException], tuple[str, str]]] = {
@@ -85,7 +90,8 @@ class Database:
         """Open connections for whoever needs one for a moment."""
         return await asyncpg.create_pool(
             self.place.dsn,
-            min_size=1,
+            # Opened when needed: a pool that restores a minimum complains at length while the database is away.
+            min_size=0,
             max_size=size,
             timeout=CONNECT_S,
             command_timeout=self.command_s,
@@ -119,7 +125,7 @@ async def persist(attempt: Callable[[], Awaitable[Result]], database: Database) 
     while True:
         try:
             return await attempt()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except DATABASE_ERRORS as error:
             if not is_passing(error):
                 raise explained(error, database.place, GatewayError) from error
             if loop.time() + pause_s > deadline:

@@ -1,8 +1,6 @@
 """One connection of its own: opened when it is needed, and again after it was lost."""
 
-import asyncpg
-
-from toolpost.store.postgres_connection import Database, OwnConnection
+from toolpost.store.postgres_connection import DATABASE_ERRORS, Database, OwnConnection
 
 
 class Link:
@@ -30,5 +28,5 @@ class Link:
         if connection is not None and not connection.is_closed():
             try:
                 await connection.close(timeout=1)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except DATABASE_ERRORS:
                 connection.terminate()

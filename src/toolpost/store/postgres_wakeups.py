@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
-import asyncpg
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
-from toolpost.store.postgres_connection import CONNECT_S, Connection, Database, is_passing
+from toolpost.store.postgres_connection import CONNECT_S, DATABASE_ERRORS, Connection, Database, is_passing
 from toolpost.store.wakeups import Listener, Listeners, name_of
 
 _log = logging.getLogger("toolpost.store")
@@ -87,7 +86,7 @@ class PostgresWakeups:
         while True:
             try:
                 await self._listen_once(has_missed=has_missed)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except DATABASE_ERRORS as error:
                 if not is_passing(error):
                     event(_log, logging.ERROR, "cannot listen", reason=str(error))
             failures = 0 if self._is_heard.is_set() else failures + 1
