@@ -21,6 +21,12 @@ EVERYTHING = AuditFilter()
 __all__ = ["start"]
 
 
+@pytest.fixture
+def url(path: Path) -> str:
+    """Only a file has something beside it."""
+    return f"sqlite:{path}"
+
+
 def notes_beside(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}-notes-*"))
 
@@ -56,7 +62,7 @@ async def test_closing_commits_what_was_written_down_and_leaves_no_file(path: Pa
         assert len(notes_beside(path)) == 1
 
     assert notes_beside(path) == []
-    assert await call_ids(path) == ["call-1"]
+    assert await call_ids(str(path)) == ["call-1"]
 
 
 async def test_a_killed_process_leaves_what_it_wrote_down(
@@ -70,7 +76,7 @@ async def test_a_killed_process_leaves_what_it_wrote_down(
             process.kill()
             acknowledged += [line.strip() for line in process.stdout if line.endswith("\n")]
 
-    ids = await call_ids(path)
+    ids = await call_ids(str(path))
     assert set(acknowledged) <= set(ids)
     assert len(ids) == len(set(ids))
     assert notes_beside(path) == []
@@ -83,7 +89,7 @@ async def test_what_is_on_record_already_is_not_taken_over_again_nor_half_a_line
     left = b"".join(msgspec.json.encode(one) + b"\n" for one in (known, missing))
     path.with_name(f"{path.name}-notes-1-abc").write_bytes(left + msgspec.json.encode(torn)[:-20])
 
-    assert await call_ids(path) == [known.call_id, missing.call_id]
+    assert await call_ids(str(path)) == [known.call_id, missing.call_id]
     assert notes_beside(path) == []
 
 
@@ -94,10 +100,10 @@ async def test_the_notes_of_a_living_process_are_its_own(
     async with open_store(path) as store:
         await store.audit.append(entry(), alone=True)
 
-        assert await call_ids(path) == []
+        assert await call_ids(str(path)) == []
 
         await store.audit.newest()
-        assert await call_ids(path) == ["call-1"]
+        assert await call_ids(str(path)) == ["call-1"]
 
 
 async def test_a_store_that_fails_later_keeps_the_notes_and_takes_no_more(

@@ -117,7 +117,7 @@ class PostgresAuditLog:
         self._groups = groups
         self._read = read
 
-    def append(self, entry: AuditEntry) -> Awaitable[None]:
+    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:  # noqa: ARG002 (one group is one statement)
         """Put an entry on the record; done when it is committed."""
         return self._groups.submit(entry)
 
