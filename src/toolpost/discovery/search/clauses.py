@@ -11,7 +11,7 @@ LONGEST_QUERY = 4000
 
 _MOST_CLAUSES = 6
 _LEAST_WORDS = 3
-_BREAKS = re.compile(r"[.?!](?=\s|$)|[;\n。？！]")
+_BREAKS = re.compile(r"[.?!](?=\s|$)|[;\n\u3002\uff01\uff1f]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,82 +1,71 @@
-"""The search itself, on arrays: which documents there are, and which fit a query best."""
+"""The search itself, on arrays: which documents there are, and which fit a request best."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolpost.discovery.search.clauses import Request
 from toolpost.discovery.search.document import Document
-from toolpost.discovery.search.meaning import cosines_of, vectors_of
-from toolpost.discovery.search.scoring import Candidates, Scores, scores_of
+from toolpost.discovery.search.lexical import Lexicon, Mask
+from toolpost.discovery.search.meaning import Vectors
+from toolpost.discovery.search.scoring import Corpus, Scores, Shortlist, scores_of
 from toolpost.discovery.search.segment import Segment
 from toolpost.discovery.search.weights import WEIGHTS, Weights
 
-Mask = NDArray[np.bool_]
-
 _VIEWS = 32
-"""For how many different sets of visible tools the mask is kept."""
+"""For how many different sets of visible tools what follows from them is kept."""
 _LOOSE_ROWS = 64
 _LOOSE_SHARE = 8
-"""Rows outside the first segment, and rows no longer alive, may be one in this many before all segments are made one."""
-
+"""Rows that are new or gone since the large segment was made may be one in so many before all is made one again."""
 _NOTHING = 1e-6
 
 
 class Engine:
-    """Documents in segments: one large, and one small with what has changed since."""
+    """Documents in segments: a large one, and a small one with what has changed since. Never changed once made."""
 
     def __init__(self, segments: Sequence[Segment], alive: Mask, weights: Weights) -> None:
-        self._segments = segments
-        self._alive = alive
-        self._weights = weights
         self.documents: Sequence[Document] = [document for segment in segments for document in segment.documents]
         kept = alive.tolist()
         self.rows: Mapping[str, int] = {d.name: row for row, d in enumerate(self.documents) if kept[row]}
-        servers: dict[str, int] = {}
-        self._servers = np.array([servers.setdefault(d.server, len(servers)) for d in self.documents], np.int32)
-        self._seen = lru_cache(maxsize=_VIEWS)(self._mask)
+        self._segments = segments
+        self._starts = [0, *accumulate(len(segment.documents) for segment in segments)]
+        self._alive = alive
+        self._weights = weights
+        servers = {"": -1}
+        self._servers = np.array([servers.setdefault(d.server, len(servers) - 1) for d in self.documents], np.int32)
+        self._server_count = len(servers) - 1
+        self._everything = self._seeing(alive)
+        self._seen = lru_cache(maxsize=_VIEWS)(self._seeing_only)
 
     @classmethod
-    def prepare(cls, documents: Iterable[Document], previous: "Engine | None", weights: Weights = WEIGHTS) -> "Engine":
-        """Read the documents that the previous engine has not read, and take over the others."""
-        wanted = {document.name: document for document in documents}
-        if previous is None or previous._weights is not weights:
-            return cls([Segment.of(list(wanted.values()), weights)], np.ones(len(wanted), np.bool_), weights)
-        return previous._updated(wanted)
+    def of(cls, documents: Iterable[Document], weights: Weights = WEIGHTS) -> "Engine":
+        """Read all documents; of two with one name the later counts."""
+        known = list({document.name: document for document in documents}.values())
+        return cls([Segment.of(known, weights)], np.ones(len(known), np.bool_), weights)
 
-    def _updated(self, wanted: Mapping[str, Document]) -> "Engine":
+    def updated(self, documents: Iterable[Document]) -> "Engine":
+        """Read what is new or has changed, and take over the rest."""
         alive = np.zeros(len(self.documents), np.bool_)
         fresh: list[Document] = []
-        for name, document in wanted.items():
+        for name, document in {document.name: document for document in documents}.items():
             row = self.rows.get(name)
             if row is not None and is_same(self.documents[row], document):
                 alive[row] = True
             else:
                 fresh.append(document)
-        if not fresh and alive.sum() == self._alive.sum():
+        if not fresh and np.array_equal(alive, self._alive):
             return self
         segments = [*self._segments, Segment.of(fresh, self._weights)]
         return Engine(*_tidied(segments, np.concatenate((alive, np.ones(len(fresh), np.bool_)))), self._weights)
 
     def scores(self, request: Request, among: frozenset[str] | None) -> Scores:
         """Score all documents that are seen."""
-        seen = self._alive if among is None else self._seen(among)
-        vectors = vectors_of(request.texts)
-        cosines = np.concatenate([cosines_of(segment.vectors, vectors) for segment in self._segments], axis=1)
-        candidates = Candidates(
-            postings=[segment.postings for segment in self._segments],
-            sizes=[len(segment.documents) for segment in self._segments],
-            seen=seen,
-            servers=self._servers,
-            cosines=cosines,
-        )
-        return scores_of(request, candidates, self._weights)
+        return scores_of(request, self._everything if among is None else self._seen(among), self._weights)
 
-    def best(self, scores: Scores, limit: int) -> list[tuple[int, float]]:
-        """Return the best rows, best first; among equals the names decide, so that the same question has one answer."""
-        totals = scores.totals
+    def best(self, totals: np.ndarray[tuple[int], np.dtype[np.float32]], limit: int) -> list[tuple[int, float]]:
+        """Return the best rows, best first; among equals the names decide, so that one question has one answer."""
         wanted = min(limit, len(totals))
         if wanted <= 0:
             return []
@@ -85,10 +74,27 @@ class Engine:
         found.sort(key=lambda item: (-item[1], self.documents[item[0]].name))
         return found[:wanted]
 
-    def _mask(self, among: frozenset[str]) -> Mask:
+    def _seeing_only(self, among: frozenset[str]) -> Corpus:
         seen = np.zeros(len(self.documents), np.bool_)
         seen[[row for name in among if (row := self.rows.get(name)) is not None]] = True
-        return seen
+        return self._seeing(seen)
+
+    def _seeing(self, seen: Mask) -> Corpus:
+        parts = [(start, segment.postings) for start, segment in zip(self._starts, self._segments, strict=False)]
+        return Corpus(
+            lexicon=Lexicon(parts, seen, int(np.count_nonzero(seen))),
+            servers=self._servers,
+            server_count=self._server_count,
+            vectors=[segment.vectors for segment in self._segments],
+            vectors_at=self._vectors_at,
+        )
+
+    def _vectors_at(self, rows: Shortlist) -> Vectors:
+        parts = []
+        for start, segment in zip(self._starts, self._segments, strict=False):
+            inside = rows[(rows >= start) & (rows < start + len(segment.documents))]
+            parts.append(segment.vectors[inside - start])
+        return np.concatenate(parts)
 
 
 def is_same(old: Document, new: Document) -> bool:
@@ -101,7 +107,7 @@ def is_same(old: Document, new: Document) -> bool:
 
 
 def _tidied(segments: Sequence[Segment], alive: Mask) -> tuple[Sequence[Segment], Mask]:
-    """Keep two segments at most: small ones are made one, and all are when too much is loose."""
+    """Keep two segments at most: the small ones are made one, and all are when too much is loose."""
     sizes = [len(segment.documents) for segment in segments]
     parts = np.split(alive, np.cumsum(sizes)[:-1])
     loose = len(alive) - int(np.count_nonzero(parts[0]))

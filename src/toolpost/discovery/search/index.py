@@ -17,7 +17,8 @@ class SearchIndex:
     """Documents ready to be searched. Never changes once prepared: many threads may ask one index."""
 
     def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+        """Take an engine; `prepare` makes one."""
+        self.engine = engine
 
     @classmethod
     def prepare(cls, documents: Iterable[Document], previous: "SearchIndex | None" = None) -> "SearchIndex":
@@ -29,10 +30,10 @@ class SearchIndex:
         # Here alone numpy is loaded: no start and no `--help` waits for it.
         from toolpost.discovery.search.engine import Engine
 
-        return cls(Engine.prepare(documents, previous._engine if previous else None))
+        return cls(previous.engine.updated(documents) if previous is not None else Engine.of(documents))
 
     def __len__(self) -> int:
-        return len(self._engine.rows)
+        return len(self.engine.rows)
 
     def rank(
         self, query: str, *, among: frozenset[str] | None = None, limit: int = 50, explain: bool = False
@@ -43,11 +44,11 @@ class SearchIndex:
         would give: the others leave no trace in it. Keep one frozenset for one caller: what follows from it is kept with it.
         """
         request = Request.of(query)
-        scores = self._engine.scores(request, among)
+        scores = self.engine.scores(request, among)
         hits = []
-        for row, score in self._engine.best(scores, limit):
-            document = self._engine.documents[row]
+        for row, score in self.engine.best(scores.totals, limit):
+            document = self.engine.documents[row]
             why = matches_of(request, document) if explain else ()
             hits.append(Hit(name=document.name, score=score, why=why))
-        sureness = sureness_of(scores.coverage, scores.cosine) if hits else 0.0
+        sureness = sureness_of(scores.evidence.cosine, scores.evidence.coverage) if hits else 0.0
         return Ranking(hits=hits, is_weak=is_weak(sureness), sureness=sureness)

@@ -31,10 +31,11 @@ def vectors_of(texts: Iterable[str]) -> Vectors:
     return found
 
 
-def cosines_of(vectors: Vectors, wanted: Vectors) -> Vectors:
-    """Compare each of the wanted vectors with all of these."""
-    # Not `@`: BLAS would share so small a piece of work among threads, and wait for a busy machine to run them all.
-    return np.stack([np.einsum("ij,j->i", vectors, one) for one in wanted])
+def cosines_of(vectors: Vectors, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Compare one vector with many."""
+    # Not `@`: BLAS would share so small a piece of work among threads, and wait until a busy machine has run them all.
+    found: NDArray[np.float32] = np.einsum("ij,j->i", vectors, wanted)
+    return found
 
 
 def _add_up(pieces: Sequence[Sequence[int]], into: Vectors) -> None:

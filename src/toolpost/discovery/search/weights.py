@@ -40,6 +40,8 @@ class Weights:
     synonym: float = 0.3
     clause: float = 0.5
     server_prior: float = 0.15
+    shortlist: int = 300
+    """How many documents, best by the whole request, are compared with each clause too."""
     meaning: float = 0.5
     """The share of the embedding's cosine in the score."""
 
