@@ -18,7 +18,8 @@ _SAYING_NOTHING = """
 a able about all also am an and any are as at be because been being but by can could did do does doing dont for from give had has
 have having he help her here hers him his how i id if im in into is it its itself ive just know let like may me might more most
 must my myself need of on only or other our ours please shall she should show so some such tell than that the their them then
-there these they this those to too us very want was we were what when where which while who whom why will with would you your yours
+there these they this those to too us very want was we were what when where which while who whom why will with would you your
+yours
 """
 
 STOP_WORDS = frozenset(_SAYING_NOTHING.split())
