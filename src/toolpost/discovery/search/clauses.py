@@ -3,12 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from toolpost.discovery.search.words import words_of
 
 LONGEST_QUERY = 4000
 """How many characters of a query are read."""
 
+_MOST_WORDS = 512
 _MOST_CLAUSES = 6
 _LEAST_WORDS = 3
 _BREAKS = re.compile(r"[.?!](?=\s|$)|[;\n\u3002\uff01\uff1f]")
@@ -27,7 +29,7 @@ class Request:
         """Read a query."""
         query = query[:LONGEST_QUERY]
         texts = [query, *clauses_of(query)]
-        words = dict.fromkeys(words_of(query))
+        words = dict.fromkeys(islice(words_of(query), _MOST_WORDS))
         return cls(texts, list(words), [frozenset(words), *(frozenset(words_of(text)) for text in texts[1:])])
 
 

@@ -24,7 +24,7 @@ _HAN: Final = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaf
 
 def vectors_of(texts: Iterable[str]) -> Vectors:
     """Embed texts: one row of unit length each, or of zeros where nothing of a text is known."""
-    pieces = [_pieces_of(text) for text in texts]
+    pieces = [pieces_of(text) for text in texts]
     found = np.zeros((len(pieces), DIMENSIONS), dtype=np.float32)
     for start in range(0, len(pieces), _AT_ONCE):
         _add_up(pieces[start : start + _AT_ONCE], found[start : start + _AT_ONCE])
@@ -63,20 +63,21 @@ def _vocabulary() -> dict[str, int]:
     return {piece: number for number, piece in enumerate(lines)}
 
 
-def _pieces_of(text: str) -> list[int]:
+def pieces_of(text: str) -> list[int]:
+    """Return the numbers of a text's wordpieces; a word that is not made of known ones has none."""
     spaced = _HUMPS.sub(" ", text)
     if not spaced.isascii():
         spaced = _HAN.sub(r" \1 ", unicodedata.normalize("NFKC", spaced))
     found: list[int] = []
     for word in _WORDS.findall(spaced):
-        found += _pieces_of_word(word[:_LONGEST_WORD])
+        found += _word_pieces(word[:_LONGEST_WORD])
         if len(found) >= _MOST_PIECES:
             break
     return found[:_MOST_PIECES]
 
 
 @lru_cache(maxsize=65536)
-def _pieces_of_word(word: str) -> tuple[int, ...]:
+def _word_pieces(word: str) -> tuple[int, ...]:
     word = word.lower()
     if not word.isascii():
         word = "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))

@@ -20,7 +20,7 @@ file document doc
 folder directory
 repository repo
 issue ticket bug
-pull merge
+pr pull
 weather forecast temperature climate
 location place address city
 map route direction navigation
@@ -68,6 +68,41 @@ house property estate rental
 company business firm
 student course education learn
 chart graph plot diagram
+k8s kubernetes
+postgres postgresql
+js javascript
+screenshot capture snapshot
+reservation booking reserve
+refund reimburse
+invoice bill receipt
+customer client
+employee staff worker
+channel room
+comment reply
+label tag
+rename move
+copy duplicate clone
+compare diff difference
+share invite
+dictionary definition
+joke humor funny
+horoscope zodiac astrology
+holiday vacation trip travel
+domain dns whois
+phone telephone mobile sms
+tweet twitter
+salary wage income
+loan mortgage
+wallet balance
+deploy release publish
+monitor metric
+workflow pipeline automation
+container docker
+pdf document
+spreadsheet excel sheet
+slide presentation powerpoint deck
+subtitle transcript caption
+speech voice audio
 """
 
 SYNONYMS: dict[str, frozenset[str]] = {}
