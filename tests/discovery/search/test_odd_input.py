@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 import pytest
 
@@ -74,10 +75,10 @@ def test_other_scripts_are_found_by_their_own(query: str, description: str) -> N
 
 def test_odd_definitions_are_searched_as_far_as_they_go() -> None:
     wide = {f"p{n}": {"description": "y" * 1000} for n in range(3_000)}
-    deep: dict[str, object] = {"type": "object"}
+    deep: dict[str, Any] = {"type": "object"}
     for _ in range(500):
         deep = {"type": "object", "properties": {"inner": deep}}
-    schemas = [
+    schemas: list[dict[str, Any]] = [
         {},
         {"properties": []},
         {"properties": {"a": True, "b": {"enum": 3, "description": 7}}},

@@ -4,6 +4,7 @@ import json
 from hashlib import md5
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import pytest
 
@@ -57,5 +58,5 @@ def _recall(name: str) -> tuple[float, float]:
     )
 
 
-def _lines(name: str, part: str) -> list[dict[str, object]]:
+def _lines(name: str, part: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (SETS / name / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
