@@ -10,7 +10,7 @@ from toolpost.discovery.search.clauses import Request
 from toolpost.discovery.search.document import Document
 from toolpost.discovery.search.lexical import Lexicon, Mask
 from toolpost.discovery.search.meaning import Vectors
-from toolpost.discovery.search.scoring import Corpus, Scores, Shortlist, scores_of
+from toolpost.discovery.search.scoring import Corpus, Evidence, Shortlist, scores_of
 from toolpost.discovery.search.segment import Segment
 from toolpost.discovery.search.weights import WEIGHTS, Weights
 
@@ -19,7 +19,6 @@ _VIEWS = 32
 _LOOSE_ROWS = 64
 _LOOSE_SHARE = 8
 """Rows that are new or gone since the large segment was made may be one in so many before all is made one again."""
-_NOTHING = 1e-6
 
 
 class Engine:
@@ -35,7 +34,6 @@ class Engine:
         self._weights = weights
         servers = {"": -1}
         self._servers = np.array([servers.setdefault(d.server, len(servers) - 1) for d in self.documents], np.int32)
-        self._server_count = len(servers) - 1
         self._everything = self._seeing(alive)
         self._seen = lru_cache(maxsize=_VIEWS)(self._seeing_only)
 
@@ -60,19 +58,18 @@ class Engine:
         segments = [*self._segments, Segment.of(fresh, self._weights)]
         return Engine(*_tidied(segments, np.concatenate((alive, np.ones(len(fresh), np.bool_)))), self._weights)
 
-    def scores(self, request: Request, among: frozenset[str] | None) -> Scores:
-        """Score all documents that are seen."""
-        return scores_of(request, self._everything if among is None else self._seen(among), self._weights)
-
-    def best(self, totals: np.ndarray[tuple[int], np.dtype[np.float32]], limit: int) -> list[tuple[int, float]]:
-        """Return the best rows, best first; among equals the names decide, so that one question has one answer."""
-        wanted = min(limit, len(totals))
-        if wanted <= 0:
-            return []
-        least = max(float(np.partition(totals, len(totals) - wanted)[len(totals) - wanted]), _NOTHING)
-        found = [(row, round(float(totals[row]), 6)) for row in np.flatnonzero(totals >= least).tolist()]
-        found.sort(key=lambda item: (-item[1], self.documents[item[0]].name))
-        return found[:wanted]
+    def best(
+        self, request: Request, among: frozenset[str] | None, limit: int
+    ) -> tuple[list[tuple[Document, float]], Evidence]:
+        """Return the best documents that are seen, best first, with their scores; and what speaks for the first."""
+        scores = scores_of(request, self._everything if among is None else self._seen(among), self._weights, limit)
+        found = [
+            (round(total, 6), self.documents[row])
+            for row, total in zip(scores.rows.tolist(), scores.totals.tolist(), strict=True)
+        ]
+        # Among equals the names decide, so that one question has one answer.
+        found.sort(key=lambda item: (-item[0], item[1].name))
+        return [(document, score) for score, document in found[: max(0, limit)]], scores.evidence
 
     def _seeing_only(self, among: frozenset[str]) -> Corpus:
         seen = np.zeros(len(self.documents), np.bool_)
@@ -84,7 +81,6 @@ class Engine:
         return Corpus(
             lexicon=Lexicon(parts, seen, int(np.count_nonzero(seen))),
             servers=self._servers,
-            server_count=self._server_count,
             vectors=[segment.vectors for segment in self._segments],
             vectors_at=self._vectors_at,
         )

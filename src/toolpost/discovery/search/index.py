@@ -44,11 +44,10 @@ class SearchIndex:
         would give: the others leave no trace in it. Keep one frozenset for one caller: what follows from it is kept with it.
         """
         request = Request.of(query)
-        scores = self.engine.scores(request, among)
-        hits = []
-        for row, score in self.engine.best(scores.totals, limit):
-            document = self.engine.documents[row]
-            why = matches_of(request, document) if explain else ()
-            hits.append(Hit(name=document.name, score=score, why=why))
-        sureness = sureness_of(scores.evidence.cosine, scores.evidence.coverage) if hits else 0.0
+        found, evidence = self.engine.best(request, among, limit)
+        hits = [
+            Hit(name=document.name, score=score, why=matches_of(request, document) if explain else ())
+            for document, score in found
+        ]
+        sureness = sureness_of(evidence.cosine, evidence.coverage) if hits else 0.0
         return Ranking(hits=hits, is_weak=is_weak(sureness), sureness=sureness)

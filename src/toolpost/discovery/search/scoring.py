@@ -12,7 +12,7 @@ from toolpost.discovery.search.meaning import Vectors, cosines_of, vectors_of
 from toolpost.discovery.search.postings import Numbers, Rows
 from toolpost.discovery.search.weights import Weights
 
-_TINY = 1e-9
+_TINY = np.float32(1e-9)
 
 Shortlist = NDArray[np.intp]
 
@@ -24,7 +24,6 @@ class Corpus:
     lexicon: Lexicon
     servers: NDArray[np.int32]
     """The number of each row's server; -1 for a tool without one."""
-    server_count: int
     vectors: Sequence[Vectors]
     vectors_at: Callable[[Shortlist], Vectors]
 
@@ -35,91 +34,93 @@ class Corpus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """The score of each row, and what speaks for the best of them."""
-
-    totals: Numbers
-    evidence: "Evidence"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What speaks for a best match, apart from being better than the others."""
 
-    cosine: float
+    cosine: float = 0.0
     """How near it comes in meaning."""
-    coverage: float
+    coverage: float = 0.0
     """Which share of the request's words it has, the rare ones counting more."""
 
 
-def scores_of(request: Request, corpus: Corpus, weights: Weights) -> Scores:
-    """Score every document; one that is not seen gets nothing, and has no part in what the others get."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """The rows that fit best, in no order, with the score of each, and what speaks for the best of them."""
+
+    rows: Shortlist
+    totals: Numbers
+    evidence: Evidence
+
+
+def scores_of(request: Request, corpus: Corpus, weights: Weights, wanted: int) -> Scores:
+    """Score the documents that fit best; one that is not seen has no part in it.
+
+    All are compared with the whole request; only a shortlist of them with its clauses and with each other.
+    """
     spoken = corpus.lexicon.spoken(request.words, weights.synonym)
-    wanted = vectors_of(request.texts)
+    vectors = vectors_of(request.texts)
     lexical = corpus.lexicon.sums(request.words, spoken)
-    cosines = np.concatenate([cosines_of(vectors, wanted[0]) for vectors in corpus.vectors])
-    cosines[~corpus.seen] = 0
+    cosines = np.concatenate([cosines_of(some, vectors[0]) for some in corpus.vectors])
+    if corpus.lexicon.count < len(corpus.seen):
+        cosines[~corpus.seen] = 0
     totals = _mixed(lexical, cosines, weights)
+    rows = _shortlist(totals, max(wanted, weights.shortlist))
+    best = totals[rows]
     if len(request.texts) > 1:
-        totals = _with_clauses(totals, request, spoken, wanted[1:], corpus, weights)
-    totals = _with_servers(totals, corpus, weights)
-    return Scores(totals=totals, evidence=_evidence(totals, cosines, spoken))
+        by_clause = _by_clause(rows, request, spoken, vectors[1:], corpus, weights)
+        best = np.float32(1 - weights.clause) * best + np.float32(weights.clause) * by_clause
+    best = _with_servers(best, corpus.servers[rows], weights)
+    return Scores(rows=rows, totals=best, evidence=_evidence(rows, best, cosines, spoken))
 
 
 def _mixed(lexical: Numbers, cosines: Numbers, weights: Weights) -> Numbers:
-    mixed = (1 - weights.meaning) * _of_best(lexical) + weights.meaning * _of_best(np.maximum(cosines, 0))
-    return mixed.astype(np.float32)
+    words = np.float32(1 - weights.meaning) / max(lexical.max(initial=0), _TINY)
+    meaning = np.float32(weights.meaning) / max(cosines.max(initial=0), _TINY)
+    mixed: Numbers = words * lexical + meaning * np.maximum(cosines, 0)
+    return mixed
 
 
-def _of_best(numbers: Numbers) -> Numbers:
-    return numbers / np.float32(max(float(numbers.max(initial=0)), _TINY))
+def _shortlist(totals: Numbers, size: int) -> Shortlist:
+    """Return the best rows in their order; of equals all or none, for the order of the rows is no reason."""
+    if len(totals) <= size:
+        return np.flatnonzero(totals > 0)
+    least = np.partition(totals, len(totals) - size)[len(totals) - size]
+    return np.flatnonzero(totals >= least) if least > 0 else np.flatnonzero(totals > 0)
 
 
-def _with_clauses(
-    totals: Numbers,
+def _by_clause(
+    rows: Shortlist,
     request: Request,
     spoken: dict[str, Spoken],
     wanted: Vectors,
     corpus: Corpus,
     weights: Weights,
 ) -> Numbers:
-    """Let the best clause speak as loud as the whole, among those that the whole finds at all."""
-    rows = _shortlist(totals, weights.shortlist)
+    """Score by the clause that a document fits best."""
     vectors = corpus.vectors_at(rows)
     best = np.zeros(len(rows), np.float32)
     for words, vector in zip(request.words_by_text[1:], wanted, strict=True):
         lexical = corpus.lexicon.sums(words, spoken)[rows]
         np.maximum(best, _mixed(lexical, cosines_of(vectors, vector), weights), out=best)
-    found = totals * np.float32(1 - weights.clause)
-    found[rows] += np.float32(weights.clause) * best
-    found[~corpus.seen] = 0
-    return found
+    return best
 
 
-def _shortlist(totals: Numbers, size: int) -> Shortlist:
-    if len(totals) <= size:
-        return np.flatnonzero(totals > 0)
-    best = np.argpartition(totals, len(totals) - size)[-size:]
-    return np.sort(best[totals[best] > 0])
-
-
-def _with_servers(totals: Numbers, corpus: Corpus, weights: Weights) -> Numbers:
+def _with_servers(totals: Numbers, servers: NDArray[np.int32], weights: Weights) -> Numbers:
     """Draw each tool a little towards the best of its server: a server that has one thing has the things beside it."""
-    has_server = (corpus.servers >= 0) & (totals > 0)
-    servers = corpus.servers[has_server]
-    best = np.zeros(corpus.server_count, np.float32)
-    np.maximum.at(best, servers, totals[has_server])
-    totals[has_server] += np.float32(weights.server_prior) * (best[servers] - totals[has_server])
-    return totals
+    found, numbers = np.unique(servers, return_inverse=True)
+    best = np.zeros(len(found), np.float32)
+    np.maximum.at(best, numbers, totals)
+    lift = np.where(servers >= 0, best[numbers] - totals, 0)
+    return (totals + np.float32(weights.server_prior) * lift).astype(np.float32)
 
 
-def _evidence(totals: Numbers, cosines: Numbers, spoken: dict[str, Spoken]) -> Evidence:
-    if not len(totals):
-        return Evidence(cosine=0.0, coverage=0.0)
-    best = int(totals.argmax())
+def _evidence(rows: Shortlist, totals: Numbers, cosines: Numbers, spoken: dict[str, Spoken]) -> Evidence:
+    if not len(rows):
+        return Evidence()
+    best = int(rows[totals.argmax()])
     had = sum(word.rarity for word in spoken.values() if _has(word.own_rows, best))
     asked = sum(word.rarity for word in spoken.values())
-    return Evidence(cosine=float(cosines[best]), coverage=had / max(asked, _TINY))
+    return Evidence(cosine=float(cosines[best]), coverage=had / max(asked, float(_TINY)))
 
 
 def _has(rows: Rows, row: int) -> bool:
