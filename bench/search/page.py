@@ -14,7 +14,10 @@ by hand, BFCL, StableToolBench and MetaTool) in one run. The sets are not part o
 their words: weights were chosen on one half, and only the other half is reported. recall@5 is the share of the tools that a
 query needs which stand among the first five. The peers get the same words: FastMCP's `BM25SearchTransform` names, descriptions
 and arguments as its search tool does, bm25s (defaults) the text of every field. Times are of the quietest of several rounds. For
-more tools than the sets have, further ones are put together of the parts of two."""
+more tools than the sets have, further ones are put together of the parts of two.
+
+MetaTool flatters the table of meanings: alone it reaches recall@5 0.95 there, the model that it was made from only 0.76, so texts
+like these were among those that it was refined on. The other three sets show no such gap, and weights are compared on them."""
 
 
 @dataclass

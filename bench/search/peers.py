@@ -1,6 +1,7 @@
 """Everybody who ranks, behind one method. The peers get the same words that we do."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -35,7 +36,11 @@ class FastMcp:
         self._tools = []
         for number, tool in enumerate(tools):
             name = f"{tool.server} {tool.name}" if not tool.name.startswith(tool.server) else tool.name
-            made = Tool(name=f"{name} {number}", description=tool.description, parameters=tool.input_schema)
+            made = Tool(
+                name=f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}_{number}",
+                description=tool.description,
+                parameters=tool.input_schema,
+            )
             self._ids[made.name] = tool.name
             self._tools.append(made)
         self._search = BM25SearchTransform(max_results=10)._search  # noqa: SLF001 (its tool needs a server around it)

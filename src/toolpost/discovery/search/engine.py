@@ -63,13 +63,16 @@ class Engine:
     ) -> tuple[list[tuple[Document, float]], Evidence]:
         """Return the best documents that are seen, best first, with their scores; and what speaks for the first."""
         scores = scores_of(request, self._everything if among is None else self._seen(among), self._weights, limit)
-        found = [
-            (round(total, 6), self.documents[row])
-            for row, total in zip(scores.rows.tolist(), scores.totals.tolist(), strict=True)
-        ]
+        rows, totals = scores.rows, np.round(scores.totals.astype(np.float64), 6)
+        if 0 < limit < len(rows):
+            is_kept = totals >= np.partition(totals, len(totals) - limit)[len(totals) - limit]
+            rows, totals = rows[is_kept], totals[is_kept]
         # Among equals the names decide, so that one question has one answer.
-        found.sort(key=lambda item: (-item[0], item[1].name))
-        return [(document, score) for score, document in found[: max(0, limit)]], scores.evidence
+        found = [
+            (-total, self.documents[row].name, row) for row, total in zip(rows.tolist(), totals.tolist(), strict=True)
+        ]
+        found.sort()
+        return [(self.documents[row], -total) for total, _, row in found[: max(0, limit)]], scores.evidence
 
     def _seeing_only(self, among: frozenset[str]) -> Corpus:
         seen = np.zeros(len(self.documents), np.bool_)
