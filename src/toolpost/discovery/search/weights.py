@@ -1,7 +1,7 @@
 """Every weight of the ranking, in one place, and the measurement that chose it.
 
-recall@5 / recall@10 on the half of the queries that is for choosing, mean of MCP-Zero, BFCL and StableToolBench, one weight changed
-at a time; as they are: 0.796 / 0.881. The standard error of such a mean is about 0.02: none of these is a reason to leave round values.
+recall@5 / recall@10 on the half of the queries that is for choosing, mean of MCP-Zero, BFCL and StableToolBench, one weight
+changed at a time; as they are: 0.796 / 0.881. The standard error of such a mean is about 0.02: no reason to leave round values.
 
     meaning       0.3: 0.789 / 0.881   0.4: 0.798 / 0.888   0.6: 0.800 / 0.879    0.7: 0.794 / 0.867
     clause        0:   0.786 / 0.875   0.3: 0.798 / 0.881   0.7: 0.792 / 0.880
@@ -9,8 +9,8 @@ at a time; as they are: 0.796 / 0.881. The standard error of such a mean is abou
     server_prior  0:   0.800 / 0.886   0.1: 0.796 / 0.881   0.25: 0.800 / 0.884
     shortlist     100: 0.796 / 0.882   1000: 0.797 / 0.882
 
-The boosts of the fields and k1 come from a wider search over thirteen public sets; halved or doubled, they move the mean by 0.01 at
-most. `scripts/bench search --weights` measures all of it anew.
+The boosts of the fields and k1 come from a wider search over thirteen public sets; halved or doubled, they move the mean by
+about 0.01. `scripts/bench search --weights` measures all of it anew.
 """
 
 from collections.abc import Mapping
