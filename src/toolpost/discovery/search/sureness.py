@@ -1,8 +1,8 @@
 """How sure a ranking may be of its best tool: a hint, measured to be a modest one, and never a reason to leave a tool out.
 
 Fitted (logistic regression) on one half of the queries of four public sets, each asked twice: with the right tool there, and with
-it taken away, so that its neighbours are the best left. What it is made of and
-the limit for `is_weak` were picked with the other half in view, so its figures may flatter. `docs/reference/search-quality.md` says how it does on the other half.
+it taken away, so that its neighbours are the best left. `docs/reference/search-quality.md` says how it does on the other half;
+what it is made of and the limit for `is_weak` were picked with that half in view, so those figures may flatter it.
 """
 
 import math

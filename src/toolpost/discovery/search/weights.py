@@ -1,7 +1,7 @@
 """Every weight of the ranking, in one place, and the measurement that chose it.
 
-The boosts of the fields, k1 and b come from an earlier search over thirteen public sets. Then one weight at a time was changed, on
-the half of the queries that is for choosing (mean of MCP-Zero, BFCL and StableToolBench, up to 200 queries each; recall@5 / @10):
+The boosts of the fields, k1 and b come from an earlier search over thirteen public sets. Then one weight at a time was changed,
+on the half of the queries that is for choosing (mean of MCP-Zero, BFCL and StableToolBench, up to 200 queries each; recall@5 / @10):
 
     as they are   0.816 / 0.906
     meaning       0:   0.778 / 0.878   0.3: 0.807 / 0.898   0.6: 0.820 / 0.903    1: 0.732 / 0.835
@@ -9,8 +9,8 @@ the half of the queries that is for choosing (mean of MCP-Zero, BFCL and StableT
     synonym       0:   0.816 / 0.893   0.2: 0.814 / 0.906   0.4: 0.817 / 0.910
     server_prior  0:   0.818 / 0.909   0.1: 0.815 / 0.905   0.25: 0.819 / 0.909
 
-MCP-Zero has 53 queries in that half, so differences of 0.02 are noise: that both halves of the score are needed is shown, that these
-very values are best is not, and the server prior shows no gain. `scripts/bench search --weights` measures it anew.
+MCP-Zero has 53 queries in that half, so differences of 0.02 are noise: that both halves of the score are needed is shown, that
+these very values are best is not, and the server prior shows no gain. `scripts/bench search --weights` measures it anew.
 """
 
 from collections.abc import Mapping
