@@ -1,7 +1,8 @@
 """Every weight of the ranking, in one place, and the measurement that chose it.
 
 The boosts of the fields, k1 and b come from an earlier search over thirteen public sets. Then one weight at a time was changed,
-on the half of the queries that is for choosing (mean of MCP-Zero, BFCL and StableToolBench, up to 200 queries each; recall@5 / @10):
+on the half of the queries that is for choosing (mean of MCP-Zero, BFCL and StableToolBench, up to 200 queries each; recall@5
+and @10):
 
     as they are   0.816 / 0.906
     meaning       0:   0.778 / 0.878   0.3: 0.807 / 0.898   0.6: 0.820 / 0.903    1: 0.732 / 0.835
