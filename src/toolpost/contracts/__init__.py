@@ -8,6 +8,22 @@ faults       what is wrong with a value, in words that a model can act on
 reading, branches, spots, wording, suggestions, shown, values   how a fault is found and said
 nearest      the known name that somebody probably meant
 envelope     the two shapes of an answer, and the schema of what is really sent
+compatibility  whether callers notice that a definition changed: `judge`
 errors       every error, who can put it right, and the object that a caller sees
 digest, redaction, events, ids, caller, version   names, secrets, log lines, ids, who calls
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolpost.contracts.compatibility import RULES, Change, Definition, Judgement, Rule, Verdict, judge
+
+__all__ = ["RULES", "Change", "Definition", "Judgement", "Rule", "Verdict", "judge"]
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever needs a contract need not pay for judging one.
+    if name in __all__:
+        return getattr(importlib.import_module("toolpost.contracts.compatibility"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

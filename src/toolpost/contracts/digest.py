@@ -12,7 +12,22 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 def canonical_digest(value: Json) -> Digest:
     """Name a contract for good: SHA-256 over its RFC 8785 form, which other languages can recompute."""
-    return digest_of_bytes(rfc8785.dumps(value))
+    try:
+        return digest_of_bytes(rfc8785.dumps(value))
+    except rfc8785.IntegerDomainError:
+        return digest_of_bytes(rfc8785.dumps(_as_doubles(value)))
+
+
+def _as_doubles(value: Json) -> Json:
+    """Return the value with its huge whole numbers as JavaScript would read them, which is what RFC 8785 writes."""
+    match value:
+        case dict():
+            return {key: _as_doubles(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_as_doubles(inner) for inner in value]
+        case int() if abs(value) >= 2**53:
+            return float(value) if abs(value) < 10**308 else str(value)
+    return value
 
 
 def quick_digest(value: Json) -> Digest:

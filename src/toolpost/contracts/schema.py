@@ -10,13 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jsonschema_rs  # noqa: TID251  this is the one place
-from jsonschema_rs import ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
+from jsonschema_rs import CanonicalSchema, ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
 
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import Part, draft_of, parts_of, pointer
 from toolpost.contracts.references import REFERENCES, References
 
-__all__ = ["Schema", "SchemaProblem", "ValidationError", "ValidationErrorKind", "compile_schema"]
+__all__ = [
+    "CanonicalSchema",
+    "Schema",
+    "SchemaProblem",
+    "ValidationError",
+    "ValidationErrorKind",
+    "canonical_form",
+    "compile_schema",
+]
 
 SIZE_LIMIT_BYTES = 256 * 1024
 DEPTH_LIMIT = 64
@@ -25,6 +33,13 @@ PATTERN_CACHE_LIMIT_BYTES = 2 * 1024 * 1024
 QUOTE_LIMIT = 120
 
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=PATTERN_LIMIT_BYTES, dfa_size_limit=PATTERN_CACHE_LIMIT_BYTES)
+_NATIVE_DRAFTS = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
+}
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _BACK_REFERENCE = re.compile(r"\\(?:[1-9]|k<)")
 
@@ -61,6 +76,16 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     compiled = _compiled(raw)
     _check_parts(parts)
     return Schema(raw=raw, is_valid=compiled.is_valid, errors=compiled.iter_errors, check=compiled.validate)
+
+
+def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
+    """Return the form in which schemas are compared as sets of values, or raise `ValueError`.
+
+    Held to the same rules as a compiled schema, but not bounded in time: whoever calls weighs the schema first.
+    """
+    return jsonschema_rs.canonicalize(
+        raw, draft=_NATIVE_DRAFTS[draft], offline=True, validate_formats=True, pattern_options=_LINEAR
+    )
 
 
 def _check_root(raw: Json, *, root_object: bool) -> None:

@@ -1,0 +1,18 @@
+"""Whether callers of a tool notice that its definition changed, and which.
+
+judge        the verdict: every change between two definitions, within a budget
+definition   one tool, whole, as a lock keeps it, and its digests
+judgement    what is said of a change
+rules        every rule, its verdict and its reason
+facts        names, annotations, error codes, limits, versions
+words, texts the wording, apart from what a schema asserts
+changes      a change made from its rule
+budget       the time that one pair may take
+"""
+
+from toolpost.contracts.compatibility.definition import Definition, Digests
+from toolpost.contracts.compatibility.judge import BUDGET_S, judge
+from toolpost.contracts.compatibility.judgement import Change, Judgement, RuleId, Verdict
+from toolpost.contracts.compatibility.rules import RULES, Rule
+
+__all__ = ["BUDGET_S", "RULES", "Change", "Definition", "Digests", "Judgement", "Rule", "RuleId", "Verdict", "judge"]

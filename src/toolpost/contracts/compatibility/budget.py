@@ -1,0 +1,22 @@
+"""The time that one pair of definitions may take."""
+
+import time
+
+
+class Budget:
+    """Seconds to spend; once they are spent, or something was left out to save them, the answer is cut short."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._ends = time.monotonic() + budget_s
+        self.is_cut_short = False
+
+    @property
+    def left_s(self) -> float:
+        """What is left of it."""
+        return self._ends - time.monotonic()
+
+    def is_spent(self) -> bool:
+        """Say whether it is over, and remember that it mattered."""
+        if time.monotonic() >= self._ends:
+            self.is_cut_short = True
+        return self.is_cut_short

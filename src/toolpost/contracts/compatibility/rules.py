@@ -1,0 +1,371 @@
+"""Every rule by which a change is judged: its verdict, whether `schemaVersion` must rise, and why."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from toolpost.contracts.compatibility.judgement import RuleId, Verdict
+
+_SEED = "stability spec §2.2"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is always said of one kind of change."""
+
+    id: RuleId
+    verdict: Verdict
+    needs_bump: bool
+    summary: str
+    explanation: str
+    reference: str
+    """The sentence of the specification that it carries out."""
+
+
+def _breaking(name: str, summary: str, explanation: str, reference: str) -> Rule:
+    return _rule(name, Verdict.BREAKING, summary, explanation, reference, needs_bump=True)
+
+
+def _compatible(name: str, summary: str, explanation: str, reference: str, *, needs_bump: bool = False) -> Rule:
+    return _rule(name, Verdict.COMPATIBLE, summary, explanation, reference, needs_bump=needs_bump)
+
+
+def _review(name: str, summary: str, explanation: str, reference: str, *, needs_bump: bool = False) -> Rule:
+    return _rule(name, Verdict.REVIEW, summary, explanation, reference, needs_bump=needs_bump)
+
+
+def _rule(name: str, verdict: Verdict, summary: str, explanation: str, reference: str, *, needs_bump: bool) -> Rule:
+    return Rule(
+        id=RuleId(name),
+        verdict=verdict,
+        needs_bump=needs_bump,
+        summary=summary,
+        explanation=explanation,
+        reference=reference,
+    )
+
+
+_REQUIRED = f"{_SEED}: any required argument is added"
+_MEANING = f"{_SEED}: any argument meaning changes"
+_OPTIONAL = f"{_SEED}: adding purely optional arguments needs no bump"
+_DEFAULT = f"{_SEED}: defaults change in a way that alters behavior"
+_RESULT = f"{_SEED}: result JSON structure changes"
+_RESULT_OPTIONAL = f"{_SEED}: adding optional fields to results needs no bump"
+_ERRORS = f"{_SEED}: error codes are added, removed or renamed"
+_LIMITS = f"{_SEED}: cancellation or timeout semantics change in observable ways"
+_WORDS = f"{_SEED}: docs clarifications need no bump"
+_DOUBT = f"{_SEED}: if you have any doubt, bump the version"
+_NAMES = "stability spec §3.1: tool names are stable identifiers"
+_VERSIONS = "stability spec §2.1: schemaVersion is a monotonic integer"
+
+_INPUT = (
+    _breaking(
+        "input.required-added",
+        "an argument has become mandatory",
+        "Every call that leaves it out was accepted and is now refused. Give it a default and keep it optional instead.",
+        _REQUIRED,
+    ),
+    _breaking(
+        "input.argument-removed",
+        "an argument is gone",
+        "Callers that send it are refused, or their wish is silently ignored. Keep it for a while, marked `deprecated`.",
+        _MEANING,
+    ),
+    _breaking(
+        "input.type-narrowed",
+        "an argument takes fewer types",
+        "A value of the type that is gone was accepted and is now refused.",
+        _MEANING,
+    ),
+    _breaking(
+        "input.values-removed",
+        "an argument takes fewer values",
+        "Callers that send a value that is gone from the list are refused.",
+        _MEANING,
+    ),
+    _breaking(
+        "input.bounds-narrowed",
+        "an argument's limits are tighter",
+        "A value between the old limit and the new one was accepted and is now refused.",
+        _MEANING,
+    ),
+    _breaking(
+        "input.format-narrowed",
+        "an argument must have another form",
+        "A pattern or format was added or changed: text that matched before need not match now.",
+        _MEANING,
+    ),
+    _breaking(
+        "input.narrowed",
+        "fewer calls are accepted",
+        "Some arguments that the old schema accepts are refused by the new one.",
+        _MEANING,
+    ),
+    _breaking(
+        "input.unproven",
+        "the new arguments could not be proven to take every old call",
+        "No call was found that breaks, and no proof that none does. In doubt, a change is breaking.",
+        _DOUBT,
+    ),
+    _breaking(
+        "input.default-changed",
+        "a default is another one",
+        "Callers that leave the argument out get something else than before, without any refusal.",
+        _DEFAULT,
+    ),
+    _breaking(
+        "input.default-removed",
+        "a default is gone",
+        "Callers that leave the argument out no longer know what they get.",
+        _DEFAULT,
+    ),
+    _review(
+        "input.default-added",
+        "a default is now stated",
+        "If it only says what always happened, nobody notices; if it is new, callers that leave the argument out do.",
+        _DEFAULT,
+    ),
+    _compatible(
+        "input.optional-added",
+        "an optional argument is new",
+        "No call that exists sends it, and none must.",
+        _OPTIONAL,
+    ),
+    _compatible(
+        "input.required-dropped",
+        "a mandatory argument has become optional",
+        "Every call that sends it is accepted as before.",
+        _OPTIONAL,
+    ),
+    _compatible(
+        "input.widened",
+        "more calls are accepted",
+        "The new schema takes everything that the old one took: proven, not guessed.",
+        _OPTIONAL,
+    ),
+    _compatible(
+        "input.rewritten",
+        "the same arguments, written otherwise",
+        "Old and new accept exactly the same calls.",
+        _WORDS,
+    ),
+)
+
+_OUTPUT = (
+    _breaking(
+        "output.field-removed",
+        "a field of the result is gone",
+        "Callers that read it find nothing, or something of any type.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.required-dropped",
+        "a field of the result may be missing",
+        "Callers that read it without asking whether it is there fail.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.type-widened",
+        "a field of the result may have another type",
+        "Callers that read it as the old type fail on the new one.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.values-added",
+        "a field of the result may have a value that was not on the list",
+        "Callers that handle each value of the list have no branch for the new one.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.bounds-widened",
+        "a field of the result has looser limits",
+        "Callers that rely on the old limit meet values beyond it.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.format-widened",
+        "a field of the result may have another form",
+        "A pattern or format was dropped or changed: callers that parse the text may fail.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.widened",
+        "results may come that no caller had to expect",
+        "Some results that the new schema allows were not allowed by the old one.",
+        _RESULT,
+    ),
+    _breaking(
+        "output.unproven",
+        "the new results could not be proven to be among the old ones",
+        "No result was found that would surprise a caller, and no proof that none does. In doubt, a change is breaking.",
+        _DOUBT,
+    ),
+    _breaking(
+        "output.schema-removed",
+        "nothing is promised of the result any more",
+        "Callers that read structured results have nothing to rely on.",
+        _RESULT,
+    ),
+    _compatible(
+        "output.schema-added",
+        "the result is now promised",
+        "Callers that expected nothing in particular get something in particular.",
+        _RESULT_OPTIONAL,
+    ),
+    _compatible(
+        "output.required-added",
+        "a field of the result is now always there",
+        "Nobody who reads results today fails. The shape of the result changed all the same, so the version must rise.",
+        _RESULT,
+        needs_bump=True,
+    ),
+    _compatible(
+        "output.optional-added",
+        "an optional field of the result is new",
+        "Callers ignore what they do not know. Even a result that was closed is read as open here.",
+        _RESULT_OPTIONAL,
+    ),
+    _compatible(
+        "output.narrowed",
+        "results keep to less than they might have",
+        "Every result that the new schema allows was allowed before: proven, not guessed.",
+        _RESULT_OPTIONAL,
+    ),
+    _compatible(
+        "output.rewritten",
+        "the same results, written otherwise",
+        "Old and new allow exactly the same results.",
+        _WORDS,
+    ),
+)
+
+_REST = (
+    _breaking(
+        "tool.renamed",
+        "the tool has another name, and the old one no longer answers",
+        "Callers know a tool by its name. Keep the old name as an alias.",
+        _NAMES,
+    ),
+    _compatible(
+        "tool.renamed-with-alias",
+        "the tool has another name, and the old one still answers",
+        "The old name is deprecated: it works, and warns.",
+        _NAMES,
+    ),
+    _breaking("tool.alias-removed", "an old name no longer answers", "Callers that still use it are refused.", _NAMES),
+    _compatible("tool.alias-added", "one more name answers", "Nobody used it before.", _NAMES),
+    _review(
+        "tool.field-changed",
+        "another field of the definition is not what it was",
+        "Such as `icons` or `execution`. What it means for callers is for a person to say.",
+        _DOUBT,
+    ),
+    _review(
+        "wording.title-changed",
+        "the title reads otherwise",
+        "A model chooses tools by their words. Harmless most of the time, and the way that a poisoned tool comes in.",
+        _WORDS,
+    ),
+    _review(
+        "wording.description-changed",
+        "the description reads otherwise",
+        "A model does what a description says. Harmless most of the time, and the way that a poisoned tool comes in.",
+        _WORDS,
+    ),
+    _review(
+        "wording.schema-text-changed",
+        "a text inside a schema reads otherwise",
+        "Models read the descriptions of arguments as they read the tool's own.",
+        _WORDS,
+    ),
+    _review(
+        "wording.note-changed",
+        "a note in a schema is not what it was",
+        "Examples and keywords that assert nothing: a validator ignores them, a model or a client may not.",
+        _WORDS,
+    ),
+    _compatible(
+        "wording.deprecated",
+        "an argument or a field is marked as deprecated, or no longer",
+        "It works as before.",
+        _WORDS,
+    ),
+    _breaking(
+        "annotations.weakened",
+        "the tool now claims to be less harmless than before",
+        "Clients that run it unasked, or retry it, because it was read-only, not destructive, idempotent or closed, do harm.",
+        _MEANING,
+    ),
+    _review(
+        "annotations.strengthened",
+        "the tool now claims to be more harmless than before",
+        "Clients may stop asking before they run it. Whether the claim is true is for a person to say.",
+        _MEANING,
+    ),
+    _review(
+        "annotations.changed", "another annotation is not what it was", "What it means is for a person to say.", _DOUBT
+    ),
+    _breaking(
+        "errors.code-added",
+        "the tool may fail with a code that it did not name before",
+        "Callers branch on codes, and have no branch for this one.",
+        _ERRORS,
+    ),
+    _breaking(
+        "errors.code-removed",
+        "the tool no longer fails with a code that it named",
+        "Callers that wait for this code, perhaps to retry, wait in vain. A renamed code is one removed and one added.",
+        _ERRORS,
+    ),
+    _breaking(
+        "limits.timeout-shortened",
+        "calls end earlier",
+        "A call that took longer than the new limit used to succeed.",
+        _LIMITS,
+    ),
+    _compatible(
+        "limits.timeout-lengthened",
+        "calls may take longer",
+        "Every call that succeeded succeeds; whoever waits may wait longer, so the version must rise.",
+        _LIMITS,
+        needs_bump=True,
+    ),
+    _breaking(
+        "limits.cancellation-changed",
+        "a cancelled call behaves otherwise",
+        "Callers that cancel rely on what is done and what is left undone.",
+        _LIMITS,
+    ),
+    _review(
+        "limits.concurrency-changed",
+        "calls wait for each other otherwise than before",
+        "Answers are the same; how long callers wait, and when a queue is full, is not.",
+        _LIMITS,
+    ),
+    _breaking(
+        "version.lowered",
+        "`schemaVersion` went down",
+        "A version only ever rises; one that falls is a mistake, or an older tool under a newer name.",
+        _VERSIONS,
+    ),
+    _compatible("version.raised", "`schemaVersion` went up", "It says that something else changed.", _VERSIONS),
+    _compatible(
+        "version.tooling-changed",
+        "`toolingVersion` is another one",
+        "It names the build, for whoever looks for a mistake. It promises nothing.",
+        _VERSIONS,
+    ),
+    _review(
+        "budget.spent",
+        "the time for judging ran out",
+        "The schemas are too large or too entangled to be compared within the budget. A person must look; in doubt, bump.",
+        _DOUBT,
+        needs_bump=True,
+    ),
+)
+
+
+def _by_id(rules: Iterable[Rule]) -> Mapping[RuleId, Rule]:
+    return {rule.id: rule for rule in rules}
+
+
+RULES: Mapping[RuleId, Rule] = _by_id((*_INPUT, *_OUTPUT, *_REST))

@@ -1,0 +1,37 @@
+"""The words in a schema, apart from what it asserts."""
+
+from collections.abc import Mapping
+
+from toolpost.contracts.ids import Json
+from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, pointer
+
+TEXTS = frozenset({"title", "description", "$comment"})
+NOTES = frozenset({"default", "examples", "example", "deprecated", "readOnly", "writeOnly"})
+"""What a schema says without asserting it; defaults have a rule of their own."""
+
+
+def without_texts(schema: Json) -> tuple[Json, dict[str, str]]:
+    """Return the schema without its words, and the words by place."""
+    texts: dict[str, str] = {}
+    return _stripped(schema, "", texts), texts
+
+
+def _stripped(schema: Json, place: str, texts: dict[str, str]) -> Json:
+    if not isinstance(schema, dict):
+        return schema
+    kept = {}
+    for keyword, value in schema.items():
+        here = f"{place}{pointer((keyword,))}"
+        if keyword in TEXTS and isinstance(value, str):
+            texts[here] = value
+        else:
+            kept[keyword] = _held(keyword, value, here, texts)
+    return kept
+
+
+def _held(keyword: str, value: Json, place: str, texts: dict[str, str]) -> Json:
+    if isinstance(value, Mapping) and keyword in HOLDS_NAMED:
+        return {name: _stripped(child, place + pointer((name,)), texts) for name, child in value.items()}
+    if isinstance(value, list) and keyword in HOLDS_MANY:
+        return [_stripped(child, f"{place}/{number}", texts) for number, child in enumerate(value)]
+    return _stripped(value, place, texts) if keyword in HOLDS_ONE else value

@@ -1,0 +1,73 @@
+"""A change of wording, word by word: what a person must look at."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+
+from toolpost.contracts.compatibility.changes import change_by
+from toolpost.contracts.compatibility.definition import Definition
+from toolpost.contracts.compatibility.judgement import Change
+from toolpost.contracts.compatibility.texts import without_texts
+
+WORDS_COMPARED = 600
+"""Comparing costs the product of both lengths; beyond this, the words around the change are cut first."""
+
+_WORD = re.compile(r"\s*\S+\s*")
+_KEPT_AROUND = 6
+
+
+def wording_changes(old: Definition, new: Definition) -> Iterator[Change]:
+    """Say what reads otherwise."""
+    yield from _reworded("wording.title-changed", "/title", old.title or "", new.title or "")
+    yield from _reworded("wording.description-changed", "/description", old.description, new.description)
+    for field, one, other in (
+        ("inputSchema", old.input_schema, new.input_schema),
+        ("outputSchema", old.output_schema, new.output_schema),
+    ):
+        yield from _reworded_texts(f"/{field}", without_texts(one)[1], without_texts(other)[1])
+
+
+def _reworded_texts(root: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    for place in sorted(old.keys() | new.keys()):
+        # The words of an argument that is new or gone come and go with it; its own rule speaks of that.
+        yield from _reworded("wording.schema-text-changed", root + place, old.get(place, ""), new.get(place, ""))
+
+
+def _reworded(rule: str, place: str, old: str, new: str) -> Iterator[Change]:
+    if old != new:
+        yield change_by(rule, place, old=old, new=new, affected="models that read it", words=word_diff(old, new))
+
+
+def word_diff(old: str, new: str) -> tuple[tuple[str, str], ...]:
+    """Return what stayed (`=`), went (`-`) and came (`+`), long stretches that stayed cut short."""
+    before, after = _WORD.findall(old), _WORD.findall(new)
+    head = _common(before, after)
+    tail = _common(before[head:][::-1], after[head:][::-1])
+    same_head, same_tail = before[:head], before[len(before) - tail :]
+    changed = _diffed(before[head : len(before) - tail], after[head : len(after) - tail])
+    parts = [("=", _shortened(same_head, keep_end=True)), *changed, ("=", _shortened(same_tail, keep_end=False))]
+    return tuple((sign, text) for sign, text in parts if text)
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _diffed(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
+    if max(len(before), len(after)) > WORDS_COMPARED:
+        yield "-", "".join(before)
+        yield "+", "".join(after)
+        return
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+        if kind == "equal":
+            yield "=", _shortened(before[i1:i2], keep_end=True)
+            continue
+        yield "-", "".join(before[i1:i2])
+        yield "+", "".join(after[j1:j2])
+
+
+def _shortened(words: list[str], *, keep_end: bool) -> str:
+    if len(words) <= 2 * _KEPT_AROUND:
+        return "".join(words)
+    return "… " + "".join(words[-_KEPT_AROUND:]) if keep_end else "".join(words[:_KEPT_AROUND]) + " …"
