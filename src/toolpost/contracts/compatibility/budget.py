@@ -15,6 +15,12 @@ class Budget:
         """What is left of it."""
         return self._ends - time.monotonic()
 
+    def allows(self, cost_s: float) -> bool:
+        """Say whether a step that cannot be interrupted fits in, and remember if it did not."""
+        if cost_s > self.left_s:
+            self.is_cut_short = True
+        return not self.is_cut_short
+
     def is_spent(self) -> bool:
         """Say whether it is over, and remember that it mattered."""
         if time.monotonic() >= self._ends:

@@ -2,54 +2,65 @@
 
 from collections.abc import Iterator
 
-from toolpost.contracts.closing import closed
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.facts import fact_changes
 from toolpost.contracts.compatibility.judgement import Change, Judgement, ordered
-from toolpost.contracts.compatibility.texts import without_texts
+from toolpost.contracts.compatibility.notes import note_changes
+from toolpost.contracts.compatibility.projection import as_arguments, as_results
+from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, schema_changes
+from toolpost.contracts.compatibility.texts import asserted
+from toolpost.contracts.compatibility.weighing import is_manageable
 from toolpost.contracts.compatibility.words import wording_changes
 from toolpost.contracts.ids import Json
-from toolpost.contracts.parts import draft_of
-from toolpost.contracts.schema import canonical_form
 
 BUDGET_S = 1.0
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
-    """Say what changed and what it means for whoever calls the tool today."""
+    """Say what changed and what it means for whoever calls the tool today.
+
+    Never `compatible` when a call that worked is refused, or a result may come that no caller had to expect. When the
+    budget is spent first, the verdict is `review` at the least.
+    """
+    if old == new:
+        return Judgement()
     budget = Budget(budget_s)
-    changes = [*fact_changes(old, new), *wording_changes(old, new), *_input(old, new), *_output(old, new)]
+    changes = [*fact_changes(old, new), *_schemas(old, new, budget)]
     if budget.is_cut_short:
         changes.append(change_by("budget.spent", ""))
     return Judgement(changes=ordered(changes), is_cut_short=budget.is_cut_short)
 
 
-def _input(old: Definition, new: Definition) -> Iterator[Change]:
-    if without_texts(old.input_schema)[0] == without_texts(new.input_schema)[0]:
+def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+    schemas = (old.input_schema, new.input_schema, old.output_schema, new.output_schema)
+    if not all(is_manageable(schema) for schema in schemas):
+        budget.is_cut_short = True
         return
-    is_wider = _covers(_closed(new.input_schema), _closed(old.input_schema))
-    yield change_by("input.widened" if is_wider else "input.narrowed", "/inputSchema")
+    yield from _arguments(old, new, budget)
+    yield from _results(old, new, budget)
+    yield from wording_changes(old, new, budget)
 
 
-def _output(old: Definition, new: Definition) -> Iterator[Change]:
+def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+    one, other = old.input_schema, new.input_schema
+    if one != other:
+        yield from note_changes(one, other, "/inputSchema", are_arguments=True)
+        yield from _asserted(one, other, as_arguments(one), as_arguments(other), ARGUMENTS, budget)
+
+
+def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.output_schema, new.output_schema
     if one is None or other is None:
         if one is not other:
-            yield change_by("output.schema-added" if one is None else "output.schema-removed", "/outputSchema")
-    elif without_texts(one)[0] != without_texts(other)[0]:
-        yield change_by("output.narrowed" if _covers(one, other) else "output.widened", "/outputSchema")
+            rule = "output.schema-added" if one is None else "output.schema-removed"
+            yield change_by(rule, "/outputSchema", affected="callers that read the result")
+    elif one != other:
+        yield from note_changes(one, other, "/outputSchema", are_arguments=False)
+        yield from _asserted(one, other, as_results(one), other, RESULTS, budget)
 
 
-def _closed(schema: Json) -> Json:
-    return closed(schema) if isinstance(schema, dict) else schema
-
-
-def _covers(wide: Json, narrow: Json) -> bool:
-    draft = draft_of(wide) if isinstance(wide, dict) else 2020
-    try:
-        covered = canonical_form(wide, draft=draft or 2020).covers(canonical_form(narrow, draft=draft or 2020))
-    except ValueError:
-        return False
-    return str(covered) == "yes"
+def _asserted(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
+    if asserted(one) != asserted(other):
+        yield from schema_changes(old, new, role, budget)

@@ -16,6 +16,25 @@ def without_texts(schema: Json) -> tuple[Json, dict[str, str]]:
     return _stripped(schema, "", texts), texts
 
 
+def asserted(schema: Json) -> Json:
+    """Return the schema without whatever a validator does not look at, as far as that is known."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {word: value for word, value in schema.items() if word not in TEXTS | NOTES and not word.startswith("x-")}
+    if schema.get("x-reserved") is True:
+        # Ours: a reserved argument is refused.
+        kept["x-reserved"] = True
+    return {word: _asserted_below(word, value) for word, value in kept.items()}
+
+
+def _asserted_below(keyword: str, value: Json) -> Json:
+    if isinstance(value, Mapping) and keyword in HOLDS_NAMED:
+        return {name: asserted(child) for name, child in value.items()}
+    if isinstance(value, list) and keyword in HOLDS_MANY:
+        return [asserted(child) for child in value]
+    return asserted(value) if keyword in HOLDS_ONE else value
+
+
 def _stripped(schema: Json, place: str, texts: dict[str, str]) -> Json:
     if not isinstance(schema, dict):
         return schema

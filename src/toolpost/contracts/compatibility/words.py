@@ -2,40 +2,51 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.texts import without_texts
+from toolpost.contracts.ids import Json
+from toolpost.contracts.parts import part_at
 
-WORDS_COMPARED = 600
-"""Comparing costs the product of both lengths; beyond this, the words around the change are cut first."""
+WORDS_COMPARED = 150
+"""Comparing may cost the third power of this; longer stretches are told as gone and come."""
 
 _WORD = re.compile(r"\s*\S+\s*")
 _KEPT_AROUND = 6
 
 
-def wording_changes(old: Definition, new: Definition) -> Iterator[Change]:
+def wording_changes(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     """Say what reads otherwise."""
-    yield from _reworded("wording.title-changed", "/title", old.title or "", new.title or "")
-    yield from _reworded("wording.description-changed", "/description", old.description, new.description)
+    yield from _reworded("wording.title-changed", "/title", old.title or "", new.title or "", budget)
+    yield from _reworded("wording.description-changed", "/description", old.description, new.description, budget)
     for field, one, other in (
         ("inputSchema", old.input_schema, new.input_schema),
         ("outputSchema", old.output_schema, new.output_schema),
     ):
-        yield from _reworded_texts(f"/{field}", without_texts(one)[1], without_texts(other)[1])
+        yield from _reworded_texts(f"/{field}", one, other, budget)
 
 
-def _reworded_texts(root: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+def _reworded_texts(root: str, one: Json, other: Json, budget: Budget) -> Iterator[Change]:
+    if one == other or one is None or other is None:
+        return
+    old, new = without_texts(one)[1], without_texts(other)[1]
     for place in sorted(old.keys() | new.keys()):
+        around = place.rpartition("/")[0]
         # The words of an argument that is new or gone come and go with it; its own rule speaks of that.
-        yield from _reworded("wording.schema-text-changed", root + place, old.get(place, ""), new.get(place, ""))
+        if part_at(one, around) is not None and part_at(other, around) is not None:
+            before, after = old.get(place, ""), new.get(place, "")
+            yield from _reworded("wording.schema-text-changed", root + place, before, after, budget)
 
 
-def _reworded(rule: str, place: str, old: str, new: str) -> Iterator[Change]:
+def _reworded(rule: str, place: str, old: str, new: str, budget: Budget) -> Iterator[Change]:
     if old != new:
-        yield change_by(rule, place, old=old, new=new, affected="models that read it", words=word_diff(old, new))
+        # Without time to compare them, the words are told whole: that they changed is certain.
+        words = () if budget.left_s <= 0 else word_diff(old, new)
+        yield change_by(rule, place, old=old, new=new, affected="models that read it", words=words)
 
 
 def word_diff(old: str, new: str) -> tuple[tuple[str, str], ...]:

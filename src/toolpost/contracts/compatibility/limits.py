@@ -1,0 +1,136 @@
+"""Keywords whose change can be judged by themselves: types, values, bounds and forms of one schema."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from toolpost.contracts.compatibility.containment import Answer
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.values import is_among
+
+ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+
+_LOWER = {"minLength": "string", "minItems": "array", "minProperties": "object"}
+_UPPER = {"maxLength": "string", "maxItems": "array", "maxProperties": "object"}
+_FORMS = ("pattern", "format", "contentEncoding", "contentMediaType")
+_FORM_TYPES = dict.fromkeys(_FORMS, "string") | {"multipleOf": "number", "uniqueItems": "array"}
+NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+BOUNDS = (*NUMERIC, *_LOWER, *_UPPER, "multipleOf", "uniqueItems")
+SIMPLE = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
+
+
+class Limit(NamedTuple):
+    """One limit on which two schemas differ: its kind, its keyword, and whether the wide one takes all of the narrow."""
+
+    kind: str
+    keyword: str
+    answer: Answer
+
+
+def types_of(schema: JsonObject) -> frozenset[str]:
+    """Return the types that a schema takes; a number may be an integer."""
+    named = schema.get("type")
+    names = {named} if isinstance(named, str) else set(named) if isinstance(named, list) else ALL_TYPES
+    return frozenset(names | {"integer"} if "number" in names else names)
+
+
+def differing_limits(narrow: JsonObject, wide: JsonObject, *, draft: int) -> Iterator[Limit]:
+    """Yield each limit of one schema that is not the other's."""
+    types = types_of(narrow)
+    if types != types_of(wide):
+        yield Limit("type", "type", _yes_if(types <= types_of(wide)))
+    yield from _values(narrow, wide, draft)
+    yield from _numeric(narrow, wide, types, draft)
+    yield from _counted(narrow, wide, types)
+    yield from _forms(narrow, wide, types)
+
+
+def _yes_if(is_proven: bool) -> Answer:
+    return Answer.YES if is_proven else Answer.NO
+
+
+def values_of(schema: JsonObject, draft: int) -> list[Json] | None:
+    """Return the values that a schema lists, None if it lists none."""
+    if "const" in schema and draft != 4:
+        return [schema["const"]]
+    values = schema.get("enum")
+    return values if isinstance(values, list) else None
+
+
+def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]:
+    some, others = values_of(narrow, draft), values_of(wide, draft)
+    if _plain(some) == _plain(others):
+        return
+    keyword = "const" if "const" in narrow or "const" in wide else "enum"
+    if others is None:
+        yield Limit("values", keyword, Answer.YES)
+    elif some is None:
+        is_boolean = types_of(narrow) == {"boolean"}
+        yield Limit("values", keyword, _yes_if(is_boolean and is_among(True, others) and is_among(False, others)))
+    else:
+        yield Limit("values", keyword, _yes_if(_are_among(some, others)))
+
+
+def _plain(values: list[Json] | None) -> Json:
+    return values if values is None else [(isinstance(value, bool), value) for value in values]
+
+
+def _are_among(some: Iterable[Json], others: list[Json]) -> bool:
+    texts = {value for value in others if isinstance(value, str)}
+    rest = [value for value in others if not isinstance(value, str)]
+    return all(value in texts if isinstance(value, str) else is_among(value, rest) for value in some)
+
+
+def _numeric(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:
+    applies = not types.isdisjoint({"integer", "number"})
+    for lower, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
+        if all(narrow.get(word) == wide.get(word) for word in (lower, exclusive)):
+            continue
+        some, others = (_bound(schema, lower, exclusive, sign, draft) for schema in (narrow, wide))
+        is_proven = not applies or (some is not None and others is not None and some >= others)
+        changed = lower if narrow.get(lower) != wide.get(lower) else exclusive
+        yield Limit("bounds", changed, _yes_if(is_proven))
+
+
+def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft: int) -> tuple[float, bool] | None:
+    """Return the tightest of both bounds, as a lower one, and whether it is exclusive; None if it cannot be read."""
+    bound, strict = schema.get(inclusive), schema.get(exclusive)
+    found: list[tuple[float, bool]] = [(-math.inf, False)]
+    is_strict = draft == 4 and strict is True
+    if draft == 4:
+        strict = None
+    for value, excludes in ((bound, is_strict), (strict, True)):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        found.append((sign * value, excludes))
+    return max(found)
+
+
+def _counted(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[Limit]:
+    for words, sign, nothing in ((_LOWER, 1, 0.0), (_UPPER, -1, math.inf)):
+        for word, kind in words.items():
+            some, others = narrow.get(word, nothing), wide.get(word, nothing)
+            if some != others:
+                is_readable = all(isinstance(value, int | float) for value in (some, others))
+                is_proven = kind not in types or (is_readable and sign * some >= sign * others)
+                yield Limit("bounds", word, _yes_if(is_proven))
+
+
+def _forms(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[Limit]:
+    for word, kind in _FORM_TYPES.items():
+        some, others = narrow.get(word), wide.get(word)
+        if some == others:
+            continue
+        is_free = (
+            others is None or others is False or kind not in (types | ({"number"} if "integer" in types else set()))
+        )
+        is_proven = is_free or (word == "multipleOf" and _is_multiple(some, others))
+        group = "format" if word in _FORMS else "bounds"
+        yield Limit(group, word, Answer.YES if is_proven else Answer.UNKNOWN)
+
+
+def _is_multiple(some: Json, others: Json) -> bool:
+    are_whole = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in (some, others))
+    return are_whole and some % others == 0

@@ -1,0 +1,51 @@
+"""What a schema is judged as: arguments closed against what they do not name, results open to it."""
+
+from toolpost.contracts.closing import closed
+from toolpost.contracts.ids import Json, JsonObject
+
+_CLOSERS = ("additionalProperties", "unevaluatedProperties")
+# Only where more values in a part mean more values in the whole; under `oneOf` or `not` they may mean fewer.
+_INSIDE_ONE = frozenset({"additionalProperties", "items"})
+_INSIDE_NAMED = frozenset({"properties", "$defs", "definitions"})
+_INSIDE_MANY = frozenset({"allOf", "anyOf", "prefixItems"})
+
+
+def as_arguments(schema: Json) -> Json:
+    """Close what callers may send: an argument that nobody declared is no promise."""
+    return closed(schema) if isinstance(schema, dict) else schema
+
+
+def as_results(schema: Json) -> Json:
+    """Open what callers may read: they ignore a field that they do not know."""
+    return _opened(schema) if isinstance(schema, dict) and not _is_turned_round(schema) else schema
+
+
+def _opened(schema: JsonObject) -> JsonObject:
+    copy = {}
+    for keyword, value in schema.items():
+        if keyword in _CLOSERS and value is False:
+            continue
+        copy[keyword] = _inside(keyword, value)
+    return copy
+
+
+def _inside(keyword: str, value: Json) -> Json:
+    if isinstance(value, dict) and keyword in _INSIDE_ONE:
+        return _opened(value)
+    if isinstance(value, dict) and keyword in _INSIDE_NAMED:
+        return {name: _opened(child) if isinstance(child, dict) else child for name, child in value.items()}
+    if isinstance(value, list) and keyword in _INSIDE_MANY:
+        return [_opened(child) if isinstance(child, dict) else child for child in value]
+    return value
+
+
+def _is_turned_round(value: Json, *, turned: bool = False) -> bool:
+    """Say whether a reference stands where a wider target would make the whole narrower."""
+    if isinstance(value, list):
+        return any(_is_turned_round(inner, turned=turned) for inner in value)
+    if not isinstance(value, dict):
+        return False
+    if turned and "$ref" in value:
+        return True
+    turns = ("oneOf", "not", "if", "contains", "propertyNames", "dependentSchemas", "dependencies")
+    return any(_is_turned_round(inner, turned=turned or keyword in turns) for keyword, inner in value.items())

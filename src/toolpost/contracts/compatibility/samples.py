@@ -1,0 +1,209 @@
+"""Values made to fit a schema: the calls and results that a change is shown by.
+
+A value made here is a guess, which the validator confirms or not: nothing is proven by it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from toolpost.contracts.compatibility.limits import types_of, values_of
+from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of
+from toolpost.contracts.compatibility.walk import Step
+from toolpost.contracts.ids import Json, JsonObject
+
+DEPTH_LIMIT = 12
+LENGTH_LIMIT = 2_000
+ITEMS_LIMIT = 200
+
+TEXTS = (
+    "text", "a", "", "A", "1", "z", "Z", "9", "-", "a b", "abc-123", "2026-01-31", "2026-01-31T12:00:00Z", "12:00:00Z", "P1D",
+    "a@example.org", "example.org", "https://example.org/a", "192.0.2.1", "2001:db8::1", "/a", "#a1b2c3", "1.0.0", "en-US", "USD",
+    "00000000-0000-4000-8000-000000000000", "0123456789abcdef", "0x" + "0" * 40, "0" * 24, "a" * 32, "a" * 40, "a" * 64,
+)  # fmt: skip
+ANYTHING: tuple[Json, ...] = (None, True, False, 0, 1, -1, 0.5, "", "text", [], {})
+_FORMATS = {
+    "date": "2026-01-31", "date-time": "2026-01-31T12:00:00Z", "time": "12:00:00Z", "duration": "P1D", "email": "a@example.org",
+    "hostname": "example.org", "uri": "https://example.org/a", "uri-reference": "/a", "iri": "https://example.org/a",
+    "ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "uuid": "00000000-0000-4000-8000-000000000000", "json-pointer": "/a",
+    "regex": "a",
+}  # fmt: skip
+_ORDER = ("object", "string", "integer", "number", "boolean", "array", "null")
+
+
+class Sampler:
+    """Makes values for the schemas of one side."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+
+    def around(self, steps: tuple[Step, ...], value: Json, root: Node | None = None, depth: int = 0) -> Json:
+        """Return a value for the root in which `value` stands where the steps lead."""
+        node = self._whole(root or self._side.root, steps, depth)
+        rest = steps[1:] if steps and steps[0] == ("$ref",) else steps
+        if not rest:
+            return value
+        (keyword, *below), inner = rest[0], rest[1:]
+        child = self._child(node, keyword, below)
+        made = self.around(inner, value, child, depth + 1)
+        if keyword == "items":
+            return [made, *self._items(node, depth)[1:]]
+        if keyword in ("properties", "additionalProperties"):
+            return self._object(node, depth) | {str(below[0]) if below else "another": made}
+        return made
+
+    @staticmethod
+    def _child(node: Node, keyword: Any, below: list[Any]) -> Node:
+        held = node.schema.get(keyword, True)
+        if not below:
+            return node.child(f"/{keyword}", held)
+        name = below[0]
+        is_there = isinstance(held, dict) and name in held
+        return node.child(
+            f"/{keyword}/{name}", held[name] if is_there else node.schema.get("additionalProperties", True)
+        )
+
+    def made(self, node: Node, depth: int = 0) -> Json:
+        """Return one value that probably fits."""
+        node = self._whole(node, (), depth)
+        values = values_of(node.schema, self._side.draft)
+        if values:
+            return values[0]
+        types = types_of(node.schema)
+        return self._of_type(next((kind for kind in _ORDER if kind in types), "null"), node, depth)
+
+    def _of_type(self, kind: str, node: Node, depth: int) -> Json:
+        match kind:
+            case "object":
+                is_free = (
+                    "type" not in node.schema and "properties" not in node.schema and "required" not in node.schema
+                )
+                return "text" if is_free else self._object(node, depth)
+            case "array":
+                return self._items(node, depth)
+            case "string":
+                return text_for(node.schema)
+            case "integer" | "number":
+                return number_for(node.schema)
+        return True if kind == "boolean" else None
+
+    def variants(self, node: Node) -> Iterator[Json]:
+        """Yield one value for each type and each branch of a schema, simplest first."""
+        yield self.made(node)
+        values = values_of(self._whole(node, (), 0).schema, self._side.draft)
+        yield from (values or ())[:ITEMS_LIMIT]
+        for keyword in ("anyOf", "oneOf"):
+            for branch in branches_of(node, keyword):
+                yield self.made(Node(branch.place, _merged([_without(node.schema, keyword), branch.schema])))
+        for kind in types_of(node.schema):
+            yield self._of_type(kind, Node(node.place, node.schema | {"type": kind}), 0)
+
+    def _whole(self, node: Node, steps: tuple[Step, ...], depth: int) -> Node:
+        """Return a schema with its reference followed and one way through its branches taken."""
+        if depth > DEPTH_LIMIT:
+            return Node(node.place, {})
+        for _ in range(DEPTH_LIMIT):
+            target = self._side.target(node) if "$ref" in node.schema else None
+            if target is None:
+                break
+            node = Node(target.place, _merged([target.schema, _without(node.schema, "$ref")]))
+        schema = node.schema
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = [as_object(branch) for branch in schema.get(keyword) or () if isinstance(branch, dict | bool)]
+            if branches and not (steps and steps[0][0] == keyword):
+                taken = branches if keyword == "allOf" else branches[:1]
+                whole = [self._whole(Node(node.place, branch), (), depth + 1).schema for branch in taken]
+                schema = _merged([_without(schema, keyword), *whole])
+        return Node(node.place, schema)
+
+    def _object(self, node: Node, depth: int) -> JsonObject:
+        properties = node.schema.get("properties")
+        declared = properties if isinstance(properties, dict) else {}
+        names = [name for name in node.schema.get("required") or () if isinstance(name, str)]
+        spare = (name for name in (*declared, *(f"key{number}" for number in range(ITEMS_LIMIT))) if name not in names)
+        wanted = _whole_number(node.schema.get("minProperties"))
+        names += [name for name, _ in zip(spare, range(wanted - len(names)), strict=False)]
+        others = node.schema.get("additionalProperties", True)
+        return {
+            name: self.made(node.child(f"/properties/{name}", declared.get(name, others)), depth + 1)
+            for name in names[:ITEMS_LIMIT]
+        }
+
+    def _items(self, node: Node, depth: int, count: int | None = None) -> list[Json]:
+        wanted = _whole_number(node.schema.get("minItems")) if count is None else count
+        first = node.schema.get("prefixItems")
+        items = node.schema.get("items", True)
+        prefix = first if isinstance(first, list) else items if isinstance(items, list) else []
+        rest = node.schema.get("additionalItems", True) if isinstance(items, list) else items
+        made = [self.made(node.child("/items", child), depth + 1) for child in [*prefix, *[rest] * wanted][:wanted]]
+        if node.schema.get("uniqueItems") is True:
+            made = [f"{value}{number}" if isinstance(value, str) else number for number, value in enumerate(made)]
+        return made
+
+    def counted(self, node: Node, count: int) -> list[Json]:
+        """Return an array of just so many items."""
+        return self._items(self._whole(node, (), 0), 0, min(count, ITEMS_LIMIT))
+
+
+def text_for(schema: JsonObject) -> str:
+    """Return a text that probably fits."""
+    guesses = [_FORMATS[schema["format"]]] if schema.get("format") in _FORMATS else []
+    least, most = _whole_number(schema.get("minLength"), LENGTH_LIMIT), schema.get("maxLength")
+    pattern = schema.get("pattern")
+    for guess in (*guesses, *TEXTS):
+        is_short = not isinstance(most, int) or len(guess) <= most
+        if len(guess) >= least and is_short and _matches(pattern, guess):
+            return guess
+    return "a" * least
+
+
+def _matches(pattern: Json, text: str) -> bool:
+    if not isinstance(pattern, str):
+        return True
+    # Python's engine is not linear, so a pattern of any complexity is left alone.
+    if len(pattern) > 60 or re.search(r"[*+}]\)*[*+{?]|\)[*+{]", pattern):
+        return False
+    try:
+        return re.search(pattern, text) is not None
+    except (re.error, RecursionError, OverflowError):
+        return False
+
+
+def number_for(schema: JsonObject) -> Json:
+    """Return a number that probably fits."""
+    bounds = [schema.get(word) for word in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")]
+    numbers = [bound for bound in bounds if isinstance(bound, int | float) and not isinstance(bound, bool)]
+    least, most = bounds[0], bounds[1]
+    step = schema.get("multipleOf")
+    candidates: Iterable[Json] = [1, 0, *numbers, *(n + 1 for n in numbers), *(n - 1 for n in numbers)]
+    if isinstance(step, int | float) and not isinstance(step, bool) and step > 0:
+        candidates = [*(n * step for n in (1, 0, 2, -1)), *candidates]
+    if schema.get("type") == "integer":
+        candidates = [int(number) for number in candidates]
+    for number in candidates:
+        fits_least = not isinstance(least, int | float) or number >= least
+        fits_most = not isinstance(most, int | float) or number <= most
+        if fits_least and fits_most:
+            return number
+    return 1
+
+
+def _whole_number(value: Json, limit: int = ITEMS_LIMIT) -> int:
+    return min(value, limit) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _without(schema: JsonObject, keyword: str) -> JsonObject:
+    return {key: value for key, value in schema.items() if key != keyword}
+
+
+def _merged(schemas: list[JsonObject]) -> JsonObject:
+    """Put what several schemas say of one value into one: later ones win, properties and required names add up."""
+    merged: JsonObject = {}
+    for schema in schemas:
+        both = {**merged, **schema}
+        if isinstance(merged.get("properties"), dict) and isinstance(schema.get("properties"), dict):
+            both["properties"] = {**merged["properties"], **schema["properties"]}
+        if isinstance(merged.get("required"), list) and isinstance(schema.get("required"), list):
+            both["required"] = [*merged["required"], *schema["required"]]
+        merged = both
+    return merged

@@ -1,0 +1,112 @@
+"""One of two schemas that are compared: its root, its draft, where its references lead, and its validator."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from toolpost.contracts.document import Document
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.parts import draft_of, part_at, parts_of
+from toolpost.contracts.references import REFERENCES, References
+from toolpost.contracts.schema import SchemaProblem, compile_schema
+
+_DEFINITIONS = ("$defs", "definitions")
+_NEVER: JsonObject = {"not": {}}
+
+
+class Node:
+    """A schema inside a side, and where it stands there."""
+
+    __slots__ = ("place", "schema")
+
+    def __init__(self, place: str, schema: Json) -> None:
+        self.place = place
+        self.schema: JsonObject = as_object(schema)
+
+    def child(self, place: str, schema: Json) -> "Node":
+        """Return a schema below this one."""
+        return Node(self.place + place, schema)
+
+
+def as_object(schema: Json) -> JsonObject:
+    """Write `true` and `false` as the object schemas that they stand for."""
+    if isinstance(schema, dict):
+        return schema
+    return dict(_NEVER) if schema is False else {}
+
+
+def is_never(schema: Json) -> bool:
+    """Say whether a schema plainly takes nothing."""
+    return schema is False or (isinstance(schema, dict) and schema.get("not") in ({}, True))
+
+
+class Side:
+    """One of the two schemas, from its root."""
+
+    def __init__(self, raw: Json) -> None:
+        self.raw: JsonObject | bool = raw
+        self.root = Node("", raw)
+        self.draft = draft_of(self.root.schema) or 0
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self.root.schema)
+
+    @cached_property
+    def document(self) -> Document:
+        """The schema to look things up in."""
+        return Document(self.root.schema)
+
+    @cached_property
+    def has_local_definitions_alone(self) -> bool:
+        """Whether every reference leads into `$defs` or `definitions`, so that a part can be cut out with them."""
+        return all(
+            str(part.schema.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
+            and "$id" not in part.schema
+            and "id" not in part.schema
+            for part in parts_of(self.root.schema)
+            for word in REFERENCES
+        )
+
+    @cached_property
+    def refers(self) -> bool:
+        """Whether there is any reference at all."""
+        return any(word in part.schema for part in parts_of(self.root.schema) for word in REFERENCES)
+
+    def target(self, node: Node) -> Node | None:
+        """Return what the `$ref` of a node leads to."""
+        place = self._references.target(node.place, node.schema, "$ref")
+        return None if place is None else Node(place, part_at(self.root.schema, place))
+
+    def cut_out(self, node: Node) -> Json:
+        """Return a part as a schema of its own, None if that cannot be done."""
+        if not node.place:
+            return self.raw
+        if self.refers and not self.has_local_definitions_alone:
+            return None
+        root = self.root.schema
+        kept = {word: root[word] for word in ("$schema", *_DEFINITIONS) if word in root}
+        return {**kept, **node.schema}
+
+    @cached_property
+    def accepts(self) -> Callable[[Json], bool] | None:
+        """The compiled validator's word on a value, None if it cannot be compiled."""
+        try:
+            return compile_schema(self.raw, root_object=False).is_valid
+        except SchemaProblem:
+            return None
+
+    def admits(self, value: Json) -> bool | None:
+        """Say whether a value is valid, None if nobody can say."""
+        if self.accepts is None:
+            return None
+        try:
+            return self.accepts(value)
+        except (RecursionError, ValueError):
+            return None
+
+
+def branches_of(node: Node, keyword: str) -> Iterator[Node]:
+    """Yield the branches under `anyOf`, `oneOf` or `allOf`."""
+    branches = node.schema.get(keyword)
+    for number, branch in enumerate(branches if isinstance(branches, list) else ()):
+        yield node.child(f"/{keyword}/{number}", branch)
