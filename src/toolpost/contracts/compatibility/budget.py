@@ -4,7 +4,7 @@ import time
 
 
 class Budget:
-    """Seconds to spend; once they are spent, or something was left out to save them, the answer is cut short."""
+    """Seconds to spend. Once they are spent, or something was left out to save them, the answer is cut short."""
 
     def __init__(self, budget_s: float) -> None:
         self._ends = time.monotonic() + budget_s
@@ -17,12 +17,10 @@ class Budget:
 
     def allows(self, cost_s: float) -> bool:
         """Say whether a step that cannot be interrupted fits in, and remember if it did not."""
-        if cost_s > self.left_s:
-            self.is_cut_short = True
-        return not self.is_cut_short
+        is_allowed = cost_s <= self.left_s
+        self.is_cut_short |= not is_allowed
+        return is_allowed
 
     def is_spent(self) -> bool:
         """Say whether it is over, and remember that it mattered."""
-        if time.monotonic() >= self._ends:
-            self.is_cut_short = True
-        return self.is_cut_short
+        return not self.allows(0.0)

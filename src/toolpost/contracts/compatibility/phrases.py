@@ -1,7 +1,7 @@
 """How a change of a schema is said: which property, what it takes now, what it took before, and who notices."""
 
-from toolpost.contracts.compatibility.limits import types_of, values_of
 from toolpost.contracts.compatibility.judgement import RuleId, Verdict
+from toolpost.contracts.compatibility.limits import types_of, values_of
 from toolpost.contracts.compatibility.rules import RULES
 from toolpost.contracts.compatibility.sides import Node
 from toolpost.contracts.compatibility.walk import Difference

@@ -12,7 +12,7 @@ from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.phrases import affected, message
 from toolpost.contracts.compatibility.sides import Node, Side, is_never
 from toolpost.contracts.compatibility.walk import Difference, Walk
-from toolpost.contracts.compatibility.weighing import is_draft_neutral
+from toolpost.contracts.compatibility.weighing import compile_cost_s, is_draft_neutral
 from toolpost.contracts.compatibility.witness import Example, Witnesses
 from toolpost.contracts.ids import Json
 
@@ -67,6 +67,8 @@ RESULTS = Role(
 def schema_changes(old: Json, new: Json, role: Role, budget: Budget) -> list[Change]:
     """Say what changed of what a schema asserts. Both are as they are judged: closed, or open."""
     one, other = Side(old), Side(new)
+    if not budget.allows(compile_cost_s(old) + compile_cost_s(new)):
+        return []
     if one.accepts is None or other.accepts is None:
         message = f"the {'old' if one.accepts is None else 'new'} schema cannot be used, so nothing is known of it"
         return [change_by(f"{role.prefix}.unproven", f"/{role.field}", message)]
@@ -76,6 +78,8 @@ def schema_changes(old: Json, new: Json, role: Role, budget: Budget) -> list[Cha
 def contains(narrow: Json, wide: Json, budget: Budget) -> Answer:
     """Say whether one schema takes every value that another takes, each just as it is."""
     one, other = Side(narrow), Side(wide)
+    if not budget.allows(compile_cost_s(narrow) + compile_cost_s(wide)):
+        return Answer.UNKNOWN
     if one.accepts is None or other.accepts is None:
         return Answer.UNKNOWN
     judging = _Judging(one, other, ARGUMENTS, budget)
@@ -91,6 +95,7 @@ class _Judging:
         self._old, self._new, self._role, self._budget = old, new, role, budget
         self._narrow, self._wide = (old, new) if role.old_is_narrow else (new, old)
         self._walk = Walk(old, new, budget, old_is_narrow=role.old_is_narrow)
+        self._was_cut_short = budget.is_cut_short
         self._comparison = Comparison(self._narrow.raw, self._wide.raw, budget)
         self._witnesses = Witnesses(self._narrow, self._wide, budget, old_is_narrow=role.old_is_narrow)
 
@@ -102,7 +107,9 @@ class _Judging:
         except RecursionError:
             self._budget.is_cut_short = True
             walked = Answer.UNKNOWN
-        if answer is Answer.UNKNOWN and walked is Answer.YES and self._may_be_walked():
+        if answer is Answer.YES or (answer is Answer.UNKNOWN and walked is Answer.YES and self._may_be_walked()):
+            # One proof is enough: what the other would have cost does not matter.
+            self._budget.is_cut_short = self._was_cut_short
             return Answer.YES
         return answer
 

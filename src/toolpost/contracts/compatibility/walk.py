@@ -243,21 +243,23 @@ class Walk:
         self._shaped += 1
         some, others = _named(old), _named(new)
         for name in (*some, *(name for name in others if name not in some)):
-            yield self._property(name, old, new, steps)
+            yield self._property(name, (old, some.get(name)), (new, others.get(name)), steps)
         if old.schema.get("additionalProperties", True) != new.schema.get("additionalProperties", True) or self._refers:
             yield self._compare(_additional(old), _additional(new), (*steps, ("additionalProperties",)))
         self._shaped -= 1
 
-    def _property(self, name: str, old: Node, new: Node, steps: tuple[Step, ...]) -> Answer:
-        some, others = _named(old), _named(new)
+    def _property(
+        self, name: str, old: tuple[Node, Node | None], new: tuple[Node, Node | None], steps: tuple[Step, ...]
+    ) -> Answer:
+        (around_old, some), (around_new, other) = old, new
         inner = (*steps, ("properties", name))
-        if name in some and name in others:
-            return self._compare(some[name], others[name], inner)
+        if some is not None and other is not None:
+            return self._compare(some, other, inner)
         silent = len(self.differences)
-        answer = self._compare(some.get(name) or _additional(old), others.get(name) or _additional(new), inner)
+        answer = self._compare(some or _additional(around_old), other or _additional(around_new), inner)
         del self.differences[silent:]
-        kind = "property-removed" if name in some else "property-added"
-        return self._note(kind, "properties", old, new, steps, answer, name)
+        kind = "property-added" if some is None else "property-removed"
+        return self._note(kind, "properties", around_old, around_new, steps, answer, name)
 
     def _required(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
         some, others = _required(old.schema), _required(new.schema)

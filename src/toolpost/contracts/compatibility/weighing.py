@@ -1,9 +1,10 @@
 """What a schema would cost to compare. Native code cannot be interrupted, so it is weighed before it is called."""
 
-import math
+from collections.abc import Iterator
 
+from toolpost.contracts.compatibility.patterns import expanded_size
 from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.parts import Part, draft_of, parts_of
+from toolpost.contracts.parts import Part, draft_of, part_at, parts_of
 from toolpost.contracts.references import REFERENCES
 
 NODES_LIMIT = 20_000
@@ -14,8 +15,9 @@ REFERENCES_LIMIT = 200
 _PART_S = 0.000_1
 _CASE_S = 0.002
 _VALUE_S = 0.000_005
-_LETTER_S = 0.000_02
-_CASES_LIMIT = 100_000
+_STATE_S = 0.000_002
+_PATTERN_LIMIT_S = 0.3
+_CASES_LIMIT = 100_000.0
 
 # What reads the same in every draft from 6 on; anything else keeps two drafts from being compared.
 _NEUTRAL = frozenset(
@@ -47,50 +49,82 @@ def is_manageable(schema: Json) -> bool:
     return True
 
 
+def compile_cost_s(schema: Json) -> float:
+    """Return how long compiling a schema may take at the worst; only its patterns count."""
+    if not isinstance(schema, dict):
+        return 0.0
+    return sum(min(_STATE_S * expanded_size(pattern), _PATTERN_LIMIT_S) for pattern in _patterns(schema))
+
+
+def _patterns(schema: JsonObject) -> Iterator[str]:
+    for part in parts_of(schema):
+        named = part.schema.get("patternProperties")
+        for pattern in (part.schema.get("pattern"), *(named if isinstance(named, dict) else ())):
+            if isinstance(pattern, str):
+                yield pattern
+
+
 def cost_s(schema: Json) -> float:
     """Return how long comparing a schema may take at the worst, in seconds; generous on purpose."""
     if not isinstance(schema, dict):
         return 0.0
-    return sum(_part_cost_s(part.schema) for part in parts_of(schema))
+    count = _Cases(schema).count
+    parts = sum(_part_cost_s(part.schema) + _CASE_S * (count(part.schema) - 1) for part in parts_of(schema))
+    return parts + 4 * compile_cost_s(schema)
 
 
 def _part_cost_s(schema: JsonObject) -> float:
-    cost = _PART_S + _CASE_S * (_cases(schema) - 1)
+    cost = _PART_S
     if isinstance(values := schema.get("enum"), list):
         compound = sum(isinstance(value, dict | list) for value in values)
         cost += _VALUE_S * len(values) + _VALUE_S * compound * compound / 100
-    patterns = [schema.get("pattern"), *(schema.get("patternProperties") or ())]
-    letters = sum(len(pattern) for pattern in patterns if isinstance(pattern, str))
-    return cost + _LETTER_S * letters * max(1, len(patterns) - 1)
+    if isinstance(patterns := schema.get("patternProperties"), dict):
+        # Each pattern is held against each other one.
+        cost += _PART_S * len(patterns) ** 2
+    return cost
 
 
-def _cases(schema: JsonObject, depth: int = 0) -> float:
-    """Count the ways in which a value can satisfy a schema: branches add up, conditions beside each other multiply."""
-    if depth > 8:
-        return _CASES_LIMIT
-    cases = 1.0
-    for word in ("anyOf", "oneOf"):
-        if isinstance(branches := schema.get(word), list):
-            inner = sum(_cases(branch, depth + 1) for branch in branches if isinstance(branch, dict)) or 1
-            cases *= inner if word == "anyOf" else inner * max(1, len(branches) / 2)
-    for branch in schema.get("allOf") or ():
-        if isinstance(branch, dict):
-            cases *= _cases(branch, depth + 1)
-    cases *= _conditional_cases(schema, depth)
-    return min(cases, _CASES_LIMIT) if math.isfinite(cases) else _CASES_LIMIT
+class _Cases:
+    """Counts the ways in which a value can satisfy a schema: branches add up, conditions beside each other multiply."""
 
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._counted: dict[str, float] = {}
 
-def _conditional_cases(schema: JsonObject, depth: int) -> float:
-    cases = 1.0
-    if "if" in schema:
-        then, otherwise = schema.get("then", {}), schema.get("else", {})
-        cases *= sum(_cases(branch, depth + 1) for branch in (then, otherwise) if isinstance(branch, dict)) or 1
-    if isinstance(denied := schema.get("not"), dict) and denied:
-        cases *= 1 + sum(1 for _ in parts_of(denied)) + len(denied)
-    for word in ("dependencies", "dependentSchemas", "dependentRequired", "contains", "unevaluatedProperties"):
-        held = schema.get(word)
-        cases *= 1 + (len(held) if isinstance(held, dict) else 0)
-    return cases
+    def count(self, schema: Json, depth: int = 0) -> float:
+        """Return the number of ways, or the limit."""
+        if not isinstance(schema, dict):
+            return 1.0
+        if depth > 8:
+            return _CASES_LIMIT
+        cases = self._referred(schema.get("$ref"), depth)
+        for word in ("anyOf", "oneOf"):
+            if isinstance(branches := schema.get(word), list) and branches:
+                inner = sum(self.count(branch, depth + 1) for branch in branches)
+                cases *= inner if word == "anyOf" else inner * max(1, len(branches) / 2)
+        for branch in schema.get("allOf") or ():
+            cases *= self.count(branch, depth + 1)
+        return min(cases * self._conditional(schema, depth), _CASES_LIMIT)
+
+    def _referred(self, reference: Json, depth: int) -> float:
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return 1.0
+        if reference not in self._counted:
+            # A schema that leads back to itself counts once.
+            self._counted[reference] = 1.0
+            self._counted[reference] = self.count(part_at(self._root, reference[1:]), depth + 1)
+        return self._counted[reference]
+
+    def _conditional(self, schema: JsonObject, depth: int) -> float:
+        cases = 1.0
+        if "if" in schema:
+            cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
+        if isinstance(denied := schema.get("not"), dict) and denied:
+            cases *= 1 + len(denied) + sum(1 for _ in parts_of(denied)) + self._referred(denied.get("$ref"), depth)
+        for word in ("dependencies", "dependentSchemas", "dependentRequired"):
+            if isinstance(held := schema.get(word), dict):
+                cases *= 2.0 ** min(len(held), 20)
+        return cases * (2 if "contains" in schema else 1) * (2 if "unevaluatedProperties" in schema else 1)
 
 
 def is_draft_neutral(schema: Json) -> bool:

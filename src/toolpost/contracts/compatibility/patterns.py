@@ -1,0 +1,47 @@
+"""What a regular expression costs to compile: its size once every repetition is written out."""
+
+import re
+
+_REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
+_NAMED_CLASS = re.compile(r"\\[pP]\{[^}]*\}")
+_WIDE = 60
+"""A class such as `\\w` covers all of Unicode, and weighs as much as so many letters."""
+
+_NAMED = 600
+"""As `_WIDE`, for a class that Unicode names: `\\p{L}`."""
+
+
+def expanded_size(pattern: str) -> int:
+    """Return about how many states a pattern has."""
+    sizes, place, last = [0], 0, 0
+    while place < len(pattern):
+        letter = pattern[place]
+        if letter == "(":
+            sizes[-1] += last
+            sizes.append(0)
+            last = 0
+        elif letter == ")" and len(sizes) > 1:
+            last += sizes.pop()
+        elif letter == "{" and (found := _REPEATED.match(pattern, place)):
+            last *= max(1, int(found[2] or found[1]) if found[2] != "" else int(found[1]) + 1)
+            place = found.end() - 1
+        elif letter == "[" and (found := _CLASS.match(pattern, place)):
+            sizes[-1], last = sizes[-1] + last, 1 + _weight(found[0])
+            place = found.end() - 1
+        elif letter == "\\" and (found := _NAMED_CLASS.match(pattern, place)):
+            sizes[-1], last = sizes[-1] + last, _NAMED
+            place = found.end() - 1
+        else:
+            is_escape = letter == "\\" and place + 1 < len(pattern)
+            sizes[-1], last = sizes[-1] + last, _weight(pattern[place : place + 2] if is_escape else letter)
+            place += is_escape
+        place += 1
+    size = sum(sizes) + last
+    return 4 * size if "(?i" in pattern else size
+
+
+def _weight(atom: str) -> int:
+    if "\\p" in atom or "\\P" in atom:
+        return _NAMED * (atom.count("\\p") + atom.count("\\P"))
+    return _WIDE if "\\" in atom or "^" in atom or atom == "." else 1
