@@ -9,6 +9,7 @@ reading, branches, spots, wording, suggestions, shown, values   how a fault is f
 nearest      the known name that somebody probably meant
 envelope     the two shapes of an answer, and the schema of what is really sent
 compatibility  whether callers notice that a definition changed: `judge`
+suspicion    what in a definition may be meant for the model and not for the person
 errors       every error, who can put it right, and the object that a caller sees
 digest, redaction, events, ids, caller, version   names, secrets, log lines, ids, who calls
 """

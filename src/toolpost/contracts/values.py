@@ -1,5 +1,6 @@
 """JSON values as JSON sees them, where Python sees them otherwise."""
 
+import json
 from collections.abc import Iterable, Sequence
 
 from toolpost.contracts.ids import Json
@@ -44,6 +45,11 @@ def is_among(value: Json, options: Iterable[Json]) -> bool:
     """Say whether a value is one of the options."""
     # True equals 1 in Python, and does not in JSON.
     return any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in options)
+
+
+def is_same_json(one: Json, other: Json) -> bool:
+    """Say whether two values are the same JSON all through: true is not 1, however deep it lies; 1.0 is not 1."""
+    return bool(one == other) and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def unique(values: Iterable[Json]) -> list[Json]:

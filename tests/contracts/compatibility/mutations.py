@@ -175,7 +175,7 @@ def shorten_a_text(schema: Schema, rng: random.Random) -> bool:
         if any(word in child for word in ("format", "pattern")) or child.get("maxLength", 9) < 2:
             return False
         child["maxLength"] = child.get("maxLength", 5_001) - 1
-        return child["maxLength"] > child.get("minLength", 0)
+        return bool(child["maxLength"] > child.get("minLength", 0))
 
     return _change("string", change)(schema, rng)
 
@@ -187,7 +187,7 @@ def ask_for_a_longer_text(schema: Schema, rng: random.Random) -> bool:
         if any(word in child for word in ("format", "pattern")):
             return False
         child["minLength"] = child.get("minLength", 0) + 1
-        return child["minLength"] <= child.get("maxLength", 10**9)
+        return bool(child["minLength"] <= child.get("maxLength", 10**9))
 
     return _change("string", change)(schema, rng)
 

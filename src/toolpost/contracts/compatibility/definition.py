@@ -11,6 +11,7 @@ from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_ALWAYS = ("name", "inputSchema", "schemaVersion")
 _NOTHING: JsonObject = {"type": "object", "properties": {}}
 
 
@@ -85,9 +86,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     def to_json(self) -> JsonObject:
         """Write it as plain JSON; what says nothing is left out, the input schema and the version never are."""
-        written = msgspec.to_builtins(self)
-        assert isinstance(written, dict)
-        return written | {"inputSchema": self.input_schema, "schemaVersion": self.schema_version}
+        written: JsonObject = {}
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            is_said = value is not None and value not in ("", (), {})
+            if is_said or field.encode_name in _ALWAYS:
+                written[field.encode_name] = list(value) if isinstance(value, tuple) else value
+        return written
 
     @property
     def digests(self) -> Digests:

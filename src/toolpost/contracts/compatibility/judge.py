@@ -14,6 +14,7 @@ from toolpost.contracts.compatibility.texts import asserted
 from toolpost.contracts.compatibility.weighing import is_manageable
 from toolpost.contracts.compatibility.words import wording_changes
 from toolpost.contracts.ids import Json
+from toolpost.contracts.values import is_same_json
 
 BUDGET_S = 1.0
 
@@ -24,9 +25,13 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     Never `compatible` when a call that worked is refused, or a result may come that no caller had to expect. When the
     budget is spent first, the verdict is `review` at the least.
     """
-    if old == new:
+    one, other = old.to_json(), new.to_json()
+    if not is_manageable(one) or not is_manageable(other):
+        return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+    if is_same_json(one, other):
         return Judgement()
-    budget = Budget(budget_s)
+    # A last step that cannot be interrupted may begin just before the end.
+    budget = Budget(0.8 * budget_s)
     changes = [*fact_changes(old, new), *_schemas(old, new, budget)]
     if budget.is_cut_short:
         changes.append(change_by("budget.spent", ""))
@@ -34,10 +39,6 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
 
 
 def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    schemas = (old.input_schema, new.input_schema, old.output_schema, new.output_schema)
-    if not all(is_manageable(schema) for schema in schemas):
-        budget.is_cut_short = True
-        return
     yield from _arguments(old, new, budget)
     yield from _results(old, new, budget)
     yield from wording_changes(old, new, budget)
@@ -45,7 +46,7 @@ def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
 
 def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.input_schema, new.input_schema
-    if one != other:
+    if not is_same_json(one, other):
         yield from note_changes(one, other, "/inputSchema", are_arguments=True)
         yield from _asserted(one, other, as_arguments(one), as_arguments(other), ARGUMENTS, budget)
 
@@ -56,11 +57,11 @@ def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
         if one is not other:
             rule = "output.schema-added" if one is None else "output.schema-removed"
             yield change_by(rule, "/outputSchema", affected="callers that read the result")
-    elif one != other:
+    elif not is_same_json(one, other):
         yield from note_changes(one, other, "/outputSchema", are_arguments=False)
         yield from _asserted(one, other, as_results(one), other, RESULTS, budget)
 
 
 def _asserted(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
-    if asserted(one) != asserted(other):
+    if not is_same_json(asserted(one), asserted(other)):
         yield from schema_changes(old, new, role, budget)

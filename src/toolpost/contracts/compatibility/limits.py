@@ -1,12 +1,13 @@
 """Keywords whose change can be judged by themselves: types, values, bounds and forms of one schema."""
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from toolpost.contracts.compatibility.containment import Answer
 from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.values import is_among
+from toolpost.contracts.values import is_among, is_same_json
 
 ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
@@ -59,7 +60,7 @@ def values_of(schema: JsonObject, draft: int) -> list[Json] | None:
 
 def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]:
     some, others = values_of(narrow, draft), values_of(wide, draft)
-    if _plain(some) == _plain(others):
+    if is_same_json(some, others):
         return
     keyword = "const" if "const" in narrow or "const" in wide else "enum"
     if others is None:
@@ -71,14 +72,13 @@ def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]
         yield Limit("values", keyword, _yes_if(_are_among(some, others)))
 
 
-def _plain(values: list[Json] | None) -> Json:
-    return values if values is None else [(isinstance(value, bool), value) for value in values]
+def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
+    written = {_written(value) for value in others}
+    return all(_written(value) in written for value in some)
 
 
-def _are_among(some: Iterable[Json], others: list[Json]) -> bool:
-    texts = {value for value in others if isinstance(value, str)}
-    rest = [value for value in others if not isinstance(value, str)]
-    return all(value in texts if isinstance(value, str) else is_among(value, rest) for value in some)
+def _written(value: Json) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _numeric(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:

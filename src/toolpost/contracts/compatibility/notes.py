@@ -10,6 +10,7 @@ from toolpost.contracts.compatibility.sides import Node, Side
 from toolpost.contracts.compatibility.texts import NOTES
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import part_at, parts_of
+from toolpost.contracts.values import is_same_json
 
 _OWN_RULES = frozenset({"default", "deprecated"})
 
@@ -64,14 +65,15 @@ def _default(old: JsonObject, new: JsonObject, place: str) -> Iterator[Change]:
 
 
 def _is_same(one: Json, other: Json) -> bool:
-    # True is 1 in Python, and is not in JSON.
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    # A caller who leaves it out cannot tell 1 from 1.0; from true it can.
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+    return bool(one == other) if are_numbers else is_same_json(one, other)
 
 
 def _notes(old: JsonObject, new: JsonObject, place: str, *, with_default: bool) -> Iterator[Change]:
     for word in sorted(old.keys() | new.keys()):
         is_note = word in NOTES or word.startswith("x-")
-        if not is_note or _is_same(old.get(word), new.get(word)):
+        if not is_note or is_same_json(old.get(word), new.get(word)):
             continue
         if word == "deprecated":
             yield change_by("wording.deprecated", f"{place}/{word}", old=old.get(word), new=new.get(word))

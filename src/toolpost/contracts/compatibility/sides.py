@@ -73,7 +73,9 @@ class Side:
         return any(word in part.schema for part in parts_of(self.root.schema) for word in REFERENCES)
 
     def target(self, node: Node) -> Node | None:
-        """Return what the `$ref` of a node leads to."""
+        """Return what the `$ref` of a node leads to, None if it has none."""
+        if "$ref" not in node.schema:
+            return None
         place = self._references.target(node.place, node.schema, "$ref")
         return None if place is None else Node(place, part_at(self.root.schema, place))
 

@@ -11,9 +11,10 @@ from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.containment import Answer, Comparison
 from toolpost.contracts.compatibility.limits import SIMPLE, differing_limits
 from toolpost.contracts.compatibility.sides import Node, Side, branches_of, is_never
-from toolpost.contracts.compatibility.texts import NOTES, TEXTS, without_texts
+from toolpost.contracts.compatibility.texts import NOTES, TEXTS, asserted, without_texts
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.references import REFERENCES
+from toolpost.contracts.values import is_same_json
 
 Step = tuple[str | int, ...]
 """One step from a schema to one inside it: a keyword, and a name or number below it."""
@@ -112,8 +113,7 @@ class Walk:
             return self._compare(*leads, (*steps, ("$ref",)))
         narrow, wide = self._narrow_wide(old, new)
         if is_never(narrow) or not (wide.keys() - _IGNORED):
-            is_same = without_texts(old.schema)[0] == without_texts(new.schema)[0]
-            if not is_same:
+            if not is_same_json(asserted(old.schema), asserted(new.schema)):
                 self._note("other", "", old, new, steps, Answer.YES)
             return Answer.YES
         first = len(self.differences)
@@ -163,7 +163,7 @@ class Walk:
         yield from self._extended(old, new, steps)
 
     def _is_same(self, old: Node, new: Node, word: str) -> bool:
-        return bool(old.schema.get(word) == new.schema.get(word))
+        return is_same_json(old.schema.get(word), new.schema.get(word))
 
     def _combination(self, word: str, old: Node, new: Node, steps: tuple[Step, ...]) -> Answer:
         narrow, wide = self._narrow_wide(old, new)
@@ -188,7 +188,7 @@ class Walk:
             without_texts({key: value for key, value in schema.items() if key not in _IGNORED})[0]
             for schema in (narrow, wide)
         )
-        return bool(some == others) and not (self._refers and _mentions_reference(some))
+        return is_same_json(some, others) and not (self._refers and _mentions_reference(some))
 
     def _is_settled(self, word: str, narrow: JsonObject, wide: JsonObject) -> bool:
         """Say whether a keyword and those that belong to it are the same on both sides."""
@@ -224,8 +224,8 @@ class Walk:
         if "$ref" not in wide:
             yield self._note("other", "$ref", old, new, steps, Answer.YES)
             return
-        one, other = self._old.target(old), self._new.target(new) if "$ref" in new.schema else None
-        if "$ref" in narrow and one is not None and other is not None:
+        one, other = self._old.target(old), self._new.target(new)
+        if one is not None and other is not None:
             yield self._compare(one, other, (*steps, ("$ref",)))
         else:
             yield self._note("other", "$ref", old, new, steps, Answer.UNKNOWN)
@@ -244,8 +244,7 @@ class Walk:
         some, others = _named(old), _named(new)
         for name in (*some, *(name for name in others if name not in some)):
             yield self._property(name, (old, some.get(name)), (new, others.get(name)), steps)
-        if old.schema.get("additionalProperties", True) != new.schema.get("additionalProperties", True) or self._refers:
-            yield self._compare(_additional(old), _additional(new), (*steps, ("additionalProperties",)))
+        yield self._compare(_additional(old), _additional(new), (*steps, ("additionalProperties",)))
         self._shaped -= 1
 
     def _property(

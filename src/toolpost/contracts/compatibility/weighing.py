@@ -14,7 +14,8 @@ REFERENCES_LIMIT = 200
 # Measured on a slow machine with schemas made to be slow; see tests/contracts/compatibility/test_hostile.py.
 _PART_S = 0.000_1
 _CASE_S = 0.002
-_VALUE_S = 0.000_005
+_TEXT_PAIR_S = 0.000_000_004
+_VALUE_PAIR_S = 0.000_000_5
 _STATE_S = 0.000_002
 _PATTERN_LIMIT_S = 0.3
 _CASES_LIMIT = 100_000.0
@@ -70,14 +71,23 @@ def cost_s(schema: Json) -> float:
         return 0.0
     count = _Cases(schema).count
     parts = sum(_part_cost_s(part.schema) + _CASE_S * (count(part.schema) - 1) for part in parts_of(schema))
-    return parts + 4 * compile_cost_s(schema)
+    return parts + _values_cost_s(schema) + 4 * compile_cost_s(schema)
+
+
+def _values_cost_s(schema: JsonObject) -> float:
+    """Weigh listed values: each may be held against each, and numbers are slow."""
+    values = [value for part in parts_of(schema) for value in _listed(part.schema)]
+    texts = sum(isinstance(value, str) for value in values)
+    return _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
+
+
+def _listed(schema: JsonObject) -> list[Json]:
+    values = schema.get("enum")
+    return values if isinstance(values, list) else []
 
 
 def _part_cost_s(schema: JsonObject) -> float:
     cost = _PART_S
-    if isinstance(values := schema.get("enum"), list):
-        compound = sum(isinstance(value, dict | list) for value in values)
-        cost += _VALUE_S * len(values) + _VALUE_S * compound * compound / 100
     if isinstance(patterns := schema.get("patternProperties"), dict):
         # Each pattern is held against each other one.
         cost += _PART_S * len(patterns) ** 2

@@ -1,0 +1,207 @@
+"""What in a definition may be meant for the model and not for the person: hidden text, orders, another tool's name.
+
+A suspicion is a reason to look, never a proof: nothing is refused for it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from toolpost.contracts.compatibility.definition import Definition
+from toolpost.contracts.ids import Json
+from toolpost.contracts.shown import cut
+
+TEXT_LIMIT = 100_000
+PER_TOOL_LIMIT = 20
+DEPTH_LIMIT = 100
+
+_AROUND = 40
+
+
+class SuspicionKind(StrEnum):
+    """What is suspected."""
+
+    HIDDEN_TEXT = "hidden-text"
+    """Characters that a person does not see and a model reads."""
+    INSTRUCTION = "instruction"
+    """Words that tell a model what to do, rather than what the tool does."""
+    SHADOWING = "shadowing"
+    """The name of another server's tool, taken or given new rules."""
+
+
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason to look at a definition."""
+
+    kind: SuspicionKind
+    place: str
+    """A JSON Pointer into the definition."""
+    message: str
+    excerpt: str
+    """The words around it, with what is hidden written out."""
+
+
+def suspicions(definition: Definition, others: Iterable[Definition] = ()) -> Sequence[Suspicion]:
+    """Return the reasons to look at a definition, beside the tools of all servers."""
+    found: list[Suspicion] = []
+    for suspicion in _all(definition, others):
+        found.append(suspicion)
+        if len(found) >= PER_TOOL_LIMIT:
+            break
+    return found
+
+
+def _all(definition: Definition, others: Iterable[Definition]) -> Iterator[Suspicion]:
+    for place, text in _texts(definition):
+        yield from _hidden(place, text)
+        yield from _instructions(place, text)
+    yield from _shadows(definition, others)
+
+
+def _texts(definition: Definition) -> Iterator[tuple[str, str]]:
+    """Yield every text that a model may see, and its place: names, descriptions, defaults, examples, values."""
+    waiting: list[tuple[str, Json, int]] = [("", definition.to_json(), 0)]
+    left = TEXT_LIMIT
+    while waiting and left > 0:
+        place, value, depth = waiting.pop()
+        if isinstance(value, str):
+            yield place, value[:left]
+            left -= len(value)
+        elif isinstance(value, dict) and depth < DEPTH_LIMIT:
+            for key, inner in value.items():
+                here = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+                waiting += [(here, inner, depth + 1), (here, key, depth + 1)]
+        elif isinstance(value, list) and depth < DEPTH_LIMIT:
+            waiting += [(f"{place}/{number}", inner, depth + 1) for number, inner in enumerate(value)]
+
+
+# Hidden text
+
+# Format characters and unused planes; written by number, because here above all they must be seen.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|[\ufe00-\ufe0f]{2,}|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
+_ESCAPED = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
+# Where a joiner or a mark of direction has its place: between emoji, and in scripts that need them.
+_JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c\u00ad\ufeff")
+
+
+def _hidden(place: str, text: str) -> Iterator[Suspicion]:
+    if text.isascii() and text.isprintable():
+        return
+    for found in _UNSEEN.finditer(text):
+        if not _has_its_place(text, found):
+            what = ", ".join(_name_of(letter) for letter in dict.fromkeys(found[0][:3]))
+            message = f"{what}: a person does not see it, a model reads it"
+            yield _suspicion(SuspicionKind.HIDDEN_TEXT, place, message, text, found)
+            return
+
+
+def _name_of(letter: str) -> str:
+    return f"U+{ord(letter):04X} {unicodedata.name(letter, 'control character').lower()}"
+
+
+def _has_its_place(text: str, found: re.Match[str]) -> bool:
+    if found[0] not in _JOINERS:
+        return False
+    before, after = text[: found.start()][-1:], text[found.end() :][:1]
+    if found[0] == "\ufeff":
+        return found.start() == 0
+    # An invisible sign between letters that need none hides a word from filters.
+    return any(letter and not letter.isascii() for letter in (before, after)) or found[0] == "\u00ad"
+
+
+# Instructions
+
+# Within one sentence, and never far: a search takes time in proportion to the text.
+_NEAR = r"[^.\n]{0,40}"
+_HIDE = (
+    r"\b(?:do not|don't|never|without) (?:tell|mention|inform|notify|reveal|show|alert|let)(?:ing)?\b"
+    rf"{_NEAR}\busers?\b"
+)
+_FORGET = (
+    r"\b(?:ignore|disregard|forget|override)\b"
+    rf"{_NEAR}\b(?:previous|prior|earlier|above|preceding|system|other)\b"
+    rf"{_NEAR}\b(?:instruction|prompt|message|rule|guideline|direction)s?\b"
+)
+_MARK = r"<\s*/?\s*(?:important|system|instructions?|secret|hidden|admin|assistant|prompt)\s*>"
+_FILES = (
+    r"(?:~|/home/\w+|/root|\$HOME|%USERPROFILE%)[/\\]\.(?:ssh|aws|gnupg|cursor|claude|kube|netrc|env)\b"
+    r"|\bid_rsa\b|/etc/(?:passwd|shadow)\b"
+)
+_FIRST = (
+    r"\b(?:before|prior to) (?:using|calling|invoking|running) (?:any|every|all|each)\b"
+    rf"{_NEAR}\btools?\b{_NEAR}\b(?:must|always|call|read|send)\b"
+)
+_CARRY = (
+    r"\b(?:you|the (?:model|assistant|agent|ai|llm)) (?:must|should|have to) (?:always )?"
+    rf"(?:read|send|include|pass|forward|copy|upload)\b{_NEAR}"
+    r"\b(?:contents?|conversation|chat history|system prompt|credentials?|passwords?|private keys?)\b"
+)
+_ASK = (
+    rf"\b(?:pass|send|include|provide|forward|insert|put|copy)\b{_NEAR}"
+    r"\b(?:system prompt|chat history|conversation history|previous messages)\b"
+)
+_INSTRUCTIONS = {
+    message: re.compile(pattern, re.IGNORECASE)
+    for message, pattern in (
+        ("tells a model to forget what it was told", _FORGET),
+        ("tells a model to keep something from the user", _HIDE),
+        ("marks words as orders", _MARK),
+        ("asks for files or secrets that are not the tool's business", _FILES),
+        ("tells a model to call it before anything else", _FIRST),
+        ("tells a model to carry off what it knows", _CARRY),
+        ("asks for the conversation or the system prompt", _ASK),
+    )
+}
+
+
+def _instructions(place: str, text: str) -> Iterator[Suspicion]:
+    for message, pattern in _INSTRUCTIONS.items():
+        if found := pattern.search(text):
+            yield _suspicion(SuspicionKind.INSTRUCTION, place, message, text, found)
+
+
+# Shadowing
+
+
+def _shadows(definition: Definition, others: Iterable[Definition]) -> Iterator[Suspicion]:
+    server, _, tool = definition.name.rpartition("__")
+    looks = _look(definition.name)
+    for other in others:
+        its_server, _, its_tool = other.name.rpartition("__")
+        if other.name == definition.name or its_server == server:
+            continue
+        if _look(other.name) == looks:
+            message = f"cannot be told from `{other.name}`"
+            yield Suspicion(kind=SuspicionKind.SHADOWING, place="/name", message=message, excerpt=cut(definition.name))
+        elif tool in (other.name, f"{its_server}_{its_tool}"):
+            message = f"has the name of `{other.name}`, which is another server's"
+            yield Suspicion(kind=SuspicionKind.SHADOWING, place="/name", message=message, excerpt=cut(definition.name))
+        elif its_server and other.name in definition.description:
+            message = f"speaks of `{other.name}`, which is another server's"
+            found = re.search(re.escape(other.name), definition.description)
+            if found is not None:
+                yield _suspicion(SuspicionKind.SHADOWING, "/description", message, definition.description, found)
+
+
+_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", ".": "_"})
+
+
+def _look(name: str) -> str:
+    """Return a name as it looks at a glance."""
+    return unicodedata.normalize("NFKD", name).casefold().translate(_ALIKE)
+
+
+def _suspicion(kind: SuspicionKind, place: str, message: str, text: str, found: re.Match[str]) -> Suspicion:
+    start, end = max(0, found.start() - _AROUND), min(len(text), found.end() + _AROUND)
+    return Suspicion(kind=kind, place=place, message=message, excerpt=cut(_written_out(text[start:end])))
+
+
+def _written_out(text: str) -> str:
+    """Return a text with its hidden characters as their numbers."""
+    plain = _ESCAPED.sub(lambda found: f"⟨{found[0][1:]}⟩", text)
+    return _UNSEEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), plain)
