@@ -23,9 +23,9 @@ class References:
     def _read(self, part: Part) -> None:
         base = self._base_at(part.place)
         if isinstance(identity := part.schema.get(self._id_keyword), str):
-            address, anchor = urldefrag(identity)
+            address, anchor = _split(identity)
             if address:
-                base = urljoin(base, address)
+                base = _joined(base, address)
                 self._bases.append((part.place, base))
                 self._resources[base] = part.place
             if anchor:
@@ -44,10 +44,10 @@ class References:
         reference = schema[keyword]
         if not isinstance(reference, str) or (keyword == "$recursiveRef" and reference != "#"):
             return None
-        address, fragment = urldefrag(reference)
+        address, fragment = _split(reference)
         base = self._base_at(place)
         if address:
-            base = urljoin(base, address)
+            base = _joined(base, address)
         resource = self._resources.get(base)
         return None if resource is None else self._inside(resource, base, unquote(fragment))
 
@@ -56,3 +56,19 @@ class References:
             return self._anchors.get((base, fragment))
         place = resource + fragment
         return None if part_at(self._raw, place) is None else place
+
+
+def _split(reference: str) -> tuple[str, str]:
+    try:
+        address, fragment = urldefrag(reference)
+    except ValueError:
+        # Half an IPv6 address, say: it leads nowhere, and whoever sent it decides what else we do.
+        return reference, ""
+    return address, fragment
+
+
+def _joined(base: str, address: str) -> str:
+    try:
+        return urljoin(base, address)
+    except ValueError:
+        return address

@@ -168,6 +168,13 @@ def check_example(change: Change, old: Definition, new: Definition) -> None:
             "breaking",
             True,
         ),
+        # What is required and not declared is a promise too.
+        (
+            {"inputSchema": of("message", q=TEXT)},
+            {"inputSchema": of("message", q=TEXT | {"maxLength": 9})},
+            "breaking",
+            True,
+        ),
         # True is not 1.
         (takes(q={"enum": [1]}), takes(q={"enum": [True]}), "breaking", True),
         (takes(q={"enum": [1]}), takes(q={"enum": [1.0]}), "compatible", False),

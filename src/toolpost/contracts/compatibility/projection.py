@@ -2,6 +2,7 @@
 
 from toolpost.contracts.closing import closed
 from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE
 
 _CLOSERS = ("additionalProperties", "unevaluatedProperties")
 # Only where more values in a part mean more values in the whole; under `oneOf` or `not` they may mean fewer.
@@ -11,8 +12,34 @@ _INSIDE_MANY = frozenset({"allOf", "anyOf", "prefixItems"})
 
 
 def as_arguments(schema: Json) -> Json:
-    """Close what callers may send: an argument that nobody declared is no promise."""
-    return closed(schema) if isinstance(schema, dict) else schema
+    """Close what callers may send: an argument that nobody declared is no promise, unless it is required."""
+    if not isinstance(schema, dict):
+        return schema
+    try:
+        return closed(_with_required_declared(schema, is_root=True))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        # Too broken to be closed: it is refused when it is compiled.
+        return schema
+
+
+def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
+    """Declare what is required and not declared; closed as it is, the schema would take nothing at all."""
+    if not isinstance(schema, dict):
+        return schema
+    copy = {keyword: _declared_below(keyword, value) for keyword, value in schema.items()}
+    missing = [name for name in schema.get("required") or () if name not in copy.get("properties", {})]
+    is_open = all(word not in schema for word in (*_CLOSERS, "patternProperties"))
+    if missing and is_open and (is_root or "properties" in schema):
+        copy["properties"] = {**copy.get("properties", {}), **{name: {} for name in missing}}
+    return copy
+
+
+def _declared_below(keyword: str, value: Json) -> Json:
+    if isinstance(value, dict) and keyword in HOLDS_NAMED:
+        return {name: _with_required_declared(child) for name, child in value.items()}
+    if isinstance(value, list) and keyword in HOLDS_MANY:
+        return [_with_required_declared(child) for child in value]
+    return _with_required_declared(value) if keyword in HOLDS_ONE else value
 
 
 def as_results(schema: Json) -> Json:
