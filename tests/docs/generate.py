@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.docs.rules import rules_page
 from toolpost.config import config_schema
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,7 @@ def pages() -> dict[Path, str]:
     schema = config_schema()
     return {
         ROOT / "docs/reference/configuration.md": "\n".join(_configuration(schema)),
+        ROOT / "docs/reference/compatibility-rules.md": rules_page(COMMAND),
         ROOT / "schemas/toolpost.schema.json": json.dumps(schema, indent=2) + "\n",
     }
 

@@ -49,7 +49,7 @@ def is_among(value: Json, options: Iterable[Json]) -> bool:
 
 def is_same_json(one: Json, other: Json) -> bool:
     """Say whether two values are the same JSON all through: true is not 1, however deep it lies; 1.0 is not 1."""
-    return bool(one == other) and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return one is other or (bool(one == other) and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
 
 
 def unique(values: Iterable[Json]) -> list[Json]:

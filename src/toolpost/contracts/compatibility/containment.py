@@ -21,11 +21,11 @@ class Comparison:
     """Two schemas in canonical form, or the reason why they are not: too costly, or not comparable."""
 
     def __init__(self, narrow: Json, wide: Json, budget: Budget) -> None:
-        forms = _forms(narrow, wide, budget)
-        self.narrow = None if forms is None else forms[0]
-        self.wide = None if forms is None else forms[1]
         self._budget = budget
         self._cost_s = cost_s(narrow) + cost_s(wide)
+        forms = _forms(narrow, wide) if budget.allows(self._cost_s) else None
+        self.narrow = None if forms is None else forms[0]
+        self.wide = None if forms is None else forms[1]
 
     @property
     def is_equal(self) -> bool:
@@ -51,9 +51,9 @@ class Comparison:
             return None
 
 
-def _forms(narrow: Json, wide: Json, budget: Budget) -> tuple[CanonicalSchema, CanonicalSchema] | None:
+def _forms(narrow: Json, wide: Json) -> tuple[CanonicalSchema, CanonicalSchema] | None:
     drafts = _common_drafts(narrow, wide)
-    if drafts is None or not budget.allows(cost_s(narrow) + cost_s(wide)):
+    if drafts is None:
         return None
     try:
         return canonical_form(narrow, draft=drafts), canonical_form(wide, draft=drafts)

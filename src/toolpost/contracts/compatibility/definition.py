@@ -87,11 +87,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     def to_json(self) -> JsonObject:
         """Write it as plain JSON; what says nothing is left out, the input schema and the version never are."""
         written: JsonObject = {}
-        for field in msgspec.structs.fields(self):
-            value = getattr(self, field.name)
-            is_said = value is not None and value not in ("", (), {})
-            if is_said or field.encode_name in _ALWAYS:
-                written[field.encode_name] = list(value) if isinstance(value, tuple) else value
+        for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            value = getattr(self, name)
+            if (value is not None and value not in ("", (), {})) or key in _ALWAYS:
+                written[key] = list(value) if isinstance(value, tuple) else value
         return written
 
     @property

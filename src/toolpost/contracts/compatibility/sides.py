@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
+from toolpost.contracts.compatibility.weighing import schemas_in
 from toolpost.contracts.document import Document
 from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.parts import draft_of, part_at, parts_of
+from toolpost.contracts.parts import draft_of, part_at
 from toolpost.contracts.references import REFERENCES, References
 from toolpost.contracts.schema import SchemaProblem, compile_schema
 
@@ -60,17 +61,17 @@ class Side:
     def has_local_definitions_alone(self) -> bool:
         """Whether every reference leads into `$defs` or `definitions`, so that a part can be cut out with them."""
         return all(
-            str(part.schema.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
-            and "$id" not in part.schema
-            and "id" not in part.schema
-            for part in parts_of(self.root.schema)
+            str(part.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
+            and "$id" not in part
+            and "id" not in part
+            for part in schemas_in(self.root.schema)
             for word in REFERENCES
         )
 
     @cached_property
     def refers(self) -> bool:
         """Whether there is any reference at all."""
-        return any(word in part.schema for part in parts_of(self.root.schema) for word in REFERENCES)
+        return any(not part.keys().isdisjoint(REFERENCES) for part in schemas_in(self.root.schema))
 
     def target(self, node: Node) -> Node | None:
         """Return what the `$ref` of a node leads to, None if it has none."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from toolpost.contracts.compatibility.patterns import expanded_size
 from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.parts import Part, draft_of, part_at, parts_of
+from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
 from toolpost.contracts.references import REFERENCES
 
 NODES_LIMIT = 20_000
@@ -20,6 +20,12 @@ _STATE_S = 0.000_002
 _PATTERN_LIMIT_S = 0.3
 _CASES_LIMIT = 100_000.0
 
+_MULTIPLIERS = frozenset(
+    {
+        "$ref", "allOf", "anyOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if", "not", "oneOf",
+        "unevaluatedProperties",
+    }
+)  # fmt: skip
 # What reads the same in every draft from 6 on; anything else keeps two drafts from being compared.
 _NEUTRAL = frozenset(
     {
@@ -50,19 +56,35 @@ def is_manageable(schema: Json) -> bool:
     return True
 
 
+def schemas_in(schema: Json) -> Iterator[JsonObject]:
+    """Yield every object schema inside a schema. Unlike `parts_of` it does not say where, which takes most of the time."""
+    waiting = [schema]
+    while waiting:
+        here = waiting.pop()
+        if not isinstance(here, dict):
+            continue
+        yield here
+        for keyword, value in here.items():
+            if keyword in HOLDS_NAMED and isinstance(value, dict):
+                waiting.extend(value.values())
+            elif keyword in HOLDS_MANY and isinstance(value, list):
+                waiting.extend(value)
+            elif keyword in HOLDS_ONE:
+                waiting.append(value)
+
+
 def compile_cost_s(schema: Json) -> float:
     """Return how long compiling a schema may take at the worst; only its patterns count."""
-    if not isinstance(schema, dict):
+    return sum(_patterns_cost_s(part) for part in schemas_in(schema))
+
+
+def _patterns_cost_s(schema: JsonObject) -> float:
+    named = schema.get("patternProperties")
+    if "pattern" not in schema and not isinstance(named, dict):
         return 0.0
-    return sum(min(_STATE_S * expanded_size(pattern), _PATTERN_LIMIT_S) for pattern in _patterns(schema))
-
-
-def _patterns(schema: JsonObject) -> Iterator[str]:
-    for part in parts_of(schema):
-        named = part.schema.get("patternProperties")
-        for pattern in (part.schema.get("pattern"), *(named if isinstance(named, dict) else ())):
-            if isinstance(pattern, str):
-                yield pattern
+    patterns = (schema.get("pattern"), *(named if isinstance(named, dict) else ()))
+    sizes = [expanded_size(pattern) for pattern in patterns if isinstance(pattern, str)]
+    return sum(min(_STATE_S * size, _PATTERN_LIMIT_S) for size in sizes)
 
 
 def cost_s(schema: Json) -> float:
@@ -70,20 +92,21 @@ def cost_s(schema: Json) -> float:
     if not isinstance(schema, dict):
         return 0.0
     count = _Cases(schema).count
-    parts = sum(_part_cost_s(part.schema) + _CASE_S * (count(part.schema) - 1) for part in parts_of(schema))
-    return parts + _values_cost_s(schema) + 4 * compile_cost_s(schema)
+    cost = 0.0
+    values: list[Json] = []
+    for part in schemas_in(schema):
+        cost += _part_cost_s(part) + 4 * _patterns_cost_s(part)
+        if not part.keys().isdisjoint(_MULTIPLIERS):
+            cost += _CASE_S * (count(part) - 1)
+        if isinstance(listed := part.get("enum"), list):
+            values += listed
+    return cost + _values_cost_s(values)
 
 
-def _values_cost_s(schema: JsonObject) -> float:
+def _values_cost_s(values: list[Json]) -> float:
     """Weigh listed values: each may be held against each, and numbers are slow."""
-    values = [value for part in parts_of(schema) for value in _listed(part.schema)]
     texts = sum(isinstance(value, str) for value in values)
     return _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
-
-
-def _listed(schema: JsonObject) -> list[Json]:
-    values = schema.get("enum")
-    return values if isinstance(values, list) else []
 
 
 def _part_cost_s(schema: JsonObject) -> float:
@@ -130,7 +153,7 @@ class _Cases:
         if "if" in schema:
             cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
         if isinstance(denied := schema.get("not"), dict) and denied:
-            cases *= 1 + len(denied) + sum(1 for _ in parts_of(denied)) + self._referred(denied.get("$ref"), depth)
+            cases *= 1 + len(denied) + sum(1 for _ in schemas_in(denied)) + self._referred(denied.get("$ref"), depth)
         for word in ("dependencies", "dependentSchemas", "dependentRequired"):
             if isinstance(held := schema.get(word), dict):
                 cases *= 2.0 ** min(len(held), 20)
@@ -141,10 +164,9 @@ def is_draft_neutral(schema: Json) -> bool:
     """Say whether a schema reads the same in every draft from 6 on."""
     if not isinstance(schema, dict):
         return True
-    return draft_of(schema) in (6, 7, 2019, 2020) and all(_is_neutral(part) for part in parts_of(schema))
+    return draft_of(schema) in (6, 7, 2019, 2020) and all(_is_neutral(part) for part in schemas_in(schema))
 
 
-def _is_neutral(part: Part) -> bool:
-    schema = part.schema
+def _is_neutral(schema: JsonObject) -> bool:
     is_known = all(word in _NEUTRAL or word.startswith("x-") for word in schema)
     return is_known and not isinstance(schema.get("items"), list) and schema.get("format", "uri") in _NEUTRAL_FORMATS

@@ -1,0 +1,96 @@
+"""Judging changes: the claims of registries, mutated definitions, 6,044 real tools. `python -m bench.compat` prints it."""
+
+import json
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from tests.contracts.compatibility.claims import CLAIMS, REASONS, judged_claims
+from tests.contracts.compatibility.definitions import schemas
+from tests.contracts.compatibility.mutations import INPUT, OUTPUT, mutated
+
+from bench.servers import toucan
+from toolpost.contracts import Definition, judge
+from toolpost.contracts.suspicion import suspicions
+
+SAMPLE = 300
+
+
+def measure(sample: int = SAMPLE) -> dict[str, Any]:
+    """Return every figure that judging is held to."""
+    if not CLAIMS.exists() or not toucan.DEFINITIONS.exists():
+        raise FileNotFoundError(f"the data is not there: {CLAIMS}, {toucan.DEFINITIONS}")
+    return {"claims": _claims(), "mutations": _mutations(sample), "all": _all()}
+
+
+def _claims() -> dict[str, Any]:
+    claims = list(judged_claims())
+    disagreed = [claim.id for claim in claims if not claim.is_agreed]
+    return {
+        "count": len(claims),
+        "agreed": 1 - len(disagreed) / len(claims),
+        "disagreements": {name: REASONS.get(name, "NO REASON IS KNOWN") for name in disagreed},
+    }
+
+
+def _mutations(sample: int) -> dict[str, Any]:
+    rng = random.Random(7)
+    counts: Counter[str] = Counter()
+    times = []
+    for schema in schemas(sample, rng):
+        for field, mutations in (("inputSchema", INPUT), ("outputSchema", OUTPUT)):
+            for mutation in mutations:
+                changed = mutated(schema, mutation, rng)
+                if changed is None:
+                    continue
+                old, new = (Definition.from_json({"name": "t", field: each}) for each in (schema, changed))
+                began = time.perf_counter()
+                verdict = judge(old, new).verdict
+                times.append(time.perf_counter() - began)
+                counts[f"{'breaking' if mutation.breaks else 'safe'}, called {verdict.value}"] += 1
+    return {
+        "pairs": len(times),
+        "median_ms": 1_000 * statistics.median(times),
+        "p99_ms": 1_000 * statistics.quantiles(times, n=100)[98],
+        **dict(sorted(counts.items())),
+    }
+
+
+def _all() -> dict[str, Any]:
+    """Judge every real definition against a copy that differs in one place, as after an update of all servers."""
+    listed = [json.loads(line) for line in toucan.DEFINITIONS.read_text().splitlines()]
+    pairs = [(Definition.from_listed(each), Definition.from_listed(_updated(each))) for each in listed]
+    began = time.perf_counter()
+    verdicts = Counter(judge(old, new).verdict.value for old, new in pairs)
+    judged_s = time.perf_counter() - began
+    began = time.perf_counter()
+    for old, _ in pairs:
+        _ = old.digests
+    digests_s = time.perf_counter() - began
+    suspected = sum(bool(suspicions(old)) for old, _ in pairs)
+    return {
+        "tools": len(pairs),
+        "judged_s": judged_s,
+        "digests_s": digests_s,
+        "verdicts": dict(verdicts),
+        "suspected": suspected,
+    }
+
+
+def _updated(listed: dict[str, Any]) -> dict[str, Any]:
+    schema = listed["inputSchema"]
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        return listed | {"description": "Changed."}
+    return listed | {"inputSchema": schema | {"properties": schema["properties"] | {"one_more": {"type": "string"}}}}
+
+
+def main() -> None:
+    json.dump(measure(int(sys.argv[1]) if len(sys.argv) > 1 else SAMPLE), sys.stdout, indent=1, ensure_ascii=False)
+    print()
+
+
+if __name__ == "__main__":
+    main()
