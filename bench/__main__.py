@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import help_command, http_calls, proxy, register, report, stdio_calls, store
+from bench import compat, help_command, http_calls, proxy, register, report, stdio_calls, store
 from bench.figures import Figures, Pace, Part, say
 from bench.load import BenchError, compiled
 
@@ -15,6 +15,7 @@ PARTS: tuple[Part, ...] = (
     help_command.PART,
     stdio_calls.STARTUP,
     register.PART,
+    compat.PART,
     http_calls.PART,
     stdio_calls.PART,
     proxy.PART,
