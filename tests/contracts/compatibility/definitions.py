@@ -14,7 +14,8 @@ TOUCAN = Path(__file__).parents[4] / "shared/data/tools/toucan.jsonl"
 def schemas(count: int, rng: random.Random) -> list[dict[str, Any]]:
     """Return input schemas that compile: a sample of the real ones, or our own."""
     usable = _usable()
-    return usable if len(usable) <= count else rng.sample(usable, count)
+    # A mutation chooses its place by chance: a few definitions are given many times.
+    return rng.choices(usable, k=count) if len(usable) <= count else rng.sample(usable, count)
 
 
 @functools.cache
@@ -51,6 +52,7 @@ OWN: list[dict[str, Any]] = [
             "labels": {"type": "array", "items": {"type": "string"}, "title": "Labels"},
             "assignee": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
             "weight": {"type": "number"},
+            "page": {"type": "integer"},
             "draft": {"type": "boolean", "default": False},
         },
         "required": ["owner"],
