@@ -19,8 +19,17 @@ class ExitCode(IntEnum):
         return member
 
     OK = 0, "It worked. A server that was asked to end, and did, ends with this too."
-    FAILED = 1, "The tool, or the server behind it, failed; the audit does not verify; or `doctor` found a problem."
-    USAGE = 2, "Whoever typed it can put it right: bad arguments, an unknown tool, command or option."
+    FAILED = (
+        1,
+        "The tool, or the server behind it, failed; the audit does not verify; `doctor` or `check` found a problem.",
+    )
+    USAGE = (
+        2,
+        (
+            "Whoever typed it can put it right: bad arguments, an unknown tool, command or option."
+            " `check` ends with this if it could not tell, because a server did not start."
+        ),
+    )
     SETUP = 3, "Whoever runs Toolpost can: the configuration, an address in use, a missing capability."
     INTERNAL = 4, "A bug in Toolpost."
     TIMED_OUT = 124, "The tool's time limit passed, or the one given with `--timeout`."

@@ -16,6 +16,9 @@ COMMANDS: Final = {
         "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."
     ),
     "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin and tool, and what they run on."),
+    "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now."),
+    "check": Late("toolpost.cli.check:check", "Compare every tool with the lock."),
+    "diff": Late("toolpost.cli.diff:diff", "Explain each change between two states of the tools."),
     "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
     "store": Late("toolpost.cli.store:store", "Show the store, or move it to another place."),
     "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from toolpost.config.variables import expanded
 from toolpost.contracts.errors import BadConfiguration
 
 CONFIG_NAME: Final = "toolpost.toml"
+LOCK_NAME: Final = "toolpost.lock"
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -86,7 +87,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}
+    contracts: Annotated[
+        Literal["observe", "enforce"],
+        Meta(description="a server's tool that is not as locked is reported, or withheld as well"),
+    ] = "observe"
+    lock: Annotated[str, Meta(description="the lock file, relative to the project")] = LOCK_NAME
     project: Annotated[str, Meta(description="the folder that relative paths start from")] = "."
+
+    @property
+    def lock_path(self) -> Path:
+        """Where the lock file is."""
+        return Path(self.project) / self.lock
 
     @property
     def store_url(self) -> str:

@@ -27,6 +27,7 @@ ToolpostError
 │   ├── ContractRefused          INVALID_REQUEST    (at registration, never on the wire)
 │   ├── PluginFailed             CAPABILITY_MISSING (at start, never on the wire)
 │   └── BadConfiguration         INVALID_REQUEST    (at start, never on the wire)
+│       └── BadLock              INVALID_REQUEST    (at start, never on the wire)
 └── GatewayError                 INTERNAL, a bug of ours
     └── StoreUnavailable         INTERNAL           (the database is away, or too slow)
 """
@@ -270,6 +271,10 @@ class BadConfiguration(OperatorError):
     """The configuration cannot be used."""
 
     code = ErrorCode.INVALID_REQUEST
+
+
+class BadLock(BadConfiguration):
+    """The lock file cannot be used."""
 
 
 class GatewayError(ToolpostError):

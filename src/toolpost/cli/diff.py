@@ -1,0 +1,153 @@
+"""`toolpost diff`: two states of the tools, and what each change means."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from toolpost.cli.drift_view import print_drifts
+from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import warn
+from toolpost.cli.in_process import run_async
+from toolpost.cli.live import live_tools
+from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.safe_files import text_of
+from toolpost.cli.show import print_json_line
+from toolpost.config import Config
+from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
+from toolpost.contracts.drift import Drift, drifts
+from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
+from toolpost.contracts.ids import Json
+from toolpost.contracts.lockfile import LockedTool, parse_lock
+from toolpost.contracts.nearest import nearest_name
+
+LIVE: Final = "live"
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost diff", "the lock, and what is live"),
+        ("toolpost diff old.lock toolpost.lock", "two locks"),
+        ("git show main:toolpost.lock | toolpost diff - toolpost.lock", "what a branch changes"),
+        ("toolpost diff before.json after.json", "two definitions, or two answers to tools/list"),
+        ("toolpost diff --explain input.required-added", "what a rule means"),
+    )
+)
+@click.argument("old", required=False, metavar="[OLD]")
+@click.argument("new", required=False, metavar="[NEW]")
+@click.option("--explain", "rule", metavar="RULE", help="Say what a rule means, and what to do instead.")
+@config_option
+@plugin_option
+@json_option("Print `{drifts}`, or with `--explain` the rule, on one line.")
+def diff(
+    old: str | None,
+    new: str | None,
+    rule: str | None,
+    config_path: Path | None,
+    plugins: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> ExitCode:
+    """Explain each change between two states of the tools.
+
+    OLD and NEW are lock files, files with one definition or with an answer to `tools/list`, `-` for what comes in, or `live`.
+    Without them the project's lock is compared with what is live.
+    """
+    if rule is not None:
+        _explain(rule, as_json=as_json)
+        return ExitCode.OK
+    config = configured(config_path, plugins)
+    before = _state(old or str(config.lock_path), config)
+    after = _state(new or LIVE, config)
+    found = _compared(before, after)
+    if as_json:
+        print_json_line({"drifts": [drift.to_json() for drift in found]})
+        return ExitCode.OK
+    print_drifts(found)
+    if not found:
+        click.echo("nothing is different")
+    return ExitCode.OK
+
+
+def _compared(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> list[Drift]:
+    if len(before) == len(after) == 1 and before.keys() != after.keys():
+        # Two definitions are two states of one tool, whatever it is called.
+        (old,), (new,) = before.values(), after.values()
+        judgement = judge(old.definition, new.definition)
+        return [
+            Drift(
+                name=old.definition.name,
+                kind="renamed",
+                source=new.source,
+                old=old.definition,
+                new=new.definition,
+                judgement=judgement,
+            )
+        ]
+    return list(drifts(before, after, judge=judge))
+
+
+def _state(name: str, config: Config) -> Mapping[str, LockedTool]:
+    if name == LIVE:
+        live = run_async(live_tools, config)
+        for source, reason in live.missing.items():
+            warn(f"the tools of `{source}` are not known: {reason}")
+        return live.tools
+    text = sys.stdin.read() if name == "-" else text_of(Path(name))
+    if text is None:
+        hint = "`toolpost lock` writes it" if Path(name) == config.lock_path else "name a file, `-` or `live`"
+        raise NotFound(f"There is no {name}.", hint=hint)
+    if '"toolpostLock"' in text:
+        return parse_lock(text, name=name)
+    return {tool.name: LockedTool.of("", tool) for tool in _definitions(text, name)}
+
+
+def _definitions(text: str, name: str) -> list[Definition]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadConfiguration(f"{name} is no JSON: {error}.") from error
+    listed = _listed(content)
+    if not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in listed):
+        raise InvalidRequest(f"{name} holds no tool definitions.", hint="a definition has a name and an inputSchema")
+    return [Definition.from_listed(tool) for tool in listed]
+
+
+def _listed(content: Json) -> list[Any]:
+    """Find the definitions in one of them, in a list, or in an answer to `tools/list`."""
+    if isinstance(content, dict) and isinstance(content.get("result"), dict):
+        content = content["result"]
+    if isinstance(content, dict) and isinstance(content.get("tools"), list):
+        content = content["tools"]
+    return content if isinstance(content, list) else [content]
+
+
+def _explain(name: str, *, as_json: bool) -> None:
+    rule = RULES.get(RuleId(name))
+    if rule is None:
+        near = nearest_name(name, RULES)
+        hint = f"did you mean `{near}`?" if near else f"there are: {', '.join(RULES)}"
+        raise NotFound(f"No rule is called `{name}`.", hint=hint)
+    if as_json:
+        print_json_line(_as_object(rule))
+        return
+    click.echo(f"{rule.id}: {rule.summary}\n")
+    click.echo(rule.explanation)
+    click.echo(f"\nverdict: {rule.verdict.value}")
+    click.echo(f"schemaVersion: {'must rise' if rule.needs_bump else 'may stay'}")
+    click.echo(f"from: {rule.reference}")
+
+
+def _as_object(rule: Rule) -> dict[str, Json]:
+    return {
+        "id": rule.id,
+        "summary": rule.summary,
+        "explanation": rule.explanation,
+        "verdict": rule.verdict.value,
+        "needsBump": rule.needs_bump,
+        "reference": rule.reference,
+    }

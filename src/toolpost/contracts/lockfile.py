@@ -1,0 +1,141 @@
+"""The lock file: every tool's whole definition, written down so that no change goes unnoticed. Text in, text out."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Self
+
+import msgspec
+
+from toolpost.contracts.compatibility.definition import Definition, Digests
+from toolpost.contracts.errors import BadLock
+from toolpost.contracts.ids import Json, JsonObject
+
+FORMAT: Final = 1
+"""Raised when the layout or the rule of the digests changes: a lock of another format is not compared."""
+
+_CONFLICT: Final = re.compile(r"(?:<{7}|={7}|>{7}|\|{7})(?: |$)")
+
+
+class LockedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool as it was locked, and where it came from."""
+
+    source: str
+    """The plugin or the server."""
+    definition: Definition
+    digests: Digests
+
+    @classmethod
+    def of(cls, source: str, definition: Definition) -> Self:
+        """Lock a definition."""
+        return cls(source=source, definition=definition, digests=definition.digests)
+
+
+Tools = Mapping[str, LockedTool]
+"""Tools by their names on the wire."""
+
+
+def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
+    """Read the text of a lock; whatever is wrong with it is an error that names the line."""
+    _refuse_conflicts(text, name)
+    content = _decoded(text, name)
+    if not isinstance(content, dict) or "toolpostLock" not in content:
+        raise BadLock(f"{name} is no lock of Toolpost.", hint=_RESTORE)
+    if content["toolpostLock"] != FORMAT:
+        raise _other_format(content["toolpostLock"], name)
+    tools = content.get("tools")
+    if not isinstance(tools, dict):
+        raise BadLock(f"{name}: it has no `tools`.", hint=_RESTORE)
+    return {tool: _locked(tool, entry, text, name) for tool, entry in tools.items()}
+
+
+def lock_text(tools: Tools) -> str:
+    """Write a lock: sorted, one fact on a line, the same text for the same tools."""
+    content = {
+        "toolpostLock": FORMAT,
+        "tools": {
+            tool: {
+                "source": tools[tool].source,
+                "digests": msgspec.to_builtins(tools[tool].digests),
+                "definition": tools[tool].definition.to_json(),
+            }
+            for tool in sorted(tools)
+        },
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def line_of(tool: str, text: str) -> int:
+    """Say on which line of a lock's text a tool begins; the first one if it is not there."""
+    return next(_lines_of(tool, text), 1)
+
+
+_RESTORE: Final = "restore it from version control, or remove it and run `toolpost lock`; nothing was overwritten"
+
+
+def _refuse_conflicts(text: str, name: str) -> None:
+    for number, line in enumerate(text.splitlines(), 1):
+        if _CONFLICT.match(line):
+            raise BadLock(
+                f"{name}, line {number}: a merge conflict is not resolved.",
+                hint="take one side, then `toolpost check` says what is different",
+                line=number,
+            )
+
+
+def _decoded(text: str, name: str) -> Json:
+    doubled: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> JsonObject:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            doubled.append(next(key for key in keys if keys.count(key) > 1))
+        return found
+
+    try:
+        content = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        raise BadLock(
+            f"{name}, line {error.lineno}: it ends too early or is no JSON ({error.msg}).",
+            hint=_RESTORE,
+            line=error.lineno,
+        ) from error
+    except RecursionError as error:
+        raise BadLock(f"{name} is nested too deeply.", hint=_RESTORE) from error
+    if doubled:
+        line = [*_lines_of(doubled[0], text), 1][1:][0]
+        raise BadLock(f"{name}, line {line}: `{doubled[0]}` is there twice.", hint="keep one of the two", line=line)
+    return content
+
+
+def _lines_of(key: str, text: str) -> Iterator[int]:
+    written = re.compile(rf"^\s*{re.escape(json.dumps(key, ensure_ascii=False))}\s*:")
+    return (number for number, line in enumerate(text.splitlines(), 1) if written.match(line))
+
+
+def _other_format(found: Json, name: str) -> BadLock:
+    if isinstance(found, int) and found > FORMAT:
+        return BadLock(
+            f"{name} has the format {found}; this Toolpost writes {FORMAT}.",
+            hint="use a newer Toolpost; nothing was overwritten",
+        )
+    return BadLock(f"{name}: `toolpostLock` is no format that there ever was.", hint=_RESTORE)
+
+
+def _locked(tool: str, entry: Json, text: str, name: str) -> LockedTool:
+    line = line_of(tool, text)
+    place = f"{name}, line {line}: `{tool}`"
+    try:
+        locked = msgspec.convert(entry, LockedTool)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BadLock(f"{place}: {error}.", hint=_RESTORE, line=line) from error
+    if locked.definition.name != tool:
+        raise BadLock(f"{place} holds the definition of `{locked.definition.name}`.", hint=_RESTORE, line=line)
+    if locked.digests != locked.definition.digests:
+        raise BadLock(
+            f"{place}: the definition is not what its digests say; it was edited by hand.",
+            hint="undo the edit; `toolpost lock --accept` is how a change is taken over",
+            line=line,
+        )
+    return locked
