@@ -13,6 +13,7 @@ from anyio import CancelScope, Event, create_task_group, sleep
 from toolpost.authoring import Plugin
 from toolpost.config import Config
 from toolpost.config.concealing import concealing
+from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
@@ -33,6 +34,7 @@ from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
+from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerSpec
@@ -82,6 +84,8 @@ async def open_app(
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
+            promises=Promises(pins=store.pins, locked=read_lock(config.lock_path)),
+            contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
         )

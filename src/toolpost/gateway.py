@@ -45,6 +45,7 @@ class Gateway:
         self.catalogue = catalogue
         self._pipeline = pipeline
         self._calls: set[Call] = set()
+        self._former_names: set[str] = set()
         self._is_closing = False
         self._idle = anyio.Event()
 
@@ -74,6 +75,8 @@ class Gateway:
             progress=progress,
             meta=meta,
         )
+        if name != tool.contract.name:
+            self._note_former_name(call, name)
         if self._is_closing:
             call.cancel(_CLOSING)
         return call
@@ -111,6 +114,14 @@ class Gateway:
                 await self._idle.wait()
         for call in tuple(self._calls):
             call.cancel(_CLOSING)
+
+    def _note_former_name(self, call: Call, name: str) -> None:
+        """Warn of a name that answers only for a while: in the answer each time, in the log once."""
+        call.asked_as = name
+        if name not in self._former_names:
+            self._former_names.add(name)
+            used = {"name": name, "use": call.tool.contract.name, "caller": call.caller.id}
+            event(_log, logging.WARNING, "deprecated tool name", **used)
 
     def _ended(self, call: Call) -> None:
         self._calls.discard(call)

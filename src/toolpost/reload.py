@@ -11,7 +11,8 @@ import msgspec
 
 from toolpost.app import App, specs_of
 from toolpost.config import Config
-from toolpost.contracts.errors import GatewayError, ToolpostError
+from toolpost.config.locks import read_lock
+from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.endpoints.access import check_guarded
 from toolpost.endpoints.roster import Members
@@ -50,6 +51,27 @@ async def follow_config(
             tasks.cancel_scope.cancel()
         # By now other files may say who may come in; one that has changed meanwhile is read again.
         seen = {file: found.get(file, stamp) for file, stamp in _stamps(app, path).items()}
+
+
+async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
+    """Look at the lock now and then, and hold the tools to what it says now, until cancelled."""
+    path = app.config.lock_path
+    seen = _stamp(path)
+    while True:
+        await anyio.sleep(look_s)
+        if (stamp := _stamp(path)) == seen:
+            continue
+        seen = stamp
+        try:
+            locked = read_lock(path)
+        except BadLock as error:
+            event(_log, logging.WARNING, "lock not taken over; the one before goes on", reason=error.message)
+            continue
+        if locked is None:
+            event(_log, logging.WARNING, "lock is gone; the one before goes on", path=str(path))
+            continue
+        app.servers.relock(locked)
+        event(_log, logging.INFO, "lock taken over", tools=len(locked))
 
 
 async def _taken_over(app: App, load: Callable[[], Config], found: Stamps, scope: anyio.CancelScope) -> None:

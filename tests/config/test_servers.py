@@ -67,6 +67,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         deny=("get_secret",),
         timeout_s=3.0,
         unknown_arguments="reject",
+        contracts=None,
         results="warn",
         strategy="per_session",
         min_ready=1,

@@ -24,9 +24,13 @@ _INDENT: Final = " " * (_WIDTH + 4)
 def print_drifts(drifts: Sequence[Drift]) -> None:
     """Print every tool that is different, and how."""
     for drift in drifts:
+        if drift.kind == "added":
+            continue
         click.echo(f"{heading(printable(drift.name))}  {told(drift)}")
         print_judgement(drift.judgement)
         click.echo()
+    if added := [drift.name for drift in drifts if drift.kind == "added"]:
+        click.echo(f"{heading('added')}  {printable(', '.join(added))}\n")
 
 
 def print_judgement(judgement: Judgement) -> None:
@@ -42,8 +46,7 @@ def told(drift: Drift) -> str:
     words: list[str] = [drift.kind]
     if drift.kind == "renamed" and drift.new is not None:
         words.append(f"to {drift.new.name}")
-    if drift.kind != "added":
-        words.append(coloured(drift.verdict))
+    words.append(coloured(drift.verdict))
     if drift.fault is not None:
         words.append(f"({drift.fault.reason})")
     return " ".join(words)

@@ -55,7 +55,7 @@ def _tools(app: App) -> Tools:
     return {
         name: LockedTool.of(tool.source, Definition.from_contract(tool.contract))
         for source in sources
-        for name, tool in source.tools.items()
+        for name, tool in {**source.tools, **source.withheld}.items()
     }
 
 

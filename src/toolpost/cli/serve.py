@@ -24,7 +24,7 @@ from toolpost.config import CONFIG_NAME, Config
 from toolpost.contracts.events import event
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.stdio import Wire
-from toolpost.reload import follow_config
+from toolpost.reload import follow_config, follow_lock
 
 _log = logging.getLogger("toolpost.serve")
 
@@ -118,9 +118,10 @@ async def _serve(config: Config, wire: Wire | None, manner: _Manner, again: _Aga
 
 @asynccontextmanager
 async def _following(app: App, again: _Again) -> AsyncIterator[None]:
-    """Take over changes of the configuration meanwhile."""
+    """Take over changes of the configuration and of the lock meanwhile."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(follow_config, app, again.path, again.load)
+        tasks.start_soon(follow_lock, app)
         yield
         tasks.cancel_scope.cancel()
 

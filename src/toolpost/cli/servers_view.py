@@ -22,7 +22,7 @@ def print_servers(reports: Sequence[JsonObject]) -> None:
         return
     print_table(table(*_COLUMNS, rows=[_row(report) for report in reports]))
     for report in reports:
-        for line in _last_words(report):
+        for line in (*_changed(report), *_last_words(report)):
             click.echo(printable(line))
 
 
@@ -57,8 +57,24 @@ def _pids(report: JsonObject) -> str:
 
 
 def _tools(report: JsonObject) -> str:
-    refused = len(report.get("refused") or ())
-    return f"{report.get('tools', '-')}" + (f" ({refused} refused)" if refused else "")
+    contracts = report.get("contracts") or {}
+    counts = {
+        "refused": len(report.get("refused") or ()),
+        "changed": len(contracts),
+        "withheld": sum(bool(standing.get("withheld")) for standing in contracts.values()),
+    }
+    noted = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
+    return f"{report.get('tools', '-')}" + (f" ({noted})" if noted else "")
+
+
+def _changed(report: JsonObject) -> Iterator[str]:
+    contracts = report.get("contracts") or {}
+    if contracts:
+        yield f"\nno longer as promised by {report.get('name')}:"
+    for name, standing in contracts.items():
+        fate = ", withheld" if standing.get("withheld") else ""
+        since = "locked" if standing.get("promise") == "lock" else "first seen"
+        yield f"  {name}: {standing.get('verdict')} since {since}{fate} ({', '.join(standing.get('rules') or ())})"
 
 
 def _last_error(report: JsonObject) -> str:

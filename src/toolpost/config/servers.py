@@ -17,6 +17,7 @@ from toolpost.contracts.errors import BadConfiguration
 Transport = Literal["stdio", "http", "sse"]
 UnknownArguments = Literal["allow", "reject"]
 Results = Literal["enforce", "warn", "off"]
+Contracts = Literal["observe", "enforce"]
 Strategy = Literal["shared", "per_session", "singleton"]
 
 # As `check_plugin_name` has it: server and tool are told apart by the double `_` between them.
@@ -52,6 +53,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         UnknownArguments, Meta(description="arguments that a tool's schema neither names nor forbids")
     ] = "allow"
     results: Annotated[Results, Meta(description="what happens to results that break the output schema")] = "enforce"
+    contracts: Annotated[
+        Contracts | None, Meta(description="instead of the `contracts` of all servers: `observe` or `enforce`")
+    ] = None
     strategy: Annotated[Strategy, Meta(description="who shares a running server")] = "shared"
     min_ready: Annotated[
         int, Meta(ge=0, le=100, description="how many are kept running unasked; more than 1 with `per_session` alone")
@@ -85,6 +89,7 @@ class ResolvedServer:
     timeout_s: float | None
     unknown_arguments: UnknownArguments
     results: Results
+    contracts: Contracts | None
     strategy: Strategy
     min_ready: int
     idle_s: float
@@ -186,6 +191,7 @@ def resolved_server(
         timeout_s=server.timeout_s,
         unknown_arguments=server.unknown_arguments,
         results=server.results,
+        contracts=server.contracts,
         strategy=server.strategy,
         min_ready=server.min_ready,
         idle_s=server.idle_s,

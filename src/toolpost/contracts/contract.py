@@ -97,7 +97,10 @@ class Contract:
     @property
     def _facts(self) -> JsonObject:
         terms = self.terms
-        return {META_KEY: {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}}
+        facts: JsonObject = {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}
+        if self.aliases:
+            facts["aliases"] = list(self.aliases)
+        return {META_KEY: facts}
 
     @cached_property
     def mirrors_arguments(self) -> bool:

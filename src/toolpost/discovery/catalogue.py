@@ -28,6 +28,7 @@ class Catalogue:
         known = list(sources)
         held = {name: tool for source in known for name, tool in source.tools.items()}
         self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
+        self._withheld = {name: tool for source in known for name, tool in source.withheld.items()}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
         self._tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
@@ -41,7 +42,8 @@ class Catalogue:
 
     def find(self, name: str) -> HeldTool:
         """Return the tool of this name, or of this former name, or say which names come near."""
-        tool = self._tools.get(ToolName(name)) or self._aliases.get(ToolName(name))
+        wanted = ToolName(name)
+        tool = self._tools.get(wanted) or self._aliases.get(wanted) or self._withheld.get(wanted)
         if tool is not None:
             return tool
         near = nearest_names(name, self._alike(name), 3)
@@ -71,10 +73,14 @@ class Catalogue:
 
     def _excerpts(self, view: View, sources: Iterable[PluginName]) -> "Catalogue":
         tools: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in sources}
-        for name, tool in self._tools.items():
-            if tool.source in tools and view.admits(name):
-                tools[tool.source][name] = tool
-        return Catalogue(Excerpt(name=name, tools=held, tags=self._tags[name]) for name, held in tools.items())
+        back: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in tools}
+        for known, kept in ((self._tools, tools), (self._withheld, back)):
+            for name, tool in known.items():
+                if tool.source in kept and view.admits(name):
+                    kept[tool.source][name] = tool
+        return Catalogue(
+            Excerpt(name=name, tools=held, withheld=back[name], tags=self._tags[name]) for name, held in tools.items()
+        )
 
     def _alike(self, name: str) -> list[ToolName]:
         """Pick the names that share most with this one: comparing thousands letter by letter would hold everybody up."""

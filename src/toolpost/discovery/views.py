@@ -79,6 +79,7 @@ class Excerpt:
 
     name: PluginName
     tools: Mapping[ToolName, HeldTool]
+    withheld: Mapping[ToolName, HeldTool]
     tags: Tags = frozenset()
     refused: Sequence[ContractRefused] = ()
 

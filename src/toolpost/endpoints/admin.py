@@ -120,6 +120,10 @@ class Admin:
             "oddities": report.oddities,
             "tags": sorted(source.spec.tags),
             "tools": len(source.tools),
+            "contracts": {
+                name: standing.as_object() | {"withheld": name in source.withheld}
+                for name, standing in source.standings.items()
+            },
             "refused": [
                 {
                     "tool": refusal.details.get("tool"),

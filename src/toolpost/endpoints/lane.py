@@ -89,7 +89,7 @@ def call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
     if answer.passed is not None:
         return passed_result(answer, answer.passed, revision)
-    if not answer.is_error and not answer.content and answer.style is ResultStyle.ENVELOPE and revision.is_modern:
+    if _is_usual(answer) and revision.is_modern:
         # What nearly every answer is, written at one go.
         payload = answer.payload
         return _PLAIN_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
@@ -105,6 +105,11 @@ def call_result(answer: Answer, revision: Revision) -> bytes:
         fields.append(b'"resultType":"complete"')
     fields.append(b'"_meta":%b' % _meta(answer, revision))
     return b"{%b}" % b",".join(fields)
+
+
+def _is_usual(answer: Answer) -> bool:
+    is_bare = not answer.is_error and not answer.content and answer.call.asked_as is None
+    return is_bare and answer.style is ResultStyle.ENVELOPE
 
 
 def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
@@ -126,6 +131,8 @@ def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     if others == b"{}" and answer.code is None and revision.is_modern:
         return _PLAIN_META % answer.call.id.encode()
     facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
+    if answer.call.asked_as is not None:
+        facts["deprecated"] = {"name": answer.call.asked_as, "use": answer.call.tool.contract.name}
     parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
     if revision.is_modern:
         parts.append(SERVER_STAMP[1:-1])

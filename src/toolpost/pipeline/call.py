@@ -20,6 +20,7 @@ class Call:
     __slots__ = (
         "_cancel_reason",
         "arguments",
+        "asked_as",
         "at",
         "caller",
         "context",
@@ -58,6 +59,8 @@ class Call:
         deadline = self.started + tool.contract.timeout_s
         self.scope: Limit | anyio.CancelScope = Limit(deadline) if tool.waits else anyio.CancelScope(deadline=deadline)
         self.has_entered = False
+        self.asked_as: str | None = None
+        """The former name of the tool, if that is what was asked for."""
         self._cancel_reason: str | None = None
 
     def cancel(self, reason: str) -> None:

@@ -43,6 +43,11 @@ class FunctionSource:
         return self._held
 
     @property
+    def withheld(self) -> Mapping[ToolName, HeldTool]:
+        """None: what a function promises is checked when it is locked, not while it runs."""
+        return {}
+
+    @property
     def refused(self) -> Sequence[ContractRefused]:
         """The tools that were turned away."""
         return self._refused

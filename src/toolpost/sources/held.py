@@ -49,6 +49,11 @@ class Source(Protocol):
         ...
 
     @property
+    def withheld(self) -> Mapping[ToolName, HeldTool]:
+        """The tools that are not listed, and answer only with what changed."""
+        ...
+
+    @property
     def refused(self) -> Sequence[ContractRefused]:
         """The tools that were turned away, each with plugin, tool, place and reason."""
         ...

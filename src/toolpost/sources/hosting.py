@@ -11,6 +11,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
+from toolpost.contracts.ids import PluginName
+from toolpost.contracts.lockfile import Tools
+from toolpost.sources.promises import Mode, Promises
 from toolpost.sources.servers import ServerSource
 from toolpost.store import KnownTools
 from toolpost.upstreams.spec import ServerSpec
@@ -49,10 +52,15 @@ class ServerHost:
         specs: Iterable[ServerSpec],
         *,
         known: KnownTools,
+        promises: Promises,
+        contracts: Mode = "observe",
         default_timeout_s: float,
         on_change: Callable[[], None],
     ) -> None:
         self._known = known
+        self.promises = promises
+        promises.on_judged = self._reconsider
+        self._contracts: Mode = contracts
         self._default_timeout_s = default_timeout_s
         self._on_change = on_change
         self._seen = anyio.Event()
@@ -82,6 +90,8 @@ class ServerHost:
             default_timeout_s=self._default_timeout_s,
             on_seen=self._note_seen,
             on_change=self._note_change,
+            promises=self.promises,
+            contracts=self._contracts,
             successor_of=successor_of,
         )
 
@@ -93,6 +103,7 @@ class ServerHost:
     async def _try_out(self, staged: Mapping[str, ServerSource]) -> None:
         assert self._tasks is not None, "the servers are not running"
         for source in staged.values():
+            await self.promises.recall(source.name)
             await self._tasks.start(self._run, source.supervisor)
         async with anyio.create_task_group() as tasks:
             for source in staged.values():
@@ -155,11 +166,13 @@ class ServerHost:
             self._tasks = tasks
             for source in self.sources.values():
                 await tasks.start(self._run, source.supervisor)
+                await self.promises.recall(source.name)
                 remembered = await self._known.recall(source.name)
                 if remembered is not None:
                     source.learn(remembered)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
+            tasks.start_soon(self.promises.run)
             await self._learn_missing()
             tasks.start_soon(self._keep_ready)
             try:
@@ -168,6 +181,7 @@ class ServerHost:
                 tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await self._save()
+                    await self.promises.save()
 
     async def _learn_missing(self) -> None:
         """Start the servers whose tools nobody has seen, side by side, and wait for them a while."""
@@ -204,6 +218,16 @@ class ServerHost:
                         tasks.start_soon(keep, source)
                 is_first = False
                 await anyio.sleep(KEEP_READY_S)
+
+    def relock(self, locked: Tools | None) -> None:
+        """Hold every tool to another lock."""
+        self.promises.relock(locked)
+        for name in self.sources:
+            self._reconsider(PluginName(name))
+
+    def _reconsider(self, server: PluginName) -> None:
+        if (source := self.sources.get(server)) is not None:
+            source.reconsider()
 
     def _note_change(self, source: ServerSource) -> None:
         if self.sources.get(source.name) is source:

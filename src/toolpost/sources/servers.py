@@ -13,6 +13,8 @@ from toolpost.contracts.ids import META_KEY, JsonObject, PluginName, ToolName
 from toolpost.protocol.mirrored import BadAnnotation, Mirrors
 from toolpost.sources.held import HeldTool, ToolReturn
 from toolpost.sources.naming import tool_names
+from toolpost.sources.promises import Mode, Promises, Standing
+from toolpost.sources.withholding import withheld
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 from toolpost.upstreams.wire import Notice, ServerRefused, encode
@@ -43,6 +45,8 @@ class ServerSource:
         default_timeout_s: float,
         on_seen: Callable[["ServerSource"], None],
         on_change: Callable[["ServerSource"], None],
+        promises: Promises,
+        contracts: Mode = "observe",
         successor_of: "ServerSource | None" = None,
     ) -> None:
         """Take a specification; as a successor, take over the processes of a source that reaches its server likewise."""
@@ -54,13 +58,24 @@ class ServerSource:
         self._timeout_s = spec.timeout_s or default_timeout_s
         self._on_seen = on_seen
         self._on_change = on_change
+        self._promises = promises
+        self._contracts: Mode = spec.contracts or contracts
+        self._compiled: dict[ToolName, HeldTool] = {}
         self._held: dict[ToolName, HeldTool] = {}
+        self._withheld: dict[ToolName, HeldTool] = {}
+        self.standings: dict[ToolName, Standing] = {}
+        """The tools that are not as they promised, and how they differ."""
         self._refused: list[ContractRefused] = []
 
     @property
     def tools(self) -> Mapping[ToolName, HeldTool]:
         """The tools that can be called."""
         return self._held
+
+    @property
+    def withheld(self) -> Mapping[ToolName, HeldTool]:
+        """The tools that are not listed, and answer only with what changed."""
+        return self._withheld
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
@@ -72,26 +87,47 @@ class ServerSource:
         if definitions == self.definitions:
             self._on_seen(self)
             return
-        before = {tool.contract.terms.name: tool for tool in self._held.values()}
+        before = {tool.contract.terms.name: tool for tool in self._compiled.values()}
         known = {str(d.get("name")): d for d in self.definitions or ()}
         names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
         self.definitions = definitions
-        self._held, self._refused = {}, []
+        self._compiled, self._refused = {}, []
         for definition in definitions:
             if not _is_named(definition):
                 self._refuse(definition, "name", "a tool has a name")
                 continue
             tool: str = definition["name"]
-            if not self.spec.admits(tool) or names[tool] in self._held:
+            if not self.spec.admits(tool) or names[tool] in self._compiled:
                 continue
             is_known = known.get(tool) == definition and tool in before and before[tool].contract.name == names[tool]
             self._hold(definition, names[tool], before[tool] if is_known else None)
+        self._place()
         self._on_seen(self)
         self._on_change(self)
 
+    def reconsider(self) -> None:
+        """Look again at how the tools stand to their promises: one was judged, or there is another lock."""
+        before = self._held.keys(), self.standings
+        self._place()
+        if before != (self._held.keys(), self.standings):
+            self._on_change(self)
+
+    def _place(self) -> None:
+        """List the tools that keep their promises; those that do not are withheld, where that is enforced."""
+        held, back, standings = {}, {}, {}
+        for name, tool in self._compiled.items():
+            standing = self._promises.standing(self.name, tool.contract)
+            if standing is not None:
+                standings[name] = standing
+            if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
+                back[name] = withheld(tool, standing)
+            else:
+                held[name] = tool
+        self._held, self._withheld, self.standings = held, back, standings
+
     def _hold(self, definition: JsonObject, name: ToolName, known: HeldTool | None) -> None:
         if known is not None:
-            self._held[name] = known
+            self._compiled[name] = known
             return
         try:
             contract = contract_of_upstream(
@@ -112,7 +148,7 @@ class ServerSource:
         except Exception as error:  # noqa: BLE001 (a schema may be strange in any way; the server's other tools are not)
             self._refuse(definition, "definition", str(error) or type(error).__name__)
             return
-        self._held[name] = HeldTool(
+        self._compiled[name] = HeldTool(
             contract=contract,
             source=self.name,
             invoke=self._invoker(contract.terms.name, mirrors or None),

@@ -5,6 +5,7 @@ urls                  what a URL names, and how it may be shown
 audit                 what a call leaves on the record, and how it is asked for
 chain                 the hash chain that makes the record evidence; no I/O
 known_tools           the tools of each server, as they were last seen
+pins                  the tools of each server, as they were first seen
 seen                  what each session has been sent of the tools
 wakeups               who waits for something to happen in the store is told
 tables                every table, for copying
@@ -12,7 +13,7 @@ copying               one store copied into another, of any kind
 migrate               migrations/KIND/*.sql: which there are, which are missing
 
 sqlite                SqliteStore: one file, one writer, a few readers
-sqlite_ROOM           a room in it: audit, known_tools, seen, wakeups, tables
+sqlite_ROOM           a room in it: audit, known_tools, pins, seen, wakeups, tables
 sqlite_connection     how a database file is opened, and what its errors mean
 sqlite_readers        reading, on connections of its own
 sqlite_migrate        migrations, applied at open
@@ -20,7 +21,7 @@ group_commit          the writer thread: everything that waits, in one transacti
 notes                 entries that came alone, written down until they are committed
 
 postgres              PostgresStore: a schema of a database, shared by several gateways
-postgres_ROOM         a room in it: audit, known_tools, seen, wakeups, tables
+postgres_ROOM         a room in it: audit, known_tools, pins, seen, wakeups, tables
 postgres_connection   how a server is reached, what its errors mean, how long a lost one is waited for
 postgres_link         one connection of its own, opened again when it was lost
 postgres_groups       what waits, written group by group
@@ -33,6 +34,7 @@ A room is made for both stores at once; CONTRIBUTING.md says how.
 from toolpost.store.audit import AuditEntry, AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome
 from toolpost.store.base import Store, StoreFacts, open_store, store_exists
 from toolpost.store.known_tools import KnownTools
+from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.wakeups import Wake, Wakeups
 
@@ -44,6 +46,7 @@ __all__ = [
     "AuditVerdict",
     "KnownTools",
     "Outcome",
+    "Pins",
     "SeenTools",
     "Store",
     "StoreFacts",

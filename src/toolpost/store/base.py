@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.audit import AuditLog
 from toolpost.store.known_tools import KnownTools
+from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
 from toolpost.store.urls import MEMORY, PostgresPlace, place_of
@@ -50,6 +51,11 @@ class Store(Protocol):
     @property
     def known_tools(self) -> KnownTools:
         """The tools of each server, as they were last seen."""
+        ...
+
+    @property
+    def pins(self) -> Pins:
+        """The tools of each server, as they were first seen."""
         ...
 
     @property

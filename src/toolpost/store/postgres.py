@@ -31,9 +31,11 @@ from toolpost.store.postgres_groups import Groups
 from toolpost.store.postgres_known_tools import PostgresKnownTools
 from toolpost.store.postgres_link import Link
 from toolpost.store.postgres_migrate import lock_within, migrate
+from toolpost.store.postgres_pins import PostgresPins
 from toolpost.store.postgres_seen import PostgresSeenTools
 from toolpost.store.postgres_tables import PostgresTables
 from toolpost.store.postgres_wakeups import PostgresWakeups
+from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
 from toolpost.store.urls import PostgresPlace
@@ -67,6 +69,7 @@ class PostgresStore:
         self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = PostgresAuditLog(groups=self._groups, read=self.read)
         self.known_tools: KnownTools = PostgresKnownTools(self)
+        self.pins: Pins = PostgresPins(self)
         self.seen: SeenTools = PostgresSeenTools(self)
         self.tables: Tables = PostgresTables(self)
 

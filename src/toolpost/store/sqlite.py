@@ -14,11 +14,13 @@ from toolpost.store.group_commit import GroupCommit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
 from toolpost.store.notes import open_notes, take_over_notes
+from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite_connection import explained, open_at_once, open_writer
 from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_migrate import migrate
+from toolpost.store.sqlite_pins import SqlitePins
 from toolpost.store.sqlite_readers import SqliteReaders
 from toolpost.store.sqlite_seen import SqliteSeenTools
 from toolpost.store.sqlite_tables import SqliteTables
@@ -46,6 +48,7 @@ class SqliteStore:
         self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
+        self.pins: Pins = SqlitePins(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
         self.tables: Tables = SqliteTables(write=self.write, read=self.read)
 

@@ -53,6 +53,7 @@ AUDIT: Final = Table(
 
 TABLES: Final = (
     Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions")),
+    Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
 )
 

@@ -31,6 +31,8 @@ class ServerSpec:
     timeout_s: float | None = None
     unknown_arguments: Literal["allow", "reject"] = "allow"
     results: Literal["enforce", "warn", "off"] = "enforce"
+    contracts: Literal["observe", "enforce"] | None = None
+    """What happens to a tool that is not as it promised; None is what holds for all servers."""
     strategy: Strategy = "shared"
     min_ready: int = 0
     idle_s: float = 300.0

@@ -1,0 +1,181 @@
+"""What the tools of servers are held to: the lock, and where that names none, what was seen first."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from toolpost.contracts.compatibility import Definition, Judgement, Verdict, judge
+from toolpost.contracts.contract import Contract
+from toolpost.contracts.drift import is_same
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject, PluginName, ToolName
+from toolpost.contracts.lockfile import Tools
+from toolpost.store import Pins
+
+_log = logging.getLogger("toolpost.contracts")
+
+Mode = Literal["observe", "enforce"]
+
+SHOWN_RULES: Final = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a tool stands to what it promised."""
+
+    promise: Literal["lock", "pin"]
+    """Where the promise is written: in the lock, or in the store since the tool was first seen."""
+    judgement: Judgement | None
+    """What changed; None while it is being judged."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether no caller notices, and nobody has to look."""
+        return self.judgement is not None and self.judgement.verdict is Verdict.COMPATIBLE
+
+    def as_object(self) -> JsonObject:
+        """Say it in JSON."""
+        judgement = self.judgement
+        return {
+            "promise": self.promise,
+            "verdict": judgement.verdict.value if judgement is not None else "pending",
+            "rules": [change.rule for change in judgement.changes][:SHOWN_RULES] if judgement is not None else [],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """A tool as it was promised and as it is."""
+
+    server: PluginName
+    old: Definition
+    new: Definition
+
+
+class Promises:
+    """The promises of all servers, and the judge who compares. `run` must be running."""
+
+    def __init__(
+        self, *, pins: Pins, locked: Tools | None = None, on_judged: Callable[[PluginName], None] = lambda _server: None
+    ) -> None:
+        self.on_judged = on_judged
+        """Told when a server's tools can be looked at again."""
+        self._locked = locked
+        self._pins = pins
+        self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
+        self._fresh: dict[PluginName, dict[ToolName, Definition]] = {}
+        self._unjudged: dict[ToolName, _Pair] = {}
+        self._judged: dict[ToolName, tuple[_Pair, Judgement]] = {}
+        self._asked = anyio.Event()
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether there is a lock; without one, what is seen first is trusted."""
+        return self._locked is not None
+
+    def relock(self, locked: Tools | None) -> None:
+        """Hold tools to another lock from now on; whoever looks again finds it."""
+        self._locked = locked
+
+    async def recall(self, server: PluginName) -> None:
+        """Read what was pinned of a server at an earlier start. To be called before its tools are looked at."""
+        found: dict[ToolName, Definition] = {}
+        for name, written in (await self._pins.of_server(server)).items():
+            try:
+                found[ToolName(name)] = Definition.from_json(written)
+            except msgspec.ValidationError as error:
+                event(_log, logging.WARNING, "pin not readable", server=server, tool=name, reason=str(error))
+        self._pinned[server] = found
+
+    def standing(self, server: PluginName, contract: Contract) -> Standing | None:
+        """Say how a tool stands to its promise; None if it is what it was, or has made none until now."""
+        new = Definition.from_contract(contract)
+        promised = self._promised(server, contract.name)
+        if promised is None:
+            self._pin(server, contract.name, new)
+            return None
+        promise, old = promised
+        if is_same(old, new):
+            return None
+        return Standing(
+            promise=promise, judgement=self._judgement(contract.name, _Pair(server=server, old=old, new=new))
+        )
+
+    async def run(self) -> None:
+        """Judge and pin what comes, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked = anyio.Event()
+            for server in await self._judge_all():
+                self.on_judged(server)
+            await self.save()
+
+    async def save(self) -> None:
+        """Keep what was seen first, for the next start."""
+        while self._fresh:
+            server, tools = self._fresh.popitem()
+            try:
+                await self._pins.add(server, {name: tool.to_json() for name, tool in tools.items()})
+            except Exception as error:  # noqa: BLE001 (held all the same, until this process ends)
+                event(_log, logging.WARNING, "tools not pinned", server=server, reason=str(error))
+                continue
+            event(
+                _log,
+                logging.INFO,
+                "tools seen for the first time, and pinned",
+                server=server,
+                tools=len(tools),
+                hint="not in the lock" if self.has_lock else "there is no lock; `toolpost lock` writes one",
+            )
+
+    def _promised(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:
+        if self._locked is not None and (locked := self._locked.get(name)) is not None:
+            return "lock", locked.definition
+        pinned = self._pinned.get(server, {}).get(name)
+        return None if pinned is None else ("pin", pinned)
+
+    def _pin(self, server: PluginName, name: ToolName, definition: Definition) -> None:
+        for kept in (self._pinned, self._fresh):
+            kept.setdefault(server, {})[name] = definition
+        self._asked.set()
+
+    def _judgement(self, name: ToolName, pair: _Pair) -> Judgement | None:
+        known = self._judged.get(name)
+        if known is not None and known[0] == pair:
+            return known[1]
+        self._unjudged[name] = pair
+        self._asked.set()
+        return None
+
+    async def _judge_all(self) -> set[PluginName]:
+        servers = set()
+        while self._unjudged:
+            name, pair = self._unjudged.popitem()
+            # It may take its whole budget: calls go on meanwhile.
+            judgement = await anyio.to_thread.run_sync(judge, pair.old, pair.new)
+            self._judged[name] = pair, judgement
+            servers.add(pair.server)
+            event(
+                _log,
+                logging.INFO if judgement.verdict is Verdict.COMPATIBLE else logging.WARNING,
+                "tool changed",
+                server=pair.server,
+                tool=name,
+                verdict=judgement.verdict.value,
+                rules=[change.rule for change in judgement.changes][:SHOWN_RULES],
+            )
+        return servers
+
+
+def told_to_callers(judgement: Judgement) -> JsonObject:
+    """Say what changed to whoever calls: by rule and place, and never in the new words, which may be meant for the model."""
+    shown: list[Mapping[str, str]] = [
+        {"rule": change.rule, "verdict": change.verdict.value, "place": change.place}
+        for change in judgement.changes[:SHOWN_RULES]
+    ]
+    return {"verdict": judgement.verdict.value, "changes": shown}
