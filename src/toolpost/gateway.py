@@ -120,8 +120,8 @@ class Gateway:
         call.asked_as = name
         if name not in self._former_names:
             self._former_names.add(name)
-            used = {"name": name, "use": call.tool.contract.name, "caller": call.caller.id}
-            event(_log, logging.WARNING, "deprecated tool name", **used)
+            use = call.tool.contract.name
+            event(_log, logging.WARNING, "deprecated tool name", tool=name, use=use, caller=call.caller.id)
 
     def _ended(self, call: Call) -> None:
         self._calls.discard(call)

@@ -162,6 +162,7 @@ def contract_of_upstream(
         input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # whatever came; compiling says what it is
         output_schema=definition.get("outputSchema"),
         description=str(definition.get("description") or ""),
+        schema_version=_version_of(definition),
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
@@ -171,6 +172,14 @@ def contract_of_upstream(
         gives = _compiled(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
     came_as = definition | {"inputSchema": takes.raw} if closes else definition
     return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
+
+
+def _version_of(definition: JsonObject) -> int:
+    """Read the version that a server gives its tool, in the definition itself or under our key; 1 if it gives none."""
+    meta = definition.get("_meta")
+    facts = meta.get(META_KEY) if isinstance(meta, dict) else None
+    told = (definition.get("schemaVersion"), facts.get("schemaVersion") if isinstance(facts, dict) else None)
+    return next((v for v in told if isinstance(v, int) and not isinstance(v, bool) and v >= 1), 1)
 
 
 def check_plugin_name(name: str) -> PluginName:

@@ -1,0 +1,310 @@
+"""`toolpost lock`, `check` and `diff`: a tool's contract does not change unnoticed."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.upstreams.changing import (
+    FIELD_GONE,
+    LOOKUP,
+    NARROWED,
+    OTHER_DEFAULT,
+    REQUIRED,
+    REWORDED,
+    WIDENED,
+    Changing,
+)
+
+ONLY = "[plugins]\ninstalled = false\ndisable = ['time']\n"
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Changing:
+    server = Changing(tmp_path)
+    (tmp_path / "toolpost.toml").write_text(ONLY + server.settings())
+    return server
+
+
+def versioned(tool: dict[str, Any], version: int) -> dict[str, Any]:
+    return tool | {"_meta": {"dev.toolpost/meta": {"schemaVersion": version}}}
+
+
+def changes_of(drift: dict[str, Any]) -> set[str]:
+    return {change["rule"] for change in drift["changes"]}
+
+
+def test_a_lock_holds_whole_definitions_and_is_the_same_each_time(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    first = invoke("lock")
+    text = (tmp_path / "toolpost.lock").read_text()
+    again = invoke("lock")
+
+    locked = json.loads(text)["tools"]["maps__lookup"]
+    assert first.code == 0
+    assert "holds 1 tool: 1 added" in first.out
+    assert again.out.strip().endswith("holds, as before, 1 tool: nothing new")
+    assert (tmp_path / "toolpost.lock").read_text() == text
+    assert locked["definition"]["inputSchema"] == LOOKUP["inputSchema"]
+    assert locked["definition"]["outputSchema"] == LOOKUP["outputSchema"]
+    assert locked["source"] == maps.name
+    assert set(locked["digests"]) == {"meaning", "schema", "wording"}
+
+
+def test_nothing_is_written_on_a_dry_run(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    ended = invoke("lock", "--dry-run", "--json")
+
+    assert ended.code == 0
+    assert ended.json["written"] is False
+    assert [drift["name"] for drift in ended.json["drifts"]] == [f"{maps.name}__lookup"]
+    assert not (tmp_path / "toolpost.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "verdict", "rule"),
+    [
+        (LOOKUP, 0, None, None),
+        (WIDENED, 0, "compatible", "input.optional-added"),
+        (REWORDED, 0, "review", "wording.description-changed"),
+        (NARROWED, 1, "breaking", "input.values-removed"),
+        (REQUIRED, 1, "breaking", "input.required-added"),
+        (OTHER_DEFAULT, 1, "breaking", "input.default-changed"),
+        (FIELD_GONE, 1, "breaking", "output.field-removed"),
+    ],
+    ids=["same", "widened", "reworded", "narrowed", "required", "default", "field-gone"],
+)
+def test_a_check_passes_what_harms_nobody(
+    maps: Changing, invoke: Run, tool: dict[str, Any], code: int, verdict: str | None, rule: str | None
+) -> None:
+    invoke("lock")
+    maps.lists(tool)
+    ended = invoke("check", "--json")
+    strict = invoke("check", "--strict")
+
+    drifts = ended.json["drifts"]
+    assert ended.code == code
+    assert ended.json["ok"] is (code == 0)
+    assert strict.code == (0 if verdict is None else 1)
+    assert [drift["verdict"] for drift in drifts] == ([verdict] if verdict else [])
+    if rule:
+        assert rule in changes_of(drifts[0])
+
+
+def test_a_breaking_change_comes_with_a_call_that_no_longer_works(maps: Changing, invoke: Run) -> None:
+    invoke("lock")
+    maps.lists(NARROWED)
+    shown = invoke("diff")
+    drift = invoke("diff", "--json").json["drifts"][0]
+
+    change = next(change for change in drift["changes"] if change["rule"] == "input.values-removed")
+    assert change["example"]["unit"] == "yard"
+    assert "yard" in change["message"]
+    assert "a call that used to work and no longer does" in shown.out
+    assert change["affected"]
+    assert drift["schemaVersion"] == {"old": 1, "new": 1, "wanted": 2}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code", "fault"),
+    [
+        (LOOKUP, versioned(REQUIRED, 2), 0, None),
+        (LOOKUP, versioned(LOOKUP, 2), 1, "bump-without-cause"),
+        (versioned(LOOKUP, 3), versioned(WIDENED, 2), 1, "version-went-down"),
+        (LOOKUP, REQUIRED, 1, "bump-missing"),
+    ],
+    ids=["raised", "without-cause", "down", "missing"],
+)
+def test_versions_rise_with_a_cause_and_only_then(
+    maps: Changing, invoke: Run, before: dict[str, Any], after: dict[str, Any], code: int, fault: str | None
+) -> None:
+    maps.lists(before)
+    invoke("lock")
+    maps.lists(after)
+    ended = invoke("check", "--json")
+
+    assert ended.code == code
+    assert ended.json["drifts"][0]["fault"] == fault
+
+
+def test_a_tool_that_is_gone_fails_unless_another_answers_to_its_name(run: Run, tmp_path: Path) -> None:
+    def write(name: str, aliases: str) -> None:
+        (tmp_path / "kit.py").write_text(
+            "from toolpost import Plugin\n\nplugin = Plugin('kit')\n\n"
+            f"@plugin.tool(aliases={aliases})\nasync def {name}(text: str) -> str:\n    return text\n"
+        )
+
+    (tmp_path / "toolpost.toml").write_text(ONLY.replace("[plugins]", "[plugins]\nload = ['kit:plugin']"))
+    write("say", "[]")
+    run("lock")
+    write("speak", "[]")
+    gone = run("check", "--json")
+    write("speak", "['say']")
+    renamed = run("check", "--json")
+
+    assert gone.code == 1
+    assert {drift["name"]: drift["fault"] for drift in gone.json["drifts"]} == {
+        "kit__say": "removed-without-alias",
+        "kit__speak": None,
+    }
+    assert renamed.code == 0
+    assert [(drift["kind"], drift["newName"]) for drift in renamed.json["drifts"]] == [("renamed", "kit__speak")]
+
+
+def test_a_server_that_is_down_leaves_the_check_undecided(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    invoke("lock")
+    before = (tmp_path / "toolpost.lock").read_text()
+    (tmp_path / "toolpost.toml").write_text(ONLY + "[servers.maps]\ncommand = 'false'\n")
+    checked = invoke("check")
+    locked = invoke("lock")
+
+    assert checked.code == 2
+    assert f"cannot tell about `{maps.name}`" in checked.err
+    assert locked.code != 0
+    assert "nothing was written" in locked.err
+    assert (tmp_path / "toolpost.lock").read_text() == before
+
+
+def test_single_changes_are_accepted(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    other = LOOKUP | {"name": "other"}
+    maps.lists(LOOKUP, other)
+    invoke("lock")
+    maps.lists(NARROWED, REQUIRED | {"name": "other"})
+    accepted = invoke("lock", "--accept", "maps__lookup")
+    checked = invoke("check", "--json")
+    missed = invoke("lock", "--accept", "maps__lokup")
+    bare = invoke("lock", "maps__lookup")
+
+    assert accepted.code == 0
+    assert checked.json["failures"] == ["maps__other"]
+    assert "did you mean `maps__lookup`?" in missed.err
+    assert bare.code == 2
+    assert json.loads((tmp_path / "toolpost.lock").read_text())["tools"].keys() == {"maps__lookup", "maps__other"}
+
+
+def test_one_server_can_be_locked_alone(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    second = Changing(tmp_path, "roads")
+    (tmp_path / "toolpost.toml").write_text(ONLY + maps.settings() + second.settings())
+    invoke("lock")
+    maps.lists(NARROWED)
+    second.lists(REQUIRED)
+    locked = invoke("lock", "--server", "maps")
+    checked = invoke("check", "--json")
+    alone = invoke("check", "--server", "maps")
+    unknown = invoke("check", "--server", "map")
+
+    assert locked.code == 0
+    assert checked.json["failures"] == ["roads__lookup"]
+    assert alone.code == 0
+    assert "did you mean `maps`?" in unknown.err
+
+
+def test_annotations_lead_to_the_line_of_the_lock(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    invoke("lock")
+    maps.lists(NARROWED)
+    lines = invoke("check", "--format", "github").out.splitlines()
+    number = next(
+        number
+        for number, line in enumerate((tmp_path / "toolpost.lock").read_text().splitlines(), 1)
+        if '"maps__lookup": {' in line
+    )
+
+    assert len(lines) == 1
+    assert lines[0].startswith(f"::error file=toolpost.lock,line={number},title=maps__lookup%3A changed%2C breaking::")
+    assert "%0A" in lines[0]
+
+
+def test_a_pull_request_gets_markdown(maps: Changing, invoke: Run) -> None:
+    invoke("lock")
+    maps.lists(REWORDED | {"description": "<script>alert(1)</script> `x` @everyone"})
+    text = invoke("check", "--format", "markdown").out
+
+    assert text.startswith("## Tool contracts")
+    assert "### 🟡 `maps__lookup` changed" in text
+    assert "<script>" not in text
+    assert "\\@everyone" in text
+
+
+def test_states_come_from_files_and_from_a_pipe(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text(json.dumps(LOOKUP))
+    (tmp_path / "new.json").write_text(json.dumps({"result": {"tools": [NARROWED]}}))
+    files = invoke("diff", "old.json", "new.json", "--json")
+    invoke("lock")
+    piped = invoke("diff", "-", "live", stdin=(tmp_path / "toolpost.lock").read_text())
+    missing = invoke("diff", "nowhere.json", "new.json")
+    nonsense = invoke("diff", "-", "new.json", stdin="[1]")
+
+    assert changes_of(files.json["drifts"][0]) == {"input.values-removed"}
+    assert piped.out.strip() == "nothing is different"
+    assert "There is no nowhere.json" in missing.err or "there is no nowhere.json" in missing.err
+    assert "holds no tool definitions" in nonsense.err
+
+
+def test_rules_are_explained(invoke: Run) -> None:
+    told = invoke("diff", "--explain", "input.required-added")
+    missed = invoke("diff", "--explain", "input.requird-added")
+
+    assert told.code == 0
+    assert "schemaVersion: must rise" in told.out
+    assert "did you mean `input.required-added`?" in missed.err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "it ends too early or is no JSON"),
+        (lambda text: text.replace("Find a place", "Find any place"), "it was edited by hand"),
+        (lambda text: text.replace('"toolpostLock": 1', '"toolpostLock": 9'), "has the format 9"),
+        (lambda text: text.replace("{\n", "{\n<<<<<<< HEAD\n", 1), "line 2: a merge conflict is not resolved"),
+        (lambda text: text.replace('"source": "maps"', '"source": 5'), "`maps__lookup`"),
+        (lambda text: text.replace('"maps__lookup": {', '"maps__other": {', 1), "holds the definition of"),
+        (lambda _text: "[]", "is no lock of Toolpost"),
+        (lambda _text: "", "it ends too early or is no JSON"),
+        (lambda _text: '{"a":' * 50_000, "toolpost.lock"),
+    ],
+)
+def test_a_lock_that_cannot_be_used_is_named_and_kept(
+    maps: Changing, invoke: Run, tmp_path: Path, spoil: Any, said: str
+) -> None:
+    invoke("lock")
+    path = tmp_path / "toolpost.lock"
+    spoiled = spoil(path.read_text())
+    path.write_text(spoiled)
+    ended = [invoke("check"), invoke("lock")]
+
+    for one in ended:
+        assert one.code == 3
+        assert said in one.err
+        assert "Traceback" not in one.err
+    assert path.read_text() == spoiled
+    assert maps.name
+
+
+def test_a_tool_that_is_there_twice_is_named_with_its_line(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    invoke("lock")
+    path = tmp_path / "toolpost.lock"
+    lines = path.read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if "maps__lookup" in line)
+    entry = [*lines[start:-2]]
+    entry[-1] += ","
+    path.write_text("\n".join([*lines[:start], *entry, *lines[start:]]))
+    ended = invoke("check")
+
+    assert ended.code == 3
+    assert f"line {start + len(entry) + 1}: `{maps.name}__lookup` is there twice" in ended.err
+
+
+def test_a_lock_is_replaced_whole_or_not_at_all(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    invoke("lock")
+    before = (tmp_path / "toolpost.lock").read_text()
+    maps.lists(NARROWED)
+    subprocess.run(["chmod", "u-w", str(tmp_path)], check=True)
+    try:
+        invoke("lock")
+    finally:
+        subprocess.run(["chmod", "u+w", str(tmp_path)], check=True)
+    after = (tmp_path / "toolpost.lock").read_text()
+
+    assert after == before or json.loads(after)["tools"].keys() == {"maps__lookup"}
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".toolpost.lock")] == []
