@@ -1,0 +1,85 @@
+"""`pytest --toolpost-lock`, as a tool's author runs it: a project of its own, and a pytest of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = """
+from toolpost import Plugin
+
+plugin = Plugin("kit")
+
+
+@plugin.tool
+async def say(text: str{more}) -> str:
+    return text
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "toolpost.toml").write_text(
+        "[plugins]\ninstalled = false\ndisable = ['time']\nload = ['kit:plugin']\n[store]\nurl = 'sqlite::memory:'\n"
+    )
+    write(tmp_path)
+    toolpost(tmp_path, "lock")
+    return tmp_path
+
+
+def write(folder: Path, more: str = "") -> None:
+    (folder / "kit.py").write_text(PLUGIN.format(more=more))
+
+
+def toolpost(folder: Path, *arguments: str) -> None:
+    subprocess.run(
+        [Path(sys.executable).with_name("toolpost"), *arguments], cwd=folder, check=True, capture_output=True
+    )
+
+
+def pytest_in(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rA", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_every_tool_is_a_test(project: Path) -> None:
+    ended = pytest_in(project, "--toolpost-lock")
+
+    assert ended.returncode == 0, ended.stdout
+    assert "PASSED toolpost.lock::kit__say" in ended.stdout
+
+
+def test_a_change_fails_with_what_it_is(project: Path) -> None:
+    write(project, ", loud: bool")
+    ended = pytest_in(project, "--toolpost-lock")
+
+    assert ended.returncode == 1
+    assert "FAILED toolpost.lock::kit__say" in ended.stdout
+    assert "input.required-added" in ended.stdout
+    assert "toolpost lock --accept kit__say" in ended.stdout
+    assert "Traceback" not in ended.stdout
+
+
+@pytest.mark.parametrize(("mode", "code"), [("strict", 1), ("check", 0)])
+def test_a_change_that_harms_nobody_may_be_let_through(project: Path, mode: str, code: int) -> None:
+    write(project, ", loud: bool | None = None")
+    ended = pytest_in(project, f"--toolpost-lock={mode}")
+
+    assert ended.returncode == code, ended.stdout
+
+
+def test_nothing_is_tested_unless_it_is_asked_for(project: Path) -> None:
+    write(project, ", loud: bool")
+    ended = pytest_in(project)
+
+    assert ended.returncode == 5
+    assert "toolpost.lock" not in ended.stdout
+
+
+def test_without_a_lock_the_way_to_one_is_said(project: Path) -> None:
+    (project / "toolpost.lock").unlink()
+    ended = pytest_in(project, "--toolpost-lock")
+
+    assert ended.returncode != 0
+    assert "There is no" in ended.stdout + ended.stderr
