@@ -12,6 +12,7 @@ from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
 from toolpost.config import PluginSettings
 from toolpost.contracts.contract import Keyed
+from toolpost.contracts.ids import META_KEY
 from toolpost.testing import client_of, data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -147,19 +148,25 @@ async def test_a_duplicate_is_refused() -> None:
     assert data_of(answer) == 1
 
 
-async def test_former_names_still_answer() -> None:
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_former_names_still_answer_and_say_what_they_are(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     plugin = Plugin("p")
 
     @plugin.tool(aliases=["say"])
     async def speak(text: str) -> str:
         return text
 
-    async with client_of(plugin) as client:
-        answer = await client.call_tool("p__say", {"text": "x"})
-        listed = [tool.name for tool in (await client.list_tools()).tools]
+    async with client_of(plugin, mode=mode) as client:
+        answers = [await client.call_tool("p__say", {"text": "x"}) for _ in range(2)]
+        usual = await client.call_tool("p__speak", {"text": "x"})
+        listed = (await client.list_tools()).tools
 
-    assert data_of(answer) == "x"
-    assert listed == ["p__speak"]
+    facts = [(answer.meta or {})[META_KEY].get("deprecated") for answer in (*answers, usual)]
+    assert [data_of(answer) for answer in answers] == ["x", "x"]
+    assert facts == [{"name": "p__say", "use": "p__speak"}, {"name": "p__say", "use": "p__speak"}, None]
+    assert [tool.name for tool in listed] == ["p__speak"]
+    assert (listed[0].meta or {})[META_KEY]["aliases"] == ["p__say"]
+    assert caplog.text.count("deprecated tool name") == 1
 
 
 async def test_a_tool_can_still_be_called_as_a_function() -> None:

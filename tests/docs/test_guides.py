@@ -3,6 +3,7 @@
 - python and toml: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
   started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated.
+- yaml: the commands of ours in it are run.
 - json: parsed.
 
 Whoever reads them has a `.mcp.json` with one server already, which `tests/docs/reader_server.py` is, and a PostgreSQL at
@@ -65,6 +66,9 @@ class _Folder:
             case "sh":
                 for line in block.text.splitlines():
                     self._follow(line, block.place)
+            case "yaml":
+                for command in re.findall(r"(?:run|entry): (toolpost .*)", block.text):
+                    self._follow(command, block.place)
             case "json":
                 json.loads(block.text)
             case other:

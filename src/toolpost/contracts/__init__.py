@@ -10,6 +10,8 @@ nearest      the known name that somebody probably meant
 envelope     the two shapes of an answer, and the schema of what is really sent
 compatibility  whether callers notice that a definition changed: `judge`
 suspicion    what in a definition may be meant for the model and not for the person
+lockfile     every tool's whole definition as text, and back
+drift        what is different between a lock and what is live
 errors       every error, who can put it right, and the object that a caller sees
 digest, redaction, events, ids, caller, version   names, secrets, log lines, ids, who calls
 """
@@ -19,12 +21,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolpost.contracts.compatibility import RULES, Change, Definition, Judgement, Rule, Verdict, judge
+    from toolpost.contracts.drift import Drift, drifts
+    from toolpost.contracts.lockfile import LockedTool, lock_text, parse_lock
 
-__all__ = ["RULES", "Change", "Definition", "Judgement", "Rule", "Verdict", "judge"]
+__all__ = [
+    "RULES",
+    "Change",
+    "Definition",
+    "Drift",
+    "Judgement",
+    "LockedTool",
+    "Rule",
+    "Verdict",
+    "drifts",
+    "judge",
+    "lock_text",
+    "parse_lock",
+]
+
+_ELSEWHERE = {"Drift": "drift", "drifts": "drift"} | dict.fromkeys(
+    ("LockedTool", "lock_text", "parse_lock"), "lockfile"
+)
 
 
 def __getattr__(name: str) -> Any:
     # Whoever needs a contract need not pay for judging one.
     if name in __all__:
-        return getattr(importlib.import_module("toolpost.contracts.compatibility"), name)
+        module = _ELSEWHERE.get(name, "compatibility")
+        return getattr(importlib.import_module(f"toolpost.contracts.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
