@@ -12,6 +12,7 @@ from toolpost.store.audit import AuditLog
 from toolpost.store.base import POOL, RETRY_S, StoreFacts
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
+from toolpost.store.pins import Pins
 from toolpost.store.postgres_audit import ChainWriter, PostgresAuditLog
 from toolpost.store.postgres_connection import (
     COMMAND_S,
@@ -35,7 +36,6 @@ from toolpost.store.postgres_pins import PostgresPins
 from toolpost.store.postgres_seen import PostgresSeenTools
 from toolpost.store.postgres_tables import PostgresTables
 from toolpost.store.postgres_wakeups import PostgresWakeups
-from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
 from toolpost.store.urls import PostgresPlace
