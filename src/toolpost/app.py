@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,14 @@ from toolpost.sources.loading import Candidate, PluginHost, candidates_of, insta
 from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
+from toolpost.upstreams.news import LOG, TOOLS_CHANGED, News
 from toolpost.upstreams.spec import ServerSpec
 
 _SETTLE_S: Final = 0.05
+_NEWS_LIMIT: Final = 1_000
+
+EVERY_SERVER: Final = frozenset({"*"})
+"""Stands for all of them, and the plugins: no server can have this name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +84,7 @@ async def open_app(
     config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] | None = None
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
-    changes = Changes(config)
+    changes, news = Changes(config), _News()
     async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
         host = _loaded_host(config, plugins, bundled=bundled)
         behind = ServerHost(
@@ -88,16 +94,19 @@ async def open_app(
             contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
+            on_news=news.note,
         )
         async with host.open_started(), behind.open_running():
             app = _assembled(config, store, host, behind, changes)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
+                tasks.start_soon(news.follow, app)
                 try:
                     yield app
                 finally:
                     tasks.cancel_scope.cancel()
                     await app.gateway.drain(0)
+                    await app.lane.rounds.closed()
 
 
 def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
@@ -125,7 +134,7 @@ def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHo
         servers=servers,
         gateway=gateway,
         lane=lane,
-        sdk=LateSdk(Relay(servers.sources) if servers.sources else None),
+        sdk=LateSdk(Relay(servers.sources), store.audit),
         roster=Roster(),
         changes=changes,
     )
@@ -149,9 +158,11 @@ class Changes:
         self.is_served = False
         """Whether HTTP is."""
         self._noted = Event()
+        self._servers: set[str] = set()
 
-    def note(self) -> None:
-        """Take note; many changes in a moment are one."""
+    def note(self, servers: Collection[str]) -> None:
+        """Take note of servers; many changes in a moment are one."""
+        self._servers.update(servers)
         self._noted.set()
 
     async def follow(self, app: App) -> None:
@@ -160,10 +171,38 @@ class Changes:
             await self._noted.wait()
             await sleep(_SETTLE_S)
             self._noted = Event()
+            servers, self._servers = self._servers, set()
             app.gateway.catalogue = _catalogue(app.config, app.host, app.servers)
             app.lane.listing = _listing(self.config, app.gateway.catalogue)
             if app.sdk.loaded is not None:
-                await app.sdk.loaded.announce_tools_changed()
+                await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
+
+
+class _News:
+    """What servers say by themselves, on its way to whoever is to hear it."""
+
+    def __init__(self) -> None:
+        self._noted = Event()
+        self._waiting: deque[News] = deque(maxlen=_NEWS_LIMIT)
+
+    def note(self, news: News) -> None:
+        """Take note; a server that says more than anybody can hear loses the oldest of it."""
+        self._waiting.append(news)
+        self._noted.set()
+
+    async def follow(self, app: App) -> None:
+        """Pass on what has been noted, the same thing once, until cancelled."""
+        while True:
+            await self._noted.wait()
+            self._noted = Event()
+            if all(news.method != LOG for news in self._waiting):
+                await sleep(_SETTLE_S)
+            waiting, said = list(self._waiting), set[News]()
+            self._waiting.clear()
+            for news in waiting:
+                if app.sdk.loaded is not None and (news.method == LOG or news not in said):
+                    said.add(news)
+                    await app.sdk.loaded.audience.hear(news)
 
 
 def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) -> PluginHost:

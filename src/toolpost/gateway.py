@@ -13,6 +13,8 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json, JsonObject, TraceId, new_call_id, new_trace_id
 from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.pipeline import Call, Next, ProgressNote, ProgressShaper
+from toolpost.protocol.rpc import Resumption
+from toolpost.upstreams.asking import Respondent
 
 _log = logging.getLogger("toolpost.gateway")
 
@@ -59,6 +61,8 @@ class Gateway:
         on_progress: Callable[[ProgressNote], None] | None = None,
         meta: JsonObject | None = None,
         view: View = EVERYTHING,
+        respondent: Respondent | None = None,
+        resumption: Resumption | None = None,
     ) -> Call:
         """Find the tool and make a call of the wish; a name that is unknown, or not in view, gets no further than this."""
         tool = self.catalogue.seen_through(view).find(name)
@@ -74,6 +78,8 @@ class Gateway:
             arguments=arguments,
             progress=progress,
             meta=meta,
+            respondent=respondent,
+            resumption=resumption,
         )
         if name != tool.contract.name:
             self._note_former_name(call, name)

@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.app import App, specs_of
+from toolpost.app import EVERY_SERVER, App, specs_of
 from toolpost.config import Config
 from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
@@ -123,7 +123,7 @@ def _let_in(app: App, config: Config, members: Members) -> None:
         return
     before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.members, members))
     app.roster.replace(members)
-    app.changes.note()
+    app.changes.note(EVERY_SERVER)
     event(
         _log,
         logging.INFO,

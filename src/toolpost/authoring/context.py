@@ -7,7 +7,9 @@ from typing import Protocol
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolFailed
 from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId
+from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams import process_tree
+from toolpost.upstreams.asking import Respondent
 
 
 class Reporter(Protocol):
@@ -23,7 +25,7 @@ class Reporter(Protocol):
 class Context:
     """One call, as its tool sees it."""
 
-    __slots__ = ("_reporter", "call_id", "caller", "meta", "tool", "trace_id")
+    __slots__ = ("_reporter", "call_id", "caller", "meta", "respondent", "resumption", "tool", "trace_id")
 
     def __init__(
         self,
@@ -34,6 +36,8 @@ class Context:
         tool: ToolName,
         reporter: Reporter | None,
         meta: JsonObject | None = None,
+        respondent: Respondent | None = None,
+        resumption: Resumption | None = None,
     ) -> None:
         self.call_id = call_id
         self.trace_id = trace_id
@@ -41,6 +45,10 @@ class Context:
         self.tool = tool
         self.meta = meta or {}
         """The request's own `_meta`, such as its trace context."""
+        self.respondent = respondent
+        """Whom a server behind the tool may ask back; None for nobody."""
+        self.resumption = resumption
+        """The answers that came with the call, for a server that had asked for them."""
         self._reporter = reporter
 
     @property

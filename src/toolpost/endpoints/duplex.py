@@ -12,11 +12,12 @@ import msgspec
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
+from toolpost.endpoints.conversation import Conversation, Correspondent
 from toolpost.endpoints.lane import METHODS, Lane
 from toolpost.endpoints.late import LateSdk
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
-from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError, Resumption
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk import SdkConnection
@@ -56,6 +57,9 @@ class Connection:
         self._view = view
         self._revision: era.Revision | None = None
         """Agreed in a handshake; None before one, and in the stateless era."""
+        self._conversation: Conversation | None = None
+        self._respondent: Correspondent | None = None
+        """The client as servers may turn to it; None as long as there was no handshake."""
         self._calls: dict[str, Call] = {}
         self._silenced: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
@@ -72,7 +76,7 @@ class Connection:
         `ending` is asked when the messages have ended: None for a client that is gone, else why and with what grace.
         """
         async with self._calls_seen_through(), AsyncExitStack() as stack:
-            feed = _LateFeed(self._sdk, stack, self._deliver, self._view)
+            feed = _LateFeed(self._sdk, stack, self._deliver, self._caller, self._view)
             async for raw in messages:
                 try:
                     await self._take(raw, feed)
@@ -89,6 +93,7 @@ class Connection:
                 await self._idle.wait()
         for call in tuple(self._calls.values()):
             call.cancel(ending.reason)
+        self._lane.rounds.end_of(self._caller)
 
     def _end_if_idle(self) -> None:
         if self._has_ended and not self._calls and not self._asked:
@@ -106,10 +111,12 @@ class Connection:
                     self._send(self._lane.list_tools(message.id, cursor, revision, view=self._view))
                     return
             else:
-                name, arguments, meta = rpc.call_params(message)
+                name, arguments, meta, resumption = rpc.call_params(message)
                 if (revision := self._revision_of(message.id, meta)) is not None:
-                    self._start(message, name, arguments, meta, revision)
+                    self._start(message, name, arguments, meta, resumption, revision)
                     return
+        if method is None and message.id is not None and self._conversation and self._conversation.take(message):
+            return
         if method != CANCEL_REQUEST:
             await self._ask_sdk(message, feed)
         elif message.id is not None:
@@ -130,6 +137,7 @@ class Connection:
         name: str,
         arguments: JsonObject,
         meta: JsonObject,
+        resumption: Resumption | None,
         revision: era.Revision,
     ) -> None:
         assert message.id is not None
@@ -138,7 +146,15 @@ class Connection:
             # Answered without an id: with one, the client would take it for the answer of the call in flight.
             raise ProtocolError(INVALID_REQUEST, f"A request with the id {key} is in flight already", data={"id": key})
         call = self._lane.admit(
-            message.id, name, arguments, meta, caller=self._caller, notify=self._send, view=self._view
+            message.id,
+            name,
+            arguments,
+            meta,
+            caller=self._caller,
+            notify=self._send,
+            view=self._view,
+            respondent=self._respondent,
+            resumption=resumption,
         )
         self._calls[key] = call
         task = asyncio.get_running_loop().create_task(self._run(message.id, key, call, revision))
@@ -196,7 +212,12 @@ class Connection:
         except ProtocolError:
             del self._asked[message.key]
             raise
+        if message.method == "logging/setLevel" and self._conversation is not None:
+            self._conversation.note_level(rpc.params_object(message))
         if message.method == "initialize":
+            capabilities = rpc.params_object(message).get("capabilities")
+            self._conversation = Conversation((self._caller.id, self._caller.session), capabilities)
+            self._respondent = Correspondent(self._conversation, self._send)
             # Nothing more is read until it is answered: what follows depends on the revision that is agreed.
             await answered.wait()
 
@@ -221,7 +242,10 @@ def _agreed_version(raw: bytes) -> str | None:
 class _LateFeed:
     """The way to the SDK, opened when the first message needs it."""
 
-    def __init__(self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None], view: View) -> None:
+    def __init__(
+        self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None], caller: Caller, view: View
+    ) -> None:
+        self._caller = caller
         self._sdk = sdk
         self._stack = stack
         self._deliver = deliver
@@ -232,7 +256,7 @@ class _LateFeed:
         """Pass a message on; what the SDK cannot read is refused with its id."""
         if self._connection is None:
             server = await self._sdk.server()
-            connection = server.open_connection(self._deliver, view=self._view)
+            connection = server.open_connection(self._deliver, caller=self._caller, view=self._view)
             self._connection = await self._stack.enter_async_context(connection)
         try:
             await self._connection.feed(message.raw)

@@ -7,6 +7,7 @@ and the connection comes back when that request has been answered.
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -21,6 +22,11 @@ BODY_LIMIT: Final = 262_144
 _REQUEST_LINE: Final = b"POST /mcp HTTP/1.1\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
 _PLAIN_HEAD: Final = re.compile(rb"POST /mcp HTTP/1\.1(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\x00]*)+")
+_EVENTS: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
+    b"x-accel-buffering: no\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 _RESPONSE: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 
 
@@ -56,6 +62,8 @@ class FrontProtocol(asyncio.Protocol):
         self._head: Head | None = None
         self._call: Call | None = None
         self._is_busy = False
+        self._is_streaming = False
+        self._answered = 0
         self._is_closing = False
         self._used_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -94,15 +102,40 @@ class FrontProtocol(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self._is_busy = False
+        self._answered += 1
         self._call = None
         if transport.is_closing():
             return
-        transport.write(_RESPONSE % (len(body), body))
+        if self._is_streaming:
+            self._is_streaming = False
+            transport.write(_chunk(body) + _LAST_CHUNK)
+        else:
+            transport.write(_RESPONSE % (len(body), body))
         if self._is_closing:
             transport.close()
         elif self._buffer:
             transport.resume_reading()
             self._loop.call_soon(self._take_buffer)
+
+    def sender(self) -> Callable[[bytes], None]:
+        """Return what sends something before the answer of the request that is on, and nothing after it."""
+        request = self._answered
+
+        def send(raw: bytes) -> None:
+            if self._answered == request:
+                self._send_event(raw)
+
+        return send
+
+    def _send_event(self, raw: bytes) -> None:
+        """Send an event; the first one makes a stream of events of the response."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if not self._is_streaming:
+            self._is_streaming = True
+            transport.write(_EVENTS)
+        transport.write(_chunk(raw))
 
     def shutdown(self) -> None:
         """Close, now or after the answer that is due."""
@@ -184,6 +217,11 @@ class FrontProtocol(asyncio.Protocol):
             self._transport.close()
         else:
             self._timer = self._loop.call_later(max(1.0, KEEP_ALIVE_S - idle_s), self._close_if_idle)
+
+
+def _chunk(raw: bytes) -> bytes:
+    event = b"event: message\r\ndata: %b\r\n\r\n" % raw
+    return b"%x\r\n%b\r\n" % (len(event), event)
 
 
 class _BackProtocol(HttpToolsProtocol):

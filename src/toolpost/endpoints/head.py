@@ -18,6 +18,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     method: str
     name: str | None
+    takes_events: bool
 
     @property
     def caller(self) -> Caller:
@@ -61,4 +62,5 @@ def head_of(headers: Mapping[bytes, bytes], admission: Admission) -> Head | None
         session_id=headers.get(b"mcp-session-id", b"").decode("latin-1"),
         method=headers.get(b"mcp-method", b"").decode("latin-1"),
         name=era.decoded_header(headers.get(b"mcp-name")),
+        takes_events=b"text/event-stream" in accepted or b"*/*" in accepted,
     )

@@ -15,6 +15,7 @@ from toolpost.contracts.errors import ErrorCode, NotFound
 from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
+from toolpost.endpoints.conversation import Correspondent
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
 from toolpost.endpoints.front import FrontProtocol
@@ -105,14 +106,23 @@ class HttpEndpoint:
         self, front: FrontProtocol, head: Head, message: Message, session: Session | None
     ) -> "asyncio.Task[None] | bool":
         assert message.id is not None
-        name, arguments, meta = rpc.call_params(message)
-        if "progressToken" in meta or (session is None and not _is_plainly_modern(head, message, meta, name)):
+        name, arguments, meta, resumption = rpc.call_params(message)
+        if (
+            "progressToken" in meta
+            or era.LOG_LEVEL in meta
+            or (session is None and not _is_plainly_modern(head, message, meta, name))
+        ):
             return False
-        if session is not None and message.key in session.calls:
+        if resumption is not None or (session is not None and message.key in session.calls):
             return False
+        respondent = None
+        if session is not None and session.conversation.is_open and head.takes_events:
+            respondent = Correspondent(session.conversation, front.sender())
         caller = session.caller if session else head.caller
         view = head.admission.view
-        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=None, view=view)
+        call = self._lane.admit(
+            message.id, name, arguments, meta, caller=caller, notify=None, view=view, respondent=respondent
+        )
         if session is None and call.tool.contract.mirrors_arguments:
             return False
         front.begin(call)
@@ -203,6 +213,11 @@ class HttpEndpoint:
                 return False
             if message.method in (CANCELLED, CANCEL_REQUEST):
                 return await _cancel(session, message, request.send)
+            if message.method is None and message.id is not None and session.conversation.take(message):
+                await _accept(request.send)
+                return True
+            if message.method == "logging/setLevel":
+                session.conversation.note_level(rpc.params_object(message))
         if message.method not in METHODS or message.id is None:
             return False
         if not request.takes(b"application/json"):
@@ -222,13 +237,23 @@ class HttpEndpoint:
 
     async def _call(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
         assert message.id is not None
-        name, arguments, meta = rpc.call_params(message)
+        name, arguments, meta, resumption = rpc.call_params(message)
         revision = _agreed(session, message, meta, request, name)
-        streams = progress_token(meta) is not None and request.takes(b"text/event-stream")
-        stream = EventStream(request.send) if streams else None
-        notify = stream.notify if stream else None
-        caller = session.caller if session else caller
-        call = self._lane.admit(message.id, name, arguments, meta, caller=caller, notify=notify, view=request.view)
+        may_tell = progress_token(meta) is not None or era.LOG_LEVEL in meta
+        may_tell = may_tell or (session is not None and session.conversation.is_open)
+        stream = EventStream(request.send) if may_tell and request.takes(b"text/event-stream") else None
+        respondent = Correspondent(session.conversation, stream.notify) if session and stream else None
+        call = self._lane.admit(
+            message.id,
+            name,
+            arguments,
+            meta,
+            caller=session.caller if session else caller,
+            notify=stream.notify if stream else None,
+            view=request.view,
+            respondent=respondent,
+            resumption=resumption,
+        )
         if session is None and call.tool.contract.mirrors_arguments:
             await _check_parameter_headers(call, request, message.id)
         with _noted(session, message, call):
@@ -298,9 +323,13 @@ async def _cancel(session: Session, message: Message, send: Send) -> bool:
     if (call := session.calls.get(key)) is None:
         return False
     call.cancel("the client asked for it")
+    await _accept(send)
+    return True
+
+
+async def _accept(send: Send) -> None:
     await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
-    return True
 
 
 def _status_of(error: ProtocolError, request: HttpRequest) -> int:

@@ -14,10 +14,13 @@ from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
+from toolpost.endpoints.rounds import Held, Rounds
 from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
-from toolpost.protocol.era import SERVER_INFO, Revision
-from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode, result_response
+from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
+from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
+from toolpost.sources.rounds import is_asking
+from toolpost.upstreams.asking import Respondent
 
 METHODS: Final = frozenset({"tools/call", "tools/list"})
 
@@ -39,6 +42,7 @@ class Lane:
         self.gateway = gateway
         self.listing = listing
         """Swapped for another when the tools change."""
+        self.rounds = Rounds()
 
     def list_tools(
         self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
@@ -57,12 +61,24 @@ class Lane:
         caller: Caller,
         notify: Notify | None,
         view: View = EVERYTHING,
+        respondent: Respondent | None = None,
+        resumption: Resumption | None = None,
     ) -> Call:
-        """Make a call of a `tools/call`; an unknown name is a protocol error."""
+        """Make a call of a `tools/call`; an unknown name is a protocol error.
+
+        `respondent` is a client of the handshake era; one of the stateless era says in `meta` what it can be asked.
+        """
         token = progress_token(meta)
         emit = None
         if notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
+        if respondent is None and (meta.get(CLIENT_CAPABILITIES) or LOG_LEVEL in meta):
+            respondent = Held(self.rounds, caller, meta, notify)
+        if resumption is not None:
+            found = self.rounds.resumed(resumption, caller=caller, tool=name, request_id=request_id)
+            if isinstance(found, Held):
+                return self.rounds.gone_on(found, notify, emit)
+            resumption = found
         try:
             return self.gateway.admit(
                 caller=caller,
@@ -72,17 +88,38 @@ class Lane:
                 on_progress=emit,
                 meta=meta,
                 view=view,
+                respondent=respondent,
+                resumption=resumption,
             )
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Let the call pass and return its response."""
-        answer = await self.gateway.call(call)
+        respondent = call.context.respondent
+        if respondent is None or not respondent.takes_rounds:
+            answer = await self.gateway.call(call)
+        else:
+            assert isinstance(respondent, Held)
+            outcome = await self.rounds.answered(respondent, call, self.gateway.call)
+            if isinstance(outcome, bytes):
+                meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
+                return result_response(request_id, b"{%b,%b}" % (outcome, meta))
+            answer = outcome
         if (refusal := answer.refusal) is not None:
             error = ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
             return error.as_response()
+        if answer.passed is not None and is_asking(answer.passed):
+            answer = self._sealed(answer, answer.passed)
         return result_response(request_id, call_result(answer, revision))
+
+    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw]) -> Answer:
+        """Make a server's own state one that only this caller can bring back."""
+        state = msgspec.json.decode(passed.get("requestState", b"null"))
+        if not isinstance(state, str):
+            return answer
+        sealed = self.rounds.sealed_theirs(state, answer.call)
+        return msgspec.structs.replace(answer, passed={**passed, "requestState": msgspec.Raw(encode(sealed))})
 
 
 def call_result(answer: Answer, revision: Revision) -> bytes:

@@ -9,6 +9,7 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.oauth_rules import OAuthRules
 from toolpost.endpoints.roster import Judge
 from toolpost.sources.relay import Relay
+from toolpost.store import AuditLog
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk import SdkServer
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 class LateSdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
-    def __init__(self, relay: Relay | None = None) -> None:
-        """Take what servers have besides tools, if there are any servers."""
+    def __init__(self, relay: Relay, audit: AuditLog) -> None:
+        """Take what servers have besides tools, and where it is recorded."""
         self._relay = relay
+        self._audit = audit
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -33,7 +35,7 @@ class LateSdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    self._server = await to_thread.run_sync(_load, self._relay)
+                    self._server = await to_thread.run_sync(_load, self._relay, self._audit)
         return self._server
 
 
@@ -50,10 +52,10 @@ async def parameter_header_problem(
     return await to_thread.run_sync(check)
 
 
-def _load(relay: Relay | None) -> "SdkServer":
+def _load(relay: Relay, audit: AuditLog) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
-    return SdkServer(relay)
+    return SdkServer(relay, audit)
 
 
 def resource_server(rules: OAuthRules) -> Judge:

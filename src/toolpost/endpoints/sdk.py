@@ -11,26 +11,25 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.session import ServerSession
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
-from toolpost.contracts.events import event
+from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.paths import show
-from toolpost.endpoints.sdk_relay import relay_handlers
+from toolpost.endpoints.sdk_audience import Audience
+from toolpost.endpoints.sdk_relay import Handler, relay_handlers, told
+from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 from toolpost.sources.relay import Relay
+from toolpost.store import AuditLog
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
-
-_log = logging.getLogger("toolpost.endpoints")
 
 INSTRUCTIONS = (
     "Every tool here is held to its JSON Schema. A refused call names each fault by path and says what was expected: "
@@ -44,7 +43,9 @@ async def _never(*_: Any) -> NoReturn:
 
 
 class _AnnouncingServer(Server[Any]):
-    """A server that says it will tell when its tools change."""
+    """A server that says it will tell of changes, and owns to what is behind it at the moment."""
+
+    relay: Relay
 
     def create_initialization_options(
         self,
@@ -52,18 +53,26 @@ class _AnnouncingServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Announce `tools.listChanged` unless told otherwise."""
-        options = notification_options or NotificationOptions(tools_changed=True)
+        """Announce every `listChanged` unless told otherwise."""
+        options = notification_options or NotificationOptions(
+            tools_changed=True, prompts_changed=True, resources_changed=True
+        )
         return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(self, *arguments: Any, **options: Any) -> mcp_types.ServerCapabilities:
+        """Leave out what only servers have, as long as there are none."""
+        capabilities = super().get_capabilities(*arguments, **options)
+        if self.relay.sources:
+            return capabilities
+        absent = {"prompts": None, "resources": None, "completions": None, "logging": None}
+        return capabilities.model_copy(update=absent)
 
 
 class SdkServer:
     """The SDK's server, with a way in for duplex connections and one for HTTP."""
 
-    def __init__(self, relay: Relay | None = None) -> None:
-        self._bus = InMemorySubscriptionBus()
-        self._sessions: dict[int, ServerSession] = {}
-        """One of every open connection of the handshake era."""
+    def __init__(self, relay: Relay, audit: AuditLog) -> None:
+        self.audience = Audience(relay)
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
@@ -71,33 +80,28 @@ class SdkServer:
             instructions=INSTRUCTIONS,
             on_list_tools=_never,
             on_call_tool=_never,
-            on_subscriptions_listen=ListenHandler(self._bus),
-            **(relay_handlers(relay) if relay is not None else {}),
+            on_subscriptions_listen=self.audience.listen,
+            on_subscribe_resource=_empty(told(relay, self.audience.subscribe)),
+            on_unsubscribe_resource=_empty(told(relay, self.audience.unsubscribe)),
+            **relay_handlers(relay, audit),
+        )
+        self._server.relay = relay
+        self._server.add_request_handler(
+            "logging/setLevel", mcp_types.SetLevelRequestParams, _empty(told(relay, self.audience.set_level))
         )
         self._server.add_notification_handler(
             "notifications/initialized", mcp_types.NotificationParams, self._note_session
         )
 
-    async def announce_tools_changed(self) -> None:
-        """Tell every client that asked to know: in the stateless era by its subscription, before by its session."""
-        await self._bus.publish(ToolsListChanged())
-        for number, session in tuple(self._sessions.items()):
-            try:
-                await session.send_tool_list_changed()
-            except Exception as error:  # noqa: BLE001 (a client that is gone must not keep the others from hearing it)
-                self._sessions.pop(number, None)
-                event(_log, logging.DEBUG, "change not announced", reason=str(error))
-
     async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
-        connection = context.session._connection  # noqa: SLF001 (the SDK has no other way to learn of its end)
-        self._sessions[id(connection)] = context.session
-        connection.exit_stack.callback(self._sessions.pop, id(connection), None)
+        self.audience.listener_of(context)
 
     @asynccontextmanager
     async def open_connection(
-        self, deliver: Callable[[bytes], None], *, view: View = EVERYTHING
+        self, deliver: Callable[[bytes], None], *, caller: Caller, view: View = EVERYTHING
     ) -> AsyncIterator["SdkConnection"]:
         """Serve one duplex connection; `deliver` takes what the SDK says to the client."""
+        SEAT.set(Seat(caller=caller, view=view))
         to_sdk, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](64)
         to_client, from_sdk = anyio.create_memory_object_stream[SessionMessage](64)
         async with anyio.create_task_group() as tasks:
@@ -122,6 +126,16 @@ class _DuplexRequest:
     def __init__(self, view: View) -> None:
         self.scope: dict[str, Any] = {}
         show(self.scope, view)
+
+
+def _empty(handler: Handler) -> Any:
+    """Let a handler answer with nothing but the fact that it has."""
+
+    async def answer(context: Any, params: Any) -> mcp_types.EmptyResult:
+        await handler(context, params)
+        return mcp_types.EmptyResult()
+
+    return answer
 
 
 class SdkConnection:

@@ -13,6 +13,7 @@ from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.paths import show
 from toolpost.endpoints.refusal import Refused
 from toolpost.endpoints.request import HttpRequest, Receive, Send
+from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.sessions import Session, Sessions
 from toolpost.protocol import rpc
 
@@ -56,12 +57,20 @@ class SdkHttp:
         def on_start(status: int, opened: str | None) -> None:
             # Before the client can read the answer: its next request may come at once.
             if message is not None and message.method == "initialize" and opened:
-                requested = rpc.params_object(message).get("protocolVersion")
-                self._sessions.open(opened, caller=caller, requested_version=requested, view=request.view)
+                params = rpc.params_object(message)
+                self._sessions.open(
+                    opened,
+                    caller=caller,
+                    requested_version=params.get("protocolVersion"),
+                    capabilities=params.get("capabilities"),
+                    view=request.view,
+                )
             if request.method == "DELETE" and status < 400:
                 self._sessions.close(request.session_id)
 
-        with _counted(self._sessions.find(request.session_id, caller, request.view)):
+        session = self._sessions.find(request.session_id, caller, request.view)
+        SEAT.set(Seat(caller=session.caller if session else caller, view=request.view))
+        with _counted(session):
             await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
 
     async def _started(self) -> "StreamableHTTPSessionManager":

@@ -8,6 +8,7 @@ from typing import Final
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
+from toolpost.endpoints.conversation import Conversation
 from toolpost.pipeline import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 
@@ -24,6 +25,8 @@ class Session:
     revision: Revision
     view: View = EVERYTHING
     """What the path showed on which it was opened; on a path that shows something else, the session does not exist."""
+    conversation: Conversation = field(default_factory=lambda: Conversation(None, None))
+    """Its client as servers may turn to it."""
     calls: dict[str, Call] = field(default_factory=dict)
     streams: int = 0
     used_at: float = field(default_factory=time.monotonic)
@@ -40,14 +43,26 @@ class Sessions:
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
 
-    def open(self, session_id: str, *, caller: Caller, requested_version: object, view: View = EVERYTHING) -> None:
+    def open(
+        self,
+        session_id: str,
+        *,
+        caller: Caller,
+        requested_version: object,
+        capabilities: object = None,
+        view: View = EVERYTHING,
+    ) -> None:
         """Note a session that the SDK has just opened; the revision follows the SDK's own rule."""
         version = requested_version if isinstance(requested_version, str) else ""
         revision = REVISIONS.get(version)
         if revision is None or revision.is_modern:
             revision = REVISIONS[LATEST_HANDSHAKE]
         self._sessions[session_id] = Session(
-            id=session_id, caller=replace(caller, session=session_id), revision=revision, view=view.path
+            id=session_id,
+            caller=replace(caller, session=session_id),
+            revision=revision,
+            view=view.path,
+            conversation=Conversation((caller.id, session_id), capabilities),
         )
 
     def find(self, session_id: str, caller: Caller, view: View = EVERYTHING) -> Session | None:

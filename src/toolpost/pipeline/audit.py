@@ -59,7 +59,7 @@ def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
     return "error" if call.has_entered else "refused"
 
 
-def _written(at: float) -> str:
+def written(at: float) -> str:
     """Write a moment in ISO 8601 with milliseconds; the second is written once for all calls of that second."""
     second = int(at)
     return f"{_second(second)}.{int((at - second) * 1000):03d}Z"
@@ -73,7 +73,7 @@ def _second(second: int) -> str:
 def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
     contract = call.tool.contract
     return AuditEntry(
-        at_utc=_written(call.at),
+        at_utc=written(call.at),
         call_id=call.id,
         trace_id=call.trace_id,
         caller=call.caller.id,

@@ -11,7 +11,9 @@ from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
 from toolpost.contracts.ids import CallId, JsonObject, TraceId
 from toolpost.pipeline.limit import Limit
 from toolpost.pipeline.progress import ProgressShaper
+from toolpost.protocol.rpc import Resumption
 from toolpost.sources import HeldTool
+from toolpost.upstreams.asking import Respondent
 
 
 class Call:
@@ -43,6 +45,8 @@ class Call:
         arguments: JsonObject,
         progress: ProgressShaper | None = None,
         meta: JsonObject | None = None,
+        respondent: Respondent | None = None,
+        resumption: Resumption | None = None,
     ) -> None:
         self.id = call_id
         self.trace_id = trace_id
@@ -51,7 +55,14 @@ class Call:
         self.arguments = arguments
         self.progress = progress
         self.context = Context(
-            call_id=call_id, trace_id=trace_id, caller=caller, tool=tool.contract.name, reporter=progress, meta=meta
+            call_id=call_id,
+            trace_id=trace_id,
+            caller=caller,
+            tool=tool.contract.name,
+            reporter=progress,
+            meta=meta,
+            respondent=respondent,
+            resumption=resumption,
         )
         self.at = time.time()
         self.started = asyncio.get_running_loop().time()

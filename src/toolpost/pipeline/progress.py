@@ -61,6 +61,10 @@ class ProgressShaper:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._take, note)
 
+    def redirect(self, emit: Callable[[ProgressNote], None] | None) -> None:
+        """Tell somebody else from now on, or nobody: a call of several rounds is heard in the one that is on."""
+        self._emit = emit or _unheard
+
     def close(self, *, deliver: bool) -> None:
         """End it: what still waits is sent now, or dropped when nobody wants it any more."""
         if self._timer is not None:
@@ -114,6 +118,10 @@ class ProgressShaper:
         if self._has_values:
             return math.nextafter(self._last, math.inf)
         return max(self._last, 0) + 1
+
+
+def _unheard(_note: ProgressNote) -> None:
+    return None
 
 
 def _shown(message: str | None) -> str | None:

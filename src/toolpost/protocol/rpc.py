@@ -71,10 +71,19 @@ class Message:
         return id_key(msgspec.json.decode(self.id))
 
 
+class Resumption(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client of the stateless era comes back with after a result that asked for input."""
+
+    responses: dict[str, Any]
+    state: str | None
+
+
 class _CallParams(msgspec.Struct):
     name: str
     arguments: dict[str, Any] | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    responses: dict[str, Any] | None = msgspec.field(default=None, name="inputResponses")
+    state: str | None = msgspec.field(default=None, name="requestState")
 
 
 class _ListParams(msgspec.Struct):
@@ -104,10 +113,13 @@ def parse(raw: bytes) -> Message:
     return Message(raw, request_id, wire.method, bytes(wire.params))
 
 
-def call_params(message: Message) -> tuple[str, JsonObject, JsonObject]:
-    """Return name, arguments and `_meta` of a `tools/call`."""
+def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumption | None]:
+    """Return name, arguments and `_meta` of a `tools/call`, and the answers that a client comes back with."""
     params = _decoded(_call_params, message)
-    return params.name, params.arguments or {}, params.meta or {}
+    resumption = None
+    if params.state is not None or params.responses is not None:
+        resumption = Resumption(responses=params.responses or {}, state=params.state)
+    return params.name, params.arguments or {}, params.meta or {}, resumption
 
 
 def list_params(message: Message) -> tuple[str | None, JsonObject]:

@@ -1,7 +1,7 @@
 """All servers of one gateway: kept running as they ask for, their tools remembered while they are down."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +16,7 @@ from toolpost.contracts.lockfile import Tools
 from toolpost.sources.promises import Mode, Promises
 from toolpost.sources.servers import ServerSource
 from toolpost.store import KnownTools
+from toolpost.upstreams.news import News
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -55,14 +56,17 @@ class ServerHost:
         promises: Promises,
         contracts: Mode = "observe",
         default_timeout_s: float,
-        on_change: Callable[[], None],
+        on_change: Callable[[Collection[str]], None],
+        on_news: Callable[[News], None] = lambda _news: None,
     ) -> None:
+        """Tell `on_change` the names of servers whose tools are other ones now."""
         self._known = known
         self.promises = promises
         promises.on_judged = self._reconsider
         self._contracts: Mode = contracts
         self._default_timeout_s = default_timeout_s
         self._on_change = on_change
+        self._on_news = on_news
         self._seen = anyio.Event()
         self._unsaved: set[str] = set()
         self._tasks: TaskGroup | None = None
@@ -92,6 +96,7 @@ class ServerHost:
             on_change=self._note_change,
             promises=self.promises,
             contracts=self._contracts,
+            on_news=self._on_news,
             successor_of=successor_of,
         )
 
@@ -120,7 +125,7 @@ class ServerHost:
             if name in staged:
                 # Calls that found the tool a moment ago go to the server that has taken its place.
                 source.supervisor = staged[name].supervisor
-        self._on_change()
+        self._on_change([name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)])
         return Applied(
             added=sorted(after.keys() - before.keys()),
             removed=sorted(before.keys() - after.keys()),
@@ -211,7 +216,8 @@ class ServerHost:
             while True:
                 for source in tuple(self.sources.values()):
                     # Those whose tools are not known have been tried a moment ago.
-                    is_wanted = source.spec.min_ready or (source.definitions is None and not is_first)
+                    is_wanted = source.spec.min_ready or source.supervisor.is_followed
+                    is_wanted = is_wanted or (source.definitions is None and not is_first)
                     if is_wanted and source not in under_way:
                         under_way.add(source)
                         # One that takes its time to start keeps no other one waiting.
@@ -231,7 +237,7 @@ class ServerHost:
 
     def _note_change(self, source: ServerSource) -> None:
         if self.sources.get(source.name) is source:
-            self._on_change()
+            self._on_change([source.name])
 
     def _note_seen(self, source: ServerSource) -> None:
         self._unsaved.add(source.name)

@@ -1,17 +1,22 @@
 """What servers have besides tools (resources, prompts, completions): listed together, asked of the one that has them."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
 
+from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
-from toolpost.sources.servers import ServerSource
+from toolpost.protocol.rpc import Resumption
+from toolpost.sources.rounds import Fields, check_asking, is_asking, resumption_fields, with_answers
+from toolpost.sources.servers import ServerSource, routing_key
+from toolpost.upstreams.asking import CALLS, Respondent
 from toolpost.upstreams.wire import ServerRefused, encode
 
 _log = logging.getLogger("toolpost.relay")
@@ -22,8 +27,34 @@ SEPARATOR: Final = "__"
 PARTS_LIMIT: Final = 32
 """How many parts of all servers are kept apart: callers choose them."""
 
+_T = TypeVar("_T")
+
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asker:
+    """Who asks: the instance of a server is theirs, where each has one of their own."""
+
+    caller: Caller
+    meta: JsonObject = field(default_factory=dict)
+    respondent: Respondent | None = None
+    """Whom the server may ask back."""
+
+    @property
+    def key(self) -> str:
+        """Whose instance is asked."""
+        return routing_key(self.caller, self.meta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscription:
+    """A resource that is followed, and where."""
+
+    server: str
+    uri: str
+    key: str
 
 
 class Relay:
@@ -39,48 +70,75 @@ class Relay:
         """Return the same for the servers of these names alone: the others do not exist for it."""
 
     def _among(self, names: frozenset[str]) -> "Relay":
-        return Relay(_Some(self.sources, names))
+        part = Relay(_Some(self.sources, names))
+        part._owner_of, part._without = self._owner_of, self._without
+        return part
 
-    async def resources(self) -> list[JsonObject]:
+    def seen_by(self, shows: Callable[[str, ServerSource], bool]) -> "Relay":
+        """Return the same for the servers that are shown alone."""
+        names = frozenset(name for name, source in self.sources.items() if shows(name, source))
+        return self if len(names) == len(self.sources) else self.among(names)
+
+    def forget(self, server: str) -> None:
+        """Take note that a server has other resources now."""
+        for uri in [uri for uri, owner in self._owner_of.items() if owner == server]:
+            del self._owner_of[uri]
+        self._without -= {(known, method) for known, method in self._without if known == server}
+
+    async def resources(self, asker: Asker) -> list[JsonObject]:
         """List the resources of every server, under their own URIs."""
-        return await self._listed("resources/list", "resources", self._note_owner)
+        return await self._listed("resources/list", "resources", self._note_owner, asker)
 
-    async def templates(self) -> list[JsonObject]:
+    async def templates(self, asker: Asker) -> list[JsonObject]:
         """List the resource templates of every server."""
-        return await self._listed("resources/templates/list", "resourceTemplates", lambda _server, item: item)
+        return await self._listed("resources/templates/list", "resourceTemplates", lambda _server, item: item, asker)
 
-    async def prompts(self) -> list[JsonObject]:
+    async def prompts(self, asker: Asker) -> list[JsonObject]:
         """List the prompts of every server, named `server__prompt`."""
-        return await self._listed("prompts/list", "prompts", _prefixed)
+        return await self._listed("prompts/list", "prompts", _prefixed, asker)
 
-    async def read(self, uri: str, params: JsonObject) -> JsonObject:
-        """Read a resource from the server that listed it, else from the first that knows it."""
+    async def read(self, uri: str, params: JsonObject, asker: Asker) -> tuple[str, JsonObject]:
+        """Read a resource from the server that listed it, else from the first that knows it; says which that was."""
+        return await self._at_owner(uri, asker, lambda server: self._ask(server, "resources/read", params, asker))
+
+    async def subscribe(self, uri: str, asker: Asker) -> Subscription:
+        """Follow a resource at the server that has it."""
+        follow = lambda server: self.sources[server].supervisor.subscribe(uri, key=asker.key)  # noqa: E731
+        server, _ = await self._at_owner(uri, asker, follow)
+        return Subscription(server=server, uri=uri, key=asker.key)
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Follow a resource no more."""
+        if (source := self.sources.get(subscription.server)) is not None:
+            await source.supervisor.unsubscribe(subscription.uri, key=subscription.key)
+
+    async def _at_owner(self, uri: str, asker: Asker, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         if uri not in self._owner_of:
-            await self.resources()
+            await self.resources(asker)
         owner = self._owner_of.get(uri)
         asked = [owner] if owner in self.sources else list(self.sources)
         refusal = ServerRefused(INVALID_PARAMS, f"No server has the resource {uri[:200]}", {"uri": uri[:200]})
         for server in asked:
             try:
-                return await self._ask(str(server), "resources/read", params)
+                return str(server), await act(str(server))
             except ServerRefused as refused:
-                refusal = refused if owner else refusal
+                refusal = refused if owner in self.sources else refusal
         raise refusal
 
-    async def prompt(self, name: str, params: JsonObject) -> JsonObject:
-        """Get a prompt from its server."""
+    async def prompt(self, name: str, params: JsonObject, asker: Asker) -> tuple[str, JsonObject]:
+        """Get a prompt from its server; says which that was."""
         server, prompt = self._split(name)
-        return await self._ask(server, "prompts/get", params | {"name": prompt})
+        return server, await self._ask(server, "prompts/get", params | {"name": prompt}, asker)
 
-    async def complete(self, params: JsonObject) -> JsonObject:
+    async def complete(self, params: JsonObject, asker: Asker) -> JsonObject:
         """Complete an argument of a prompt, or of a resource template, at the server that has it."""
         reference = params.get("ref") or {}
         if reference.get("type") == "ref/prompt":
             server, prompt = self._split(str(reference.get("name")))
-            return await self._ask(server, "completion/complete", params | {"ref": reference | {"name": prompt}})
+            return await self._ask(server, "completion/complete", params | {"ref": reference | {"name": prompt}}, asker)
         for server in self.sources:
             try:
-                return await self._ask(server, "completion/complete", params)
+                return await self._ask(server, "completion/complete", params, asker)
             except ServerRefused as refused:
                 event(_log, logging.DEBUG, "completion refused", server=server, reason=refused.message)
         raise ServerRefused(INVALID_PARAMS, "No server completes this")
@@ -96,7 +154,7 @@ class Relay:
         return item
 
     async def _listed(
-        self, method: str, field: str, shown: Callable[[str, JsonObject], JsonObject]
+        self, method: str, field: str, shown: Callable[[str, JsonObject], JsonObject], asker: Asker
     ) -> list[JsonObject]:
         """Ask every server at once; one that fails is left out and named in the log."""
         found: dict[str, list[JsonObject]] = {}
@@ -104,7 +162,8 @@ class Relay:
         async def ask(server: str) -> None:
             try:
                 with anyio.fail_after(LIST_LIMIT_S):
-                    found[server] = [shown(server, item) for item in await self._pages(server, method, field)]
+                    pages = await self._pages(server, method, field, asker)
+                    found[server] = [shown(server, item) for item in pages]
             except (ServerRefused, ToolpostError, TimeoutError) as error:
                 event(_log, logging.INFO, "server left out of a list", server=server, method=method, reason=str(error))
 
@@ -114,29 +173,53 @@ class Relay:
                     tasks.start_soon(ask, server)
         return [item for server in self.sources for item in found.get(server, ())]
 
-    async def _pages(self, server: str, method: str, field: str) -> list[JsonObject]:
+    async def _pages(self, server: str, method: str, field: str, asker: Asker) -> list[JsonObject]:
         items: list[JsonObject] = []
         params: JsonObject = {}
         for _ in range(PAGES_LIMIT):
-            page = await self._ask(server, method, params)
+            page = await self._ask(server, method, params, asker)
             items += [item for item in page.get(field) or () if isinstance(item, dict)]
             if page.get("nextCursor") is None:
                 return items
             params = {"cursor": page["nextCursor"]}
         raise UpstreamUnavailable(f"`{server}` has a list without an end")
 
-    async def _ask(self, server: str, method: str, params: JsonObject) -> JsonObject:
+    async def _ask(self, server: str, method: str, params: JsonObject, asker: Asker) -> JsonObject:
+        wish = encode({key: value for key, value in params.items() if key != "_meta"})[1:-1]
+        raw = await self._requested(server, method, wish, params, asker)
+        if b'"input_required"' in raw and is_asking(fields := _fields(raw, server)):
+            raw = encode(await self._answered(server, method, wish, params, asker, fields))
+        return _object(raw, server)
+
+    async def _requested(self, server: str, method: str, wish: bytes, params: JsonObject, asker: Asker) -> bytes:
         name = params.get("uri") or params.get("name")
-        fields = encode({key: value for key, value in params.items() if key != "_meta"})[1:-1]
         try:
-            raw = await self.sources[server].supervisor.request(
-                method, fields, name=name if isinstance(name, str) else None
+            return await self.sources[server].supervisor.request(
+                method,
+                wish,
+                key=asker.key,
+                name=name if isinstance(name, str) else None,
+                respondent=asker.respondent if method in CALLS else None,
             )
         except ServerRefused as refused:
             if refused.code == METHOD_NOT_FOUND:
                 self._without.add((server, method))
             raise
-        return _object(raw, server)
+
+    async def _answered(
+        self, server: str, method: str, wish: bytes, params: JsonObject, asker: Asker, fields: Fields
+    ) -> Fields:
+        """Get a server what it asks for; a client of its own era is asked by its own result."""
+        respondent = asker.respondent
+        check_asking(fields, respondent, server)
+        if respondent is None or respondent.takes_rounds:
+            return fields
+
+        async def retry(resumption: Resumption) -> Fields:
+            again = wish + resumption_fields(resumption)
+            return _fields(await self._requested(server, method, again, params, asker), server)
+
+        return await with_answers(fields, respondent, server, retry)
 
 
 class _Some(Mapping[str, ServerSource]):
@@ -165,6 +248,13 @@ def unknown_prompt(name: str) -> ServerRefused:
 
 def _prefixed(server: str, item: JsonObject) -> JsonObject:
     return item | {"name": f"{server}{SEPARATOR}{item.get('name')}"}
+
+
+def _fields(raw: bytes, server: str) -> Fields:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamUnavailable(f"`{server}` answered with something that is not JSON") from error
 
 
 def _object(raw: bytes, server: str) -> JsonObject:

@@ -6,15 +6,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from toolpost.authoring.context import Context
+from toolpost.contracts.caller import Caller
 from toolpost.contracts.contract import check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, JsonObject, PluginName, ToolName
-from toolpost.protocol.mirrored import BadAnnotation, Mirrors
+from toolpost.protocol.mirrored import BadAnnotation, Headers, Mirrors
+from toolpost.protocol.rpc import Resumption
 from toolpost.sources.held import HeldTool, ToolReturn
 from toolpost.sources.naming import tool_names
 from toolpost.sources.promises import Mode, Promises, Standing
+from toolpost.sources.rounds import check_asking, is_asking, resumption_fields, with_answers
 from toolpost.sources.withholding import withheld
+from toolpost.upstreams.news import News
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 from toolpost.upstreams.wire import Notice, ServerRefused, encode
@@ -47,12 +51,15 @@ class ServerSource:
         on_change: Callable[["ServerSource"], None],
         promises: Promises,
         contracts: Mode = "observe",
+        on_news: Callable[[News], None] = lambda _news: None,
         successor_of: "ServerSource | None" = None,
     ) -> None:
         """Take a specification; as a successor, take over the processes of a source that reaches its server likewise."""
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
-        self.supervisor: Supervisor = successor_of.supervisor if successor_of else Supervisor(spec, on_tools=self.learn)
+        self.supervisor: Supervisor = (
+            successor_of.supervisor if successor_of else Supervisor(spec, on_tools=self.learn, on_news=on_news)
+        )
         self.definitions: list[JsonObject] | None = None
         """As they came; None until they are known."""
         self._timeout_s = spec.timeout_s or default_timeout_s
@@ -169,26 +176,53 @@ class ServerSource:
         head = b'"name":%b,"arguments":' % encode(tool)
 
         async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
-            try:
-                raw = await self.supervisor.request(
-                    "tools/call",
-                    head + encode(arguments),
-                    key=_routing_key(context) if self.spec.strategy == "per_session" else "",
-                    name=tool,
-                    mirrored=mirrors.headers_for(arguments) if mirrors is not None else (),
-                    meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},
-                    on_notice=_reporting_to(context),
-                )
-            except ServerRefused as refusal:
-                raise UpstreamRefused(refusal.message, rpc_code=refusal.code, data=refusal.data) from refusal
-            try:
-                fields = _result_fields(raw, self.name)
-            except UpstreamUnavailable as error:
-                self.supervisor.note_trouble(error.message)
-                raise
+            wish = head + encode(arguments)
+            mirrored = mirrors.headers_for(arguments) if mirrors is not None else ()
+            if context.resumption is not None:
+                fields = await self._asked(tool, wish + resumption_fields(context.resumption), mirrored, context)
+            else:
+                fields = await self._asked(tool, wish, mirrored, context)
+            if is_asking(fields):
+                fields = await self._answered(tool, wish, mirrored, context, fields)
             return ToolReturn(passed=fields, results=self.spec.results)
 
         return invoke
+
+    async def _asked(self, tool: str, wish: bytes, mirrored: Headers, context: Context) -> Mapping[str, msgspec.Raw]:
+        try:
+            raw = await self.supervisor.request(
+                "tools/call",
+                wish,
+                key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
+                name=tool,
+                mirrored=mirrored,
+                meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},
+                on_notice=_reporting_to(context),
+                respondent=context.respondent,
+            )
+        except ServerRefused as refusal:
+            raise UpstreamRefused(refusal.message, rpc_code=refusal.code, data=refusal.data) from refusal
+        try:
+            return _result_fields(raw, self.name)
+        except UpstreamUnavailable as error:
+            self.supervisor.note_trouble(error.message)
+            raise
+
+    async def _answered(
+        self, tool: str, wish: bytes, mirrored: Headers, context: Context, fields: Mapping[str, msgspec.Raw]
+    ) -> Mapping[str, msgspec.Raw]:
+        """Get a server what it asks for; a client of its own era is asked by its own result."""
+        respondent = context.respondent
+        if respondent is None or not respondent.capabilities:
+            raise _no_result(self.name, "a result of the kind input_required, which it was not asked for")
+        if respondent.takes_rounds:
+            check_asking(fields, respondent, self.name)
+            return fields
+
+        async def retry(resumption: Resumption) -> Mapping[str, msgspec.Raw]:
+            return await self._asked(tool, wish + resumption_fields(resumption), mirrored, context)
+
+        return await with_answers(fields, respondent, self.name, retry)
 
 
 def _is_named(definition: JsonObject) -> bool:
@@ -196,11 +230,11 @@ def _is_named(definition: JsonObject) -> bool:
     return isinstance(name, str) and bool(name)
 
 
-def _routing_key(context: Context) -> str:
+def routing_key(caller: Caller, meta: JsonObject) -> str:
     """Say whose server of their own a call goes to: the caller's, and of a caller's those of one session or key."""
-    facts = context.meta.get(META_KEY)
+    facts = meta.get(META_KEY)
     chosen = facts.get("routingKey") if isinstance(facts, dict) else None
-    return f"{context.caller.id}\n{chosen if isinstance(chosen, str) else context.caller.session or ''}"
+    return f"{caller.id}\n{chosen if isinstance(chosen, str) else caller.session or ''}"
 
 
 def _reporting_to(context: Context) -> Notice | None:
@@ -223,6 +257,8 @@ def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_result(server, f"something that is no tool result: {error}") from error
     kind = bytes(fields.get("resultType", b'"complete"'))
+    if kind == b'"input_required"':
+        return fields
     if kind != b'"complete"':
         # It was not told that anybody here could do that.
         raise _no_result(

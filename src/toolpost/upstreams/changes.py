@@ -1,20 +1,24 @@
-"""A server's tools that change: heard of in either era, listed anew, a burst as one."""
+"""What a server has that changes: heard of in either era; tools are listed anew, a burst as one."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import anyio
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.upstreams.wire import ServerRefused, Wire
+from toolpost.contracts.ids import JsonObject
+from toolpost.upstreams.greeting import Greeting
+from toolpost.upstreams.news import TOOLS_CHANGED
+from toolpost.upstreams.wire import ServerRefused, Wire, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
-LIST_CHANGED: Final = "notifications/tools/list_changed"
+LIST_CHANGED: Final = TOOLS_CHANGED
 DEBOUNCE_S: Final = 0.2
 LISTEN_AGAIN_S: Final = 5.0
+REFOLLOW_S: Final = 10.0
 
 
 class Changes:
@@ -41,11 +45,61 @@ class Changes:
                 event(_log, logging.WARNING, "tools could not be listed", server=self._server, reason=str(error))
 
 
-async def listen_for_changes(wire: Wire) -> None:
-    """Subscribe, as the stateless era has it: what is heard comes as a notification. Ends with the wire."""
-    while True:
+class Wishes:
+    """What is wanted of one running server besides answers; it may change while the server runs."""
+
+    def __init__(self, uris: Collection[str] = (), log_level: str | None = None) -> None:
+        self.uris = sorted(uris)
+        self.log_level = log_level
+        self.changed = anyio.Event()
+
+    def follow(self, uris: Collection[str]) -> None:
+        """Follow these resources from now on."""
+        self.uris = sorted(uris)
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+async def follow_server(wire: Wire, greeting: Greeting, wishes: Wishes) -> None:
+    """See that a server tells us what is wanted of it. Ends with the wire, or at once where there is nothing to keep up."""
+    if greeting.is_modern:
+        changed = wishes.changed
+        while await _listened(wire, _filter(greeting, wishes), changed):
+            with anyio.move_on_after(LISTEN_AGAIN_S):
+                await changed.wait()
+            changed = wishes.changed
+        return
+    requests = [("resources/subscribe", b'"uri":%b' % encode(uri)) for uri in wishes.uris]
+    if wishes.log_level is not None and "logging" in greeting.capabilities:
+        requests.append(("logging/setLevel", b'"level":%b' % encode(wishes.log_level)))
+    for method, fields in requests:
         try:
-            await wire.request("subscriptions/listen", b'"notifications":{"toolsListChanged":true}')
+            with anyio.fail_after(REFOLLOW_S):
+                await wire.request(method, fields)
+        except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
+            event(_log, logging.WARNING, "not followed again", method=method, reason=str(error))
+
+
+def _filter(greeting: Greeting, wishes: Wishes) -> JsonObject:
+    lists = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if greeting.tells_of(kind)}
+    return lists | ({"resourceSubscriptions": wishes.uris} if wishes.uris else {})
+
+
+async def _listened(wire: Wire, wanted: JsonObject, changed: anyio.Event) -> bool:
+    """Subscribe, as the stateless era has it, until something else is wanted; False from a server that does not take it."""
+    is_taken = True
+
+    async def listen() -> None:
+        nonlocal is_taken
+        try:
+            await wire.request("subscriptions/listen", b'"notifications":%b' % encode(wanted))
         except (ServerRefused, UpstreamUnavailable):
-            return
-        await anyio.sleep(LISTEN_AGAIN_S)
+            is_taken = False
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        if wanted:
+            tasks.start_soon(listen)
+        await changed.wait()
+        tasks.cancel_scope.cancel()
+    return is_taken

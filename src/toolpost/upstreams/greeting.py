@@ -21,6 +21,7 @@ from toolpost.protocol.era import (
     PROTOCOL_VERSION,
     SERVER_INFO,
 )
+from toolpost.upstreams.asking import OFFERED
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
 
 _log = logging.getLogger("toolpost.upstreams")
@@ -45,10 +46,14 @@ class Greeting:
     takes_probes: bool = True
     """Whether it answered when it was asked for its era, so that it may be asked again."""
 
+    def tells_of(self, kind: str) -> bool:
+        """Whether it says when its list of this kind changes: `tools`, `prompts` or `resources`."""
+        return bool(_part(self.capabilities, kind).get("listChanged"))
+
     @property
-    def tells_of_changes(self) -> bool:
-        """Whether it says when its tools change."""
-        return bool(_part(self.capabilities, "tools").get("listChanged"))
+    def takes_subscriptions(self) -> bool:
+        """Whether it tells of changes of single resources."""
+        return bool(_part(self.capabilities, "resources").get("subscribe"))
 
 
 async def greet(wire: Wire, *, probes: bool = True) -> Greeting:
@@ -143,15 +148,20 @@ async def _initialized(wire: Wire) -> JsonObject:
     try:
         return _object(await wire.request("initialize", _offer(LATEST_HANDSHAKE)))
     except ServerRefused as refusal:
-        taken = refusal.data.get("supported") if isinstance(refusal.data, dict) else None
-        shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if isinstance(taken, list) and v in taken]
+        taken = _versions_in(refusal)
+        shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if v in taken]
         if not shared:
             raise
     return _object(await wire.request("initialize", _offer(shared[0])))
 
 
+def _versions_in(refusal: ServerRefused) -> list[Json]:
+    taken = refusal.data.get("supported") if isinstance(refusal.data, dict) else None
+    return taken if isinstance(taken, list) else []
+
+
 def _offer(version: str) -> bytes:
-    return encode({"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT})[1:-1]
+    return encode({"protocolVersion": version, "capabilities": OFFERED, "clientInfo": CLIENT})[1:-1]
 
 
 async def fetch_tools(wire: Wire, greeting: Greeting) -> list[JsonObject]:

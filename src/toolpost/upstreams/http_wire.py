@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -14,9 +15,11 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers, header_value
+from toolpost.upstreams.asking import CALLS, Questions, Respondent, carried_for
 from toolpost.upstreams.http_client import HeaderLines, HttpClient, HttpFailed, Response, header_lines
 from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, result_in, result_of
-from toolpost.upstreams.message import Incoming, answer_to
+from toolpost.upstreams.message import Incoming
+from toolpost.upstreams.news import LOG, NOBODY, Hear, tell_callers
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
 
@@ -32,7 +35,7 @@ _FORGOTTEN: Final = "it has forgotten our session"
 
 @asynccontextmanager
 async def open_http_server(
-    spec: ServerSpec, *, on_notice: Notice, on_gone: Callable[[str], None]
+    spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]
 ) -> AsyncIterator["HttpWire"]:
     """Keep a client for the server; nothing is sent until somebody asks."""
     assert spec.url is not None
@@ -51,7 +54,7 @@ async def open_http_server(
 class HttpWire:
     """Requests to one HTTP server, in either era."""
 
-    def __init__(self, server: str, client: HttpClient, *, on_notice: Notice) -> None:
+    def __init__(self, server: str, client: HttpClient, *, on_notice: Hear) -> None:
         self._server = server
         self._client = client
         self._on_notice = on_notice
@@ -64,6 +67,8 @@ class HttpWire:
         self._is_modern = False
         self._has_session = asyncio.Event()
         self._errands: set[asyncio.Task[None]] = set()
+        self._questions = Questions(server, self._run_errand)
+        self._calls: dict[int, Respondent | None] = {}
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
         """Carry this in every request."""
@@ -83,10 +88,11 @@ class HttpWire:
         name: str | None = None,
         mirrored: Headers = (),
         on_notice: Notice | None = None,
+        respondent: Respondent | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""
         number = next(self._ids)
-        carried = self._envelope | (meta or {})
+        carried = carried_for(respondent, self._envelope, meta)
         if on_notice is not None:
             carried["progressToken"] = number
         body = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
@@ -94,12 +100,21 @@ class HttpWire:
             encode(method),
             parameters(fields, carried),
         )
-        exchange = Exchange(number, on_progress=on_notice, on_notice=self._on_notice, on_request=self._answer_a_request)
+        # What comes on the response to a request is about that request.
+        take_question = lambda question: self._questions.take(question, (respondent,), owner=number)  # noqa: E731
+        take_notice = self._take_notice if respondent is None else partial(self._take_notice, respondent=respondent)
+        exchange = Exchange(number, on_progress=on_notice, on_notice=take_notice, on_request=take_question)
+        if method in CALLS:
+            self._calls[number] = respondent
         try:
             response = await self._exchanged(body, self._lines_for(method, name, mirrored), exchange, method)
         except asyncio.CancelledError:
             self._call_off(number)
             raise
+        finally:
+            self._calls.pop(number, None)
+            if self._questions:
+                self._questions.end(number)
         if method == "initialize":
             self._note_session(response)
         if exchange.answer is not None:
@@ -115,7 +130,7 @@ class HttpWire:
     async def listen(self, on_gone: Callable[[str], None]) -> None:
         """Hold the stream on which a server of the handshake era speaks by itself, where it has one."""
         await self._has_session.wait()
-        exchange = Exchange(0, on_progress=None, on_notice=self._on_notice, on_request=self._answer_a_request)
+        exchange = Exchange(0, on_progress=None, on_notice=self._take_notice, on_request=self._take_question)
         while True:
             try:
                 response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
@@ -200,8 +215,18 @@ class HttpWire:
         if not self._is_modern and self._session is not None:
             self._run_errand(_notification("notifications/cancelled", b'"requestId":%d' % number))
 
-    def _answer_a_request(self, message: Incoming) -> None:
-        self._run_errand(answer_to(message))
+    def _take_question(self, message: Incoming) -> None:
+        """Have a question answered that came by itself, and does not say which call it is about."""
+        self._questions.take(message, self._calls.values(), owner=next(reversed(self._calls), 0))
+
+    def _take_notice(self, method: str, params: bytes, respondent: Respondent | None = None) -> None:
+        if method == "notifications/cancelled":
+            self._questions.call_off(params)
+            return
+        if method == LOG and respondent is not None:
+            tell_callers(params, (respondent,))
+        else:
+            self._on_notice(method, params, tell_callers(params, self._calls.values()) if method == LOG else NOBODY)
 
     def _run_errand(self, body: bytes) -> None:
         """Send something that nobody waits for."""

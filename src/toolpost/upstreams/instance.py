@@ -9,6 +9,7 @@ import anyio
 import psutil
 
 from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.upstreams.changes import Wishes
 from toolpost.upstreams.greeting import Greeting
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.stdio_wire import StdioServer
@@ -39,6 +40,7 @@ class Instance:
     has_served: bool = False
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
+    wishes: Wishes = field(default_factory=Wishes)
 
     def take_up(self) -> None:
         """Count a call, so that nobody stops the server under it."""

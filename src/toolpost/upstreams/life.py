@@ -5,16 +5,18 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
 
 from toolpost.contracts.ids import JsonObject
-from toolpost.upstreams.changes import listen_for_changes
+from toolpost.upstreams.changes import Wishes, follow_server
 from toolpost.upstreams.greeting import fetch_tools, greet
 from toolpost.upstreams.http_exchange import NotStreamable
 from toolpost.upstreams.http_wire import open_http_server
 from toolpost.upstreams.instance import Instance
+from toolpost.upstreams.news import Told
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.sse_wire import open_sse_server
 from toolpost.upstreams.stdio_wire import open_stdio_server
@@ -47,8 +49,12 @@ class Manner:
 class Keeper(Protocol):
     """Whoever the instance lives for."""
 
-    def take_notice(self, method: str, params: bytes, /) -> None:
+    def take_notice(self, instance: Instance, method: str, params: bytes, told: Told, /) -> None:
         """Hear a notification."""
+        ...
+
+    def wishes_of(self, instance: Instance, /) -> Wishes:
+        """Say what is wanted of it besides answers."""
         ...
 
     def learn(self, tools: list[JsonObject], /) -> None:
@@ -95,8 +101,8 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
                     keeper.note_failure(instance, error)
                 raise
             async with anyio.create_task_group() as tasks:
-                if instance.greeting and instance.greeting.is_modern and instance.greeting.tells_of_changes:
-                    tasks.start_soon(listen_for_changes, wire)
+                assert instance.greeting is not None
+                tasks.start_soon(follow_server, wire, instance.greeting, instance.wishes)
                 await _stay(instance, spec, keeper)
                 tasks.cancel_scope.cancel()
             await _drained(instance)
@@ -112,6 +118,7 @@ async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper) 
     keeper.learn(await fetch_tools(wire, instance.greeting))
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
+    instance.wishes = keeper.wishes_of(instance)
     keeper.note_ready(instance, Manner(is_sse=manner.is_sse, probes=instance.greeting.takes_probes))
 
 
@@ -137,7 +144,7 @@ async def _drained(instance: Instance) -> None:
 @asynccontextmanager
 async def _open_wire(spec: ServerSpec, instance: Instance, manner: Manner, keeper: Keeper) -> AsyncIterator[Wire]:
     """Reach the server by whatever transport it has."""
-    on_notice = keeper.take_notice
+    on_notice = partial(keeper.take_notice, instance)
 
     def on_gone(reason: str) -> None:
         # One that is still being met is not given up: its greeting fails, and says what follows.

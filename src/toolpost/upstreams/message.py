@@ -3,7 +3,7 @@
 import msgspec
 
 from toolpost.contracts.ids import Json
-from toolpost.upstreams.wire import ServerRefused, encode
+from toolpost.upstreams.wire import ServerRefused
 
 
 class Incoming(msgspec.Struct):
@@ -60,12 +60,3 @@ def token_of(params: bytes) -> int | str | None:
         return _token.decode(params).progressToken
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def answer_to(message: Incoming) -> bytes:
-    """Answer a request of the server's own; `ping` is the only one that needs no client behind us."""
-    request_id = encode(message.id)
-    if message.method == "ping":
-        return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % request_id
-    refusal = encode({"code": -32601, "message": f"{message.method} has nobody to go to"})
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, refusal)

@@ -10,7 +10,9 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.message import Incoming, answer_to, read_message, refusal_of, token_of
+from toolpost.upstreams.asking import CALLS, Questions, Respondent, carried_for
+from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
+from toolpost.upstreams.news import LOG, NOBODY, Hear, tell_callers
 from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
@@ -25,24 +27,35 @@ _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?
 
 
 class _Pending:
-    __slots__ = ("answer", "on_notice", "raw")
+    __slots__ = ("answer", "is_call", "on_notice", "raw", "respondent")
 
-    def __init__(self, answer: "asyncio.Future[bytes]", on_notice: Notice | None, raw: bytes) -> None:
+    def __init__(
+        self,
+        answer: "asyncio.Future[bytes]",
+        on_notice: Notice | None,
+        raw: bytes,
+        respondent: Respondent | None,
+        *,
+        is_call: bool,
+    ) -> None:
         self.answer = answer
         self.on_notice = on_notice
         self.raw = raw
+        self.respondent = respondent
+        self.is_call = is_call
 
 
 class Peer:
     """A `Wire` over a channel that takes messages one by one, such as a pipe."""
 
-    def __init__(self, server: str, send: Callable[[bytes], None], *, on_notice: Notice) -> None:
+    def __init__(self, server: str, send: Callable[[bytes], None], *, on_notice: Hear) -> None:
         self._server = server
         self._send = send
         self._on_notice = on_notice
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._envelope: JsonObject = {}
+        self._questions = Questions(server, send)
         self._lost: str | None = None
         self.oddities = 0
         """How often the server said something that makes no sense."""
@@ -60,12 +73,13 @@ class Peer:
         name: str | None = None,  # noqa: ARG002 (only HTTP names it)
         mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
         on_notice: Notice | None = None,
+        respondent: Respondent | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""
         if self._lost is not None:
             raise WireLost(self._lost, was_sent=False)
         number = next(self._ids)
-        carried = self._envelope | (meta or {})
+        carried = carried_for(respondent, self._envelope, meta)
         if on_notice is not None:
             carried["progressToken"] = number
         raw = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
@@ -73,7 +87,9 @@ class Peer:
             encode(method),
             parameters(fields, carried),
         )
-        pending = self._pending[number] = _Pending(asyncio.get_running_loop().create_future(), on_notice, raw)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        pending = _Pending(answer, on_notice, raw, respondent, is_call=method in CALLS)
+        self._pending[number] = pending
         self._send(raw)
         try:
             return await pending.answer
@@ -82,6 +98,8 @@ class Peer:
             raise
         finally:
             del self._pending[number]
+            if self._questions:
+                self._questions.end(pending, heir=self._heir_of(pending))
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
@@ -97,7 +115,7 @@ class Peer:
         elif message.id is None:
             self._take_notice(message.method, bytes(message.params))
         else:
-            self._send(answer_to(message))
+            self._take_question(message)
 
     def take_too_long(self, head: bytes, limit: int) -> None:
         """Fail the one call that a message of over the limit answers, where it can be told which."""
@@ -128,9 +146,27 @@ class Peer:
         else:
             pending.answer.set_result(bytes(message.result) or b"{}")
 
+    def _take_question(self, message: Incoming) -> None:
+        """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""
+        calls = [pending for pending in self._pending.values() if pending.is_call and not pending.answer.done()]
+        candidates = [pending.respondent for pending in calls]
+        self._questions.take(message, candidates, owner=calls[-1] if calls else None)
+
+    def _heir_of(self, ended: _Pending) -> _Pending | None:
+        """Find another call of the same client: a question may well have been about that one."""
+        if ended.respondent is None:
+            return None
+        client = ended.respondent.client
+        others = (p for p in self._pending.values() if p.respondent is not None and p.respondent.client == client)
+        return next(others, None)
+
     def _take_notice(self, method: str, params: bytes) -> None:
+        if method == "notifications/cancelled":
+            self._questions.call_off(params)
+            return
         if method != "notifications/progress":
-            self._on_notice(method, params)
+            callers = (pending.respondent for pending in self._pending.values())
+            self._on_notice(method, params, tell_callers(params, callers) if method == LOG else NOBODY)
             return
         pending = self._pending.get(_number(token_of(params)))
         if pending is not None and pending.on_notice is not None and not pending.answer.done():

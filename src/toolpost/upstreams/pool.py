@@ -16,12 +16,13 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.upstreams import backoff
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
+from toolpost.upstreams.changes import Wishes
 from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.life import Manner, live
+from toolpost.upstreams.news import Told
 from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.trouble import Trouble, hint_of, reason_of
-from toolpost.upstreams.wire import Notice
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -41,10 +42,12 @@ class Pool:
         *,
         trouble: Trouble,
         on_tools: Callable[[list[JsonObject]], None],
-        on_notice: Notice,
+        on_notice: Callable[[Instance, str, bytes, Told], None],
+        wishes: Callable[[str], Wishes],
     ) -> None:
         self.learn = on_tools
         self.take_notice = on_notice
+        self._wishes = wishes
         self.backoff = Backoff()
         self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse")
         self.starts = 0
@@ -96,6 +99,15 @@ class Pool:
                 raise instance.failure
             if not instance.stopping.is_set():
                 return instance
+
+    def wishes_of(self, instance: Instance) -> Wishes:
+        """Say what is wanted of an instance besides answers."""
+        return self._wishes(instance.key)
+
+    def ready_now(self, key: str) -> Instance | None:
+        """Return the instance of this key if it can be used at once."""
+        instance = self._by_key.get(key)
+        return instance if instance is not None and instance.ready_at else None
 
     def any_ready(self) -> Instance | None:
         """Return some instance that can be used, None if there is none."""
@@ -203,7 +215,7 @@ class Pool:
 
     def may_leave(self, instance: Instance) -> bool:
         """Whether an instance has been idle for long enough, and is not one that is to be kept."""
-        if time.monotonic() - instance.used_at < self._spec.idle_s:
+        if time.monotonic() - instance.used_at < self._spec.idle_s or instance.wishes.uris:
             return False
         if self._spec.strategy != "per_session":
             return not self._spec.min_ready

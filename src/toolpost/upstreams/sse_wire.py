@@ -9,17 +9,15 @@ from typing import Any
 import anyio
 
 from toolpost.contracts.events import event
+from toolpost.upstreams.news import Hear
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.wire import Notice
 
 _log = logging.getLogger("toolpost.upstreams")
 
 
 @asynccontextmanager
-async def open_sse_server(
-    spec: ServerSpec, *, on_notice: Notice, on_gone: Callable[[str], None]
-) -> AsyncIterator[Peer]:
+async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]) -> AsyncIterator[Peer]:
     """Connect; the SDK is loaded for this alone."""
     # The SDK costs over a second to load, and servers of this kind are few.
     import mcp_types

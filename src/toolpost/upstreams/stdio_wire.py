@@ -13,10 +13,10 @@ from anyio.abc import ByteReceiveStream
 from toolpost.contracts.events import event
 from toolpost.protocol.lines import LineSplitter, TooLong
 from toolpost.upstreams import process_tree
+from toolpost.upstreams.news import Hear
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.wire import Notice
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -107,7 +107,7 @@ class StdioServer:
 
 @asynccontextmanager
 async def open_stdio_server(
-    spec: ServerSpec, *, on_notice: Notice, on_gone: Callable[[str], None]
+    spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]
 ) -> AsyncIterator[StdioServer]:
     """Start the server; leaving ends its whole process tree."""
     assert spec.command is not None

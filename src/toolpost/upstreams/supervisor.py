@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -13,20 +14,24 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams import instance as instances
-from toolpost.upstreams.changes import LIST_CHANGED, Changes
+from toolpost.upstreams.asking import Respondent
+from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
 from toolpost.upstreams.greeting import fetch_tools
 from toolpost.upstreams.instance import Instance, now
+from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.trouble import Trouble
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost
+from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
 OBEY_S: Final = 0.5
 DEAF_S: Final = 2.0
 """How long a server may take to heed a cancellation, and how long after that to show that it still listens."""
+
+LEVEL_LIMIT_S: Final = 2.0
 
 _UNKNOWN: Final = frozenset({-32602, -32601})
 """What a server answers for a tool that it does not have, or no longer has in this form."""
@@ -35,12 +40,28 @@ _UNKNOWN: Final = frozenset({-32602, -32601})
 class Supervisor:
     """Keeps one server. `run` must be running; everything else may be called from any task."""
 
-    def __init__(self, spec: ServerSpec, *, on_tools: Callable[[list[JsonObject]], None]) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        on_tools: Callable[[list[JsonObject]], None],
+        on_news: Callable[[News], None] = lambda _news: None,
+    ) -> None:
         self.spec = spec
         self._on_tools = on_tools
         self._trouble = Trouble(spec.name, conceal=spec.conceal)
         self._changes = Changes(spec.name, self._relist)
-        self._pool = Pool(spec, trouble=self._trouble, on_tools=on_tools, on_notice=self._take_notice)
+        self._on_news = on_news
+        self._followed: dict[str, Counter[str]] = {}
+        """How many follow which resources, by the key of an instance."""
+        self._log_level: str | None = None
+        self._pool = Pool(
+            spec,
+            trouble=self._trouble,
+            on_tools=on_tools,
+            on_notice=self._take_notice,
+            wishes=lambda key: Wishes(self._followed.get(key, ()), self._log_level),
+        )
         self._turn = anyio.Lock()
         self._tasks: TaskGroup | None = None
 
@@ -63,13 +84,14 @@ class Supervisor:
         mirrored: Headers = (),
         meta: JsonObject | None = None,
         on_notice: Notice | None = None,
+        respondent: Respondent | None = None,
     ) -> bytes:
         """Ask the server, starting it if need be; a request that it cannot have seen is tried once more."""
         if self.spec.strategy == "singleton":
             async with self._turn:
-                return await self._asked(method, fields, "", name, mirrored, meta, on_notice)
+                return await self._asked(method, fields, "", name, mirrored, meta, on_notice, respondent)
         own = key if self.spec.strategy == "per_session" else ""
-        return await self._asked(method, fields, own, name, mirrored, meta, on_notice)
+        return await self._asked(method, fields, own, name, mirrored, meta, on_notice, respondent)
 
     async def _asked(
         self,
@@ -80,6 +102,7 @@ class Supervisor:
         mirrored: Headers,
         meta: JsonObject | None,
         on_notice: Notice | None,
+        respondent: Respondent | None,
     ) -> bytes:
         for attempt in (1, 2):
             instance = await self._pool.ready(key)
@@ -87,8 +110,16 @@ class Supervisor:
             assert instance.wire is not None
             instance.take_up()
             try:
+                if respondent is not None and respondent.log_level is not None:
+                    await self._lower_level(instance, respondent.log_level)
                 return await instance.wire.request(
-                    method, fields, meta=meta, name=name, mirrored=mirrored, on_notice=on_notice
+                    method,
+                    fields,
+                    meta=meta,
+                    name=name,
+                    mirrored=mirrored,
+                    on_notice=on_notice,
+                    respondent=respondent,
                 )
             except WireLost as lost:
                 self._pool.retire(instance, lost.message)
@@ -106,6 +137,69 @@ class Supervisor:
             finally:
                 instance.put_down()
         raise AssertionError("two attempts end above")
+
+    # What is to be told of without being asked
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody follows resources of the instance that all share."""
+        return bool(self._followed.get(""))
+
+    async def subscribe(self, uri: str, *, key: str = "") -> None:
+        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed."""
+        own = key if self.spec.strategy == "per_session" else ""
+        instance = await self._pool.ready(own)
+        assert instance.wire is not None
+        assert instance.greeting is not None
+        if not instance.greeting.takes_subscriptions:
+            raise ServerRefused(-32601, f"The server `{self.spec.name}` takes no subscriptions")
+        if not instance.greeting.is_modern and uri not in self._followed.get(own, ()):
+            await instance.wire.request("resources/subscribe", b'"uri":%b' % encode(uri))
+        followed = self._followed.setdefault(own, Counter())
+        followed[uri] += 1
+        if followed[uri] == 1:
+            instance.wishes.follow(followed)
+
+    async def unsubscribe(self, uri: str, *, key: str = "") -> None:
+        """Follow a resource no more, if nobody else does."""
+        own = key if self.spec.strategy == "per_session" else ""
+        followed = self._followed.get(own, Counter())
+        followed[uri] -= 1
+        if followed[uri] > 0:
+            return
+        del followed[uri]
+        if not followed:
+            self._followed.pop(own, None)
+        instance = self._pool.ready_now(own)
+        if instance is None or instance.wire is None or instance.greeting is None:
+            return
+        instance.wishes.follow(followed)
+        if not instance.greeting.is_modern:
+            await instance.wire.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
+
+    async def set_log_level(self, level: str) -> None:
+        """Have the server log from this level on, in the era that has such a thing; another instance will too."""
+        self._log_level = level
+        for instance in tuple(self._pool):
+            if instance.ready_at and instance.wishes.log_level != level:
+                await self._set_level(instance, level)
+
+    async def _lower_level(self, instance: Instance, level: str) -> None:
+        current = instance.wishes.log_level
+        if current is None or not reaches(level, current):
+            await self._set_level(instance, level)
+
+    async def _set_level(self, instance: Instance, level: str) -> None:
+        assert instance.wire is not None
+        assert instance.greeting is not None
+        instance.wishes.log_level = level
+        if instance.greeting.is_modern or "logging" not in instance.greeting.capabilities:
+            return
+        try:
+            with anyio.fail_after(LEVEL_LIMIT_S):
+                await instance.wire.request("logging/setLevel", b'"level":%b' % encode(level))
+        except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
+            event(_log, logging.WARNING, "log level not set", server=self.spec.name, reason=str(error))
 
     def _broken(self, instance: Instance, error: UpstreamUnavailable) -> UpstreamUnavailable:
         """Make the error of a call whose server broke under it."""
@@ -192,9 +286,12 @@ class Supervisor:
 
     # What the server says by itself
 
-    def _take_notice(self, method: str, _params: bytes) -> None:
+    def _take_notice(self, instance: Instance, method: str, params: bytes, told: Told) -> None:
         if method == LIST_CHANGED:
             self._changes.tell()
+        elif method in PASSED_ON:
+            key = instance.key if self.spec.strategy == "per_session" else ""
+            self._on_news(News(server=self.spec.name, key=key, method=method, params=params, told=told))
 
     async def _relist(self) -> None:
         instance = self._pool.any_ready()

@@ -1,13 +1,16 @@
 """A way to a server, and what may go wrong on it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.protocol.mirrored import Headers
+
+if TYPE_CHECKING:
+    from toolpost.upstreams.asking import Respondent
 
 encode = msgspec.json.Encoder().encode
 
@@ -52,10 +55,12 @@ class Wire(Protocol):
         name: str | None = None,
         mirrored: Headers = (),
         on_notice: Notice | None = None,
+        respondent: "Respondent | None" = None,
     ) -> bytes:
         """Ask, and return the JSON of the result; cancelling cancels upstream.
 
         `fields` is the inside of the parameters; `name` and `mirrored` go into headers too, where era and transport have it so.
+        `respondent` is whom the server may ask back while it handles this.
         """
         ...
 

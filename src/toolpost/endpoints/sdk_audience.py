@@ -1,0 +1,227 @@
+"""Everybody who is to hear what changes behind the gateway: sessions of the handshake era, subscriptions of the stateless one."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from mcp.server.subscriptions import (
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
+
+from toolpost.contracts.errors import ToolpostError
+from toolpost.contracts.events import event
+from toolpost.discovery.views import View, tags_of
+from toolpost.endpoints.seat import SEAT, Seat
+from toolpost.sources.relay import Asker, Relay, Subscription
+from toolpost.upstreams.news import (
+    LEVELS,
+    LOG,
+    PROMPTS_CHANGED,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+    News,
+    level_of,
+    reaches,
+)
+from toolpost.upstreams.wire import ServerRefused
+
+_log = logging.getLogger("toolpost.endpoints")
+
+SEND_LIMIT_S: Final = 1.0
+
+_EVENTS: Final[dict[str, ServerEvent]] = {
+    TOOLS_CHANGED: ToolsListChanged(),
+    PROMPTS_CHANGED: PromptsListChanged(),
+    RESOURCES_CHANGED: ResourcesListChanged(),
+}
+
+
+class Listener:
+    """One session, and what it wants to hear."""
+
+    def __init__(self, connection: Any, seat: Seat) -> None:
+        self.seat = seat
+        self.level: str | None = None
+        self.followed: dict[str, Subscription] = {}
+        self._connection = connection
+
+    async def tell(self, method: str, params: bytes) -> None:
+        """Send a notification; a client that does not read is not waited for."""
+        with anyio.move_on_after(SEND_LIMIT_S):
+            await self._connection.notify(method, msgspec.json.decode(params) or None)
+
+
+class Audience:
+    """All listeners, told by what each of them sees."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._listeners: dict[int, Listener] = {}
+        self._bus = _SeatedBus()
+        self._listen = ListenHandler(self._bus)
+
+    def listener_of(self, context: Any) -> Listener:
+        """Return the session that a request belongs to, noted when it is first met."""
+        connection = context.session._connection  # noqa: SLF001 (the SDK has no other way to learn of its end)
+        listener = self._listeners.get(id(connection))
+        if listener is None:
+            listener = self._listeners[id(connection)] = Listener(connection, SEAT.get())
+            connection.exit_stack.push_async_callback(self._leave, id(connection))
+        listener.seat = SEAT.get()
+        return listener
+
+    async def announce(self, method: str, servers: Collection[str]) -> None:
+        """Say that a list of these servers has changed, to whoever sees one of them."""
+        await self._bus.publish(_EVENTS[method], lambda seat: self._is_seen(servers, seat.view))
+        for listener in tuple(self._listeners.values()):
+            if self._is_seen(servers, listener.seat.view):
+                await self._tell(listener, method, b"{}")
+
+    async def hear(self, news: News) -> None:
+        """Pass on what a server said, to those concerned."""
+        if news.method == RESOURCE_UPDATED:
+            await self._tell_of_update(news)
+        elif news.method == LOG:
+            level = level_of(news.params)
+            for listener in self._concerned(news):
+                is_wanted = listener.level is None or reaches(level, listener.level)
+                caller = listener.seat.caller
+                if is_wanted and (caller.id, caller.session) not in news.told:
+                    await self._tell(listener, LOG, news.params)
+        else:
+            if news.method == RESOURCES_CHANGED:
+                self._relay.forget(news.server)
+            await self._bus.publish(_EVENTS[news.method], lambda seat: self._concerns(news, seat))
+            for listener in self._concerned(news):
+                await self._tell(listener, news.method, news.params)
+
+    async def set_level(self, context: Any, params: Any) -> dict[str, Any]:
+        """Take `logging/setLevel`: for this session, and for every server that it sees as low as any session wants it."""
+        self.listener_of(context).level = params.level
+        for name, source in tuple(self._relay.sources.items()):
+            seeing = [entry for entry in self._listeners.values() if self._is_seen([name], entry.seat.view)]
+            levels = [entry.level for entry in seeing if entry.level is not None]
+            if levels:
+                await source.supervisor.set_log_level(min(levels, key=LEVELS.index))
+        return {}
+
+    async def subscribe(self, context: Any, params: Any) -> dict[str, Any]:
+        """Take `resources/subscribe`."""
+        listener, uri = self.listener_of(context), str(params.uri)
+        if uri not in listener.followed:
+            listener.followed[uri] = await self._relay_of(listener.seat).subscribe(
+                uri, Asker(caller=listener.seat.caller)
+            )
+        return {}
+
+    async def unsubscribe(self, context: Any, params: Any) -> dict[str, Any]:
+        """Take `resources/unsubscribe`; what is not followed is followed no more already."""
+        subscription = self.listener_of(context).followed.pop(str(params.uri), None)
+        if subscription is not None:
+            await self._relay.unsubscribe(subscription)
+        return {}
+
+    async def listen(self, context: Any, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Serve `subscriptions/listen`: follow the resources that it names for as long as it is open."""
+        seat = SEAT.get()
+        relay = self._relay_of(seat)
+        held: list[Subscription] = []
+        try:
+            for uri in params.notifications.resource_subscriptions or ():
+                try:
+                    held.append(await relay.subscribe(str(uri), Asker(caller=seat.caller)))
+                except (ServerRefused, ToolpostError) as error:
+                    # As with a resource that nobody has: it is agreed to, and never heard of.
+                    event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
+            return await self._listen(context, params)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._let_go(held)
+
+    def _relay_of(self, seat: Seat) -> Relay:
+        return self._relay.seen_by(lambda name, source: seat.view.shows_whole(name, tags_of(source)))
+
+    async def _tell_of_update(self, news: News) -> None:
+        uri = msgspec.json.decode(news.params).get("uri")
+        if not isinstance(uri, str):
+            return
+        await self._bus.publish(ResourceUpdated(uri=uri), lambda seat: self._concerns(news, seat))
+        for listener in self._concerned(news):
+            followed = listener.followed.get(uri)
+            if followed is not None and followed.server == news.server:
+                await self._tell(listener, news.method, news.params)
+
+    def _concerned(self, news: News) -> Iterable[Listener]:
+        return [entry for entry in tuple(self._listeners.values()) if self._concerns(news, entry.seat)]
+
+    def _concerns(self, news: News, seat: Seat) -> bool:
+        is_theirs = not news.key or news.key == f"{seat.caller.id}\n{seat.caller.session or ''}"
+        source = self._relay.sources.get(news.server)
+        if not is_theirs or source is None:
+            return False
+        # What has no name to match is for those alone who see the whole server.
+        shows = seat.view.shows if news.method == PROMPTS_CHANGED else seat.view.shows_whole
+        return shows(news.server, tags_of(source))
+
+    def _is_seen(self, servers: Collection[str], view: View) -> bool:
+        """Whether a view shows one of these; of one that is gone nobody knows the tags any more, so all tags may."""
+        return "*" in servers or any(
+            view.shows(name, tags_of(source))
+            if (source := self._relay.sources.get(name))
+            else view.source in (None, name)
+            for name in servers
+        )
+
+    async def _tell(self, listener: Listener, method: str, params: bytes) -> None:
+        try:
+            await listener.tell(method, params)
+        except Exception as error:  # noqa: BLE001 (a client that is gone must not keep the others from hearing it)
+            event(_log, logging.DEBUG, "notification not sent", method=method, reason=str(error))
+
+    async def _leave(self, number: int) -> None:
+        listener = self._listeners.pop(number, None)
+        if listener is not None:
+            await self._let_go(listener.followed.values())
+
+    async def _let_go(self, subscriptions: Iterable[Subscription]) -> None:
+        for subscription in tuple(subscriptions):
+            try:
+                with anyio.move_on_after(SEND_LIMIT_S):
+                    await self._relay.unsubscribe(subscription)
+            except (ServerRefused, ToolpostError, MCPError) as error:
+                event(_log, logging.DEBUG, "not unsubscribed", uri=subscription.uri[:200], reason=str(error))
+
+
+class _SeatedBus:
+    """The SDK's subscriptions, each with the seat of whoever made it."""
+
+    def __init__(self) -> None:
+        self._subscribed: dict[object, tuple[Callable[[ServerEvent], None], Seat]] = {}
+
+    async def publish(self, what: ServerEvent, concerns: Callable[[Seat], bool] = lambda _seat: True) -> None:
+        """Tell whoever is concerned."""
+        for deliver, seat in tuple(self._subscribed.values()):
+            if concerns(seat):
+                deliver(what)
+        await anyio.lowlevel.checkpoint()
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Note a subscription; called by the SDK while it handles the request that makes it."""
+        token = object()
+        self._subscribed[token] = (listener, SEAT.get())
+
+        def unsubscribe() -> None:
+            self._subscribed.pop(token, None)
+
+        return unsubscribe

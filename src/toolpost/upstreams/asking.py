@@ -1,0 +1,188 @@
+"""What a server asks while it answers (elicitation, sampling, roots): of whom, and what it is told where nobody can be asked."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
+from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
+from toolpost.upstreams.message import Incoming
+from toolpost.upstreams.wire import ServerRefused, encode
+
+_log = logging.getLogger("toolpost.upstreams")
+
+ELICITATION: Final = "elicitation/create"
+SAMPLING: Final = "sampling/createMessage"
+ROOTS: Final = "roots/list"
+
+CAPABILITY_OF: Final = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS: "roots"}
+"""Every question, and the capability that a client declares if it can be asked it."""
+
+CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""What a server may ask back about; lists and signs of life are our own."""
+
+OFFERED: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+"""What a server of the handshake era is told we can: it is met before any caller, so all that some caller may be able to."""
+
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+
+class Respondent(Protocol):
+    """Whoever made a call, as far as the server that handles it may turn to them."""
+
+    @property
+    def client(self) -> Hashable:
+        """The same for all calls of one client."""
+        ...
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """What the client declared, in the words of the protocol."""
+        ...
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on the client wants to hear what the server logs; None for not at all."""
+        ...
+
+    def hears(self, level: str) -> bool:
+        """Whether the client wants to hear what the server logs at this level."""
+        ...
+
+    @property
+    def takes_rounds(self) -> bool:
+        """Whether the client takes questions as the result of its request, and sends it again with the answers."""
+        ...
+
+    async def ask(self, method: str, params: bytes) -> bytes:
+        """Put a question to the client and return the JSON of its answer, or raise `ServerRefused`."""
+        ...
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Pass on a notification that belongs to the call."""
+        ...
+
+
+def asked_for(capabilities: object) -> JsonObject:
+    """Return those of a client's capabilities that a server may ask for; empty if there are none."""
+    if not isinstance(capabilities, dict):
+        return {}
+    return {name: capabilities[name] for name in CAPABILITY_OF.values() if isinstance(capabilities.get(name), dict)}
+
+
+def carried_for(respondent: Respondent | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
+    """Write the `_meta` of a request; a server of the stateless era reads there what the calling client can."""
+    carried = envelope | meta if meta else dict(envelope)
+    if respondent is not None and envelope:
+        carried[CLIENT_CAPABILITIES] = respondent.capabilities
+        if respondent.log_level is not None:
+            carried[LOG_LEVEL] = respondent.log_level
+    return carried
+
+
+def chosen(candidates: Iterable[Respondent | None]) -> Respondent | None:
+    """Say who is meant by a question that does not say it: the one client that is being served, or nobody."""
+    known = list(candidates)
+    if len({respondent.client if respondent else None for respondent in known}) > 1:
+        # Whoever gets it wrong shows one caller's affairs to another.
+        raise ServerRefused(INTERNAL_ERROR, "Several clients are being served, and nothing says which of them is asked")
+    return known[-1] if known else None
+
+
+def check_askable(method: str, params: bytes, respondent: Respondent | None) -> None:
+    """Refuse a question that the client has not said it can answer."""
+    if respondent is None:
+        raise ServerRefused(METHOD_NOT_FOUND, f"{method} has nobody to go to")
+    declared = respondent.capabilities.get(CAPABILITY_OF[method])
+    if not isinstance(declared, dict):
+        raise ServerRefused(METHOD_NOT_FOUND, f"The client that made this call does not take {method}")
+    asked = _read(params)
+    if method == ELICITATION:
+        mode = asked.get("mode", "form")
+        # Before there were modes a client declared an empty object, and meant forms.
+        if mode not in (declared or {"form": {}}):
+            raise ServerRefused(INVALID_PARAMS, f"The client that made this call takes no elicitation of mode {mode}")
+    if method == SAMPLING and ("tools" in asked or "toolChoice" in asked) and "tools" not in declared:
+        raise ServerRefused(INVALID_PARAMS, "The client that made this call takes no tools for sampling")
+
+
+class Questions:
+    """The questions of one server that wait for an answer."""
+
+    def __init__(self, server: str, send: Callable[[bytes], None]) -> None:
+        self._server = server
+        self._send = send
+        self._waiting: dict[int | str | None, tuple[asyncio.Task[None], object]] = {}
+
+    def take(self, message: Incoming, candidates: Iterable[Respondent | None], *, owner: object) -> None:
+        """Answer a request of the server's own, or have it answered; it ends with its owner."""
+        method = message.method or ""
+        if method == "ping":
+            self._send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % encode(message.id))
+            return
+        try:
+            if method not in CAPABILITY_OF:
+                raise ServerRefused(METHOD_NOT_FOUND, f"{method} has nobody to go to")
+            respondent = chosen(candidates)
+            check_askable(method, bytes(message.params), respondent)
+            if message.id in self._waiting:
+                raise ServerRefused(-32600, "A request with this id is in flight already")
+        except ServerRefused as refusal:
+            self._refuse(message, refusal)
+            return
+        assert respondent is not None
+        task = asyncio.create_task(self._asked(message, respondent))
+        self._waiting[message.id] = (task, owner)
+        task.add_done_callback(lambda _task: self._waiting.pop(message.id, None))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def end(self, owner: object, *, heir: object | None = None) -> None:
+        """Give up the questions of a call that has ended, or leave them to another of the same client."""
+        for number, (task, whose) in tuple(self._waiting.items()):
+            if whose is owner and heir is not None:
+                self._waiting[number] = (task, heir)
+            elif whose is owner:
+                task.cancel("ended")
+
+    def call_off(self, params: bytes) -> None:
+        """Give up a question that the server takes back."""
+        found = self._waiting.get(_read(params).get("requestId"))
+        if found is not None:
+            found[0].cancel("taken back")
+
+    async def _asked(self, message: Incoming, respondent: Respondent) -> None:
+        try:
+            result = await respondent.ask(message.method or "", bytes(message.params) or b"{}")
+        except ServerRefused as refusal:
+            self._refuse(message, refusal)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != ("taken back",):
+                self._refuse(message, ServerRefused(INTERNAL_ERROR, "The call that this belonged to has ended"))
+            raise
+        except Exception as error:  # noqa: BLE001 (a bug of ours must not leave the server waiting)
+            event(_log, logging.ERROR, "question not asked", server=self._server, exception=error)
+            self._refuse(message, ServerRefused(INTERNAL_ERROR, "Something went wrong on the way to the client"))
+        else:
+            self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(message.id), result))
+
+    def _refuse(self, message: Incoming, refusal: ServerRefused) -> None:
+        error: JsonObject = {"code": refusal.code, "message": refusal.message}
+        if refusal.data is not None:
+            error["data"] = refusal.data
+        self._send(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (encode(message.id), encode(error)))
+
+
+def _read(params: bytes) -> JsonObject:
+    try:
+        value: Any = msgspec.json.decode(params or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
