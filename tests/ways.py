@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from toolpost import Plugin
 from toolpost.app import App, open_app, open_http
-from toolpost.config import Config, HttpSettings, LimitSettings, StoreSettings
+from toolpost.config import Config, DiscoverySettings, HttpSettings, LimitSettings, StoreSettings
 from toolpost.endpoints.memory import open_memory_endpoint
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +27,11 @@ BEHAVIOURS = "tests.plugins.behaviours:plugin"
 COLIBRI = "tests.plugins.colibri:plugin"
 
 IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"), http=HttpSettings(listen="127.0.0.1:0"))
+
+
+AUTOMATIC, BOTH = (
+    msgspec.structs.replace(IN_MEMORY, discovery=DiscoverySettings(mode=mode)) for mode in ("automatic", "both")
+)
 
 
 def plugin_of(reference: str) -> Plugin:
@@ -54,7 +59,8 @@ class Way:
     async def client(self, *references: str, config: Config = IN_MEMORY) -> AsyncIterator[Client]:
         """Open a client on a Toolpost that serves these plugins."""
         if self.transport == "stdio":
-            async with Client(stdio_server(*references), mode=self.mode) as client:
+            options = ("--mode", config.discovery.mode)
+            async with Client(stdio_server(*references, arguments=options), mode=self.mode) as client:
                 yield client
             return
         async with open_app(config, plugins=[plugin_of(r) for r in references], bundled=False) as app:
@@ -75,9 +81,10 @@ WAYS = [Way(transport, mode) for transport in ("memory", "http", "stdio") for mo
 QUICK_WAYS = [way for way in WAYS if way.transport != "stdio"]
 
 
-def stdio_server(*references: str) -> StdioServerParameters:
-    arguments = [part for reference in references for part in ("--plugin", reference)]
-    return StdioServerParameters(command=TOOLPOST, args=["serve", "--stdio", *arguments], env=server_environment())
+def stdio_server(*references: str, arguments: Sequence[str] = ()) -> StdioServerParameters:
+    options = [part for reference in references for part in ("--plugin", reference)]
+    arguments = ["serve", "--stdio", *options, *arguments]
+    return StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment())
 
 
 def server_environment() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +19,11 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import EVERYTHING, Catalogue
+from toolpost.discovery.automatic import INSTRUCTIONS, Mode
+from toolpost.discovery.automatic_mcp import AutomaticMcp
+from toolpost.discovery.finder import Finder
+from toolpost.discovery.preparation import Preparation
+from toolpost.discovery.reranker import Reranker, RerankerSpec
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.http import HttpEndpoint
@@ -31,6 +36,7 @@ from toolpost.endpoints.roster import Roster
 from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.gateway import Gateway
 from toolpost.members import members_of, scopes_of
+from toolpost.metrics import Metrics
 from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.sources.hosting import ServerHost
@@ -62,6 +68,17 @@ class App:
     roster: Roster
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
     changes: "Changes"
+    finder: Finder
+
+    def metrics(self) -> str:
+        """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
+        return self.gateway.metrics.text(
+            {
+                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
+                "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
+                "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
+            }
+        )
 
     def health(self) -> JsonObject:
         """Say how the server and its plugins are doing."""
@@ -85,7 +102,10 @@ async def open_app(
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
     changes, news = Changes(config), _News()
-    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+    async with (
+        open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
+        _open_reranker(config, metrics := Metrics()) as reranker,
+    ):
         host = _loaded_host(config, plugins, bundled=bundled)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
@@ -97,10 +117,13 @@ async def open_app(
             on_news=news.note,
         )
         async with host.open_started(), behind.open_running():
-            app = _assembled(config, store, host, behind, changes)
+            app = _assembled(config, store, host, behind, changes, metrics, reranker)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
+                tasks.start_soon(app.finder.preparation.run)
+                if config.discovery.mode != "all":
+                    app.finder.preparation.start()
                 try:
                     yield app
                 finally:
@@ -123,10 +146,43 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     return specs
 
 
-def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHost, changes: "Changes") -> App:
+@asynccontextmanager
+async def _open_reranker(config: Config, metrics: Metrics) -> AsyncIterator[Reranker | None]:
+    """Make what asks for a second opinion, where one is configured; leaving closes its connections."""
+    settings = config.discovery.reranker
+    if settings.url is None:
+        yield None
+        return
+    spec = RerankerSpec(
+        url=settings.url,
+        model=settings.model,
+        key=settings.key(),
+        timeout_s=settings.timeout_s,
+        candidates=settings.candidates,
+    )
+    reranker = Reranker(spec, metrics)
+    try:
+        yield reranker
+    finally:
+        await reranker.aclose()
+
+
+def _assembled(
+    config: Config,
+    store: Store,
+    host: PluginHost,
+    servers: ServerHost,
+    changes: "Changes",
+    metrics: Metrics,
+    reranker: Reranker | None,
+) -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
-    gateway = Gateway(_catalogue(config, host, servers), pipeline)
-    lane = Lane(gateway, _listing(config, gateway.catalogue))
+    catalogue = _catalogue(config, host, servers)
+    uses: Counter[str] = Counter()
+    finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
+    finding = AutomaticMcp(finder, store.seen, metrics)
+    gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
+    lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode))
     return App(
         config=config,
         store=store,
@@ -134,9 +190,12 @@ def _assembled(config: Config, store: Store, host: PluginHost, servers: ServerHo
         servers=servers,
         gateway=gateway,
         lane=lane,
-        sdk=LateSdk(Relay(servers.sources), store.audit),
+        sdk=LateSdk(
+            Relay(servers.sources), store.audit, INSTRUCTIONS if config.discovery.mode == "automatic" else None
+        ),
         roster=Roster(),
         changes=changes,
+        finder=finder,
     )
 
 
@@ -144,9 +203,9 @@ def _catalogue(config: Config, host: PluginHost, servers: ServerHost) -> Catalog
     return Catalogue([*host.sources, *servers.sources.values()], tags=config.plugins.tags)
 
 
-def _listing(config: Config, catalogue: Catalogue) -> Listing:
+def _listing(config: Config, catalogue: Catalogue, mode: Mode) -> Listing:
     scope: Literal["private", "public"] = "private" if config.asks_who_calls else "public"
-    return Listing(catalogue, page_size=config.limits.page_size, scope=scope)
+    return Listing(catalogue, page_size=config.limits.page_size, scope=scope, mode=mode)
 
 
 class Changes:
@@ -172,9 +231,15 @@ class Changes:
             await sleep(_SETTLE_S)
             self._noted = Event()
             servers, self._servers = self._servers, set()
+            before, mode = app.gateway.catalogue, app.config.discovery.mode
             app.gateway.catalogue = _catalogue(app.config, app.host, app.servers)
-            app.lane.listing = _listing(self.config, app.gateway.catalogue)
-            if app.sdk.loaded is not None:
+            app.lane.listing = _listing(self.config, app.gateway.catalogue, mode)
+            app.finder.preparation.take(app.gateway.catalogue)
+            # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
+            is_same = (
+                mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalogue)
+            )
+            if app.sdk.loaded is not None and not is_same:
                 await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
 
 
@@ -239,7 +304,9 @@ async def open_http(app: App) -> AsyncIterator[str]:
     )
     body_limit = app.config.http.body_limit_bytes
     admin = Admin(access, lambda: app.servers.sources, concealing)
-    endpoint = HttpEndpoint(app.lane, app.sdk, access, body_limit=body_limit, health=app.health, admin=admin)
+    endpoint = HttpEndpoint(
+        app.lane, app.sdk, access, body_limit=body_limit, health=app.health, metrics=app.metrics, admin=admin
+    )
     with bound_socket(host, port) as listener:
         async with open_http_server(endpoint, listener):
             shown = f"[{host}]" if ":" in host else host

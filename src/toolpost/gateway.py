@@ -1,6 +1,7 @@
 """The gateway: find the tool, let the call pass, give one answer. Every endpoint comes through here."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import anyio
@@ -8,10 +9,14 @@ import msgspec
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
-from toolpost.contracts.errors import GatewayError, InvalidResult, ToolpostError, UpstreamRefused
+from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolpostError, UpstreamRefused
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject, TraceId, new_call_id, new_trace_id
+from toolpost.contracts.ids import Json, JsonObject, ToolName, TraceId, new_call_id, new_trace_id
 from toolpost.discovery import EVERYTHING, Catalogue, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
+from toolpost.discovery.automatic_eval import refusal_of
+from toolpost.discovery.automatic_mcp import AutomaticMcp
+from toolpost.metrics import Metrics
 from toolpost.pipeline import Call, Next, ProgressNote, ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams.asking import Respondent
@@ -33,18 +38,23 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     """A server's own result, field by field, to be sent on as it came."""
     refusal: UpstreamRefused | None = None
     """A server's own protocol error, to be sent on as one."""
-
-    @property
-    def style(self) -> ResultStyle:
-        """How the payload is shaped."""
-        return self.call.tool.contract.terms.style
+    style: ResultStyle
+    """How the payload is shaped."""
+    facts: JsonObject | None = None
+    """What is told about the answer beside it, under our key in `_meta`."""
 
 
 class Gateway:
     """What is behind every endpoint."""
 
-    def __init__(self, catalogue: Catalogue, pipeline: Next) -> None:
+    def __init__(
+        self, catalogue: Catalogue, pipeline: Next, *, finding: AutomaticMcp, metrics: Metrics, uses: Counter[str]
+    ) -> None:
+        """Take also what finds tools by need, and `uses`: how often each tool has been called, counted here."""
         self.catalogue = catalogue
+        self.finding = finding
+        self.metrics = metrics
+        self._uses = uses
         self._pipeline = pipeline
         self._calls: set[Call] = set()
         self._former_names: set[str] = set()
@@ -65,7 +75,15 @@ class Gateway:
         resumption: Resumption | None = None,
     ) -> Call:
         """Find the tool and make a call of the wish; a name that is unknown, or not in view, gets no further than this."""
-        tool = self.catalogue.seen_through(view).find(name)
+        seen = self.catalogue.seen_through(view)
+        via: ToolName | None = None
+        asked_as = name
+        if name in AUTOMATIC_NAMES:
+            wish = wish_of(name, arguments, meta, catalogue=seen, view=view, finding=self.finding)
+            asked_as = name if wish.via is None else str(arguments["toolName"])
+            tool, arguments, meta, via = wish
+        else:
+            tool = seen.find(name)
         call_id = new_call_id()
         progress = None
         if on_progress is not None:
@@ -80,9 +98,10 @@ class Gateway:
             meta=meta,
             respondent=respondent,
             resumption=resumption,
+            via=via,
         )
-        if name != tool.contract.name:
-            self._note_former_name(call, name)
+        if asked_as != tool.contract.name:
+            self._note_former_name(call, asked_as)
         if self._is_closing:
             call.cancel(_CLOSING)
         return call
@@ -91,21 +110,32 @@ class Gateway:
         """Let the call pass and return its one answer, whatever happens to it."""
         self._calls.add(call)
         try:
+            answer = await self._answered(call)
+        finally:
+            self._ended(call)
+        self.metrics.calls.add(of=answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
+        self.metrics.call_seconds.add(call.duration_ms / 1000)
+        if call.has_entered:
+            self._uses[call.tool.contract.name] += 1
+        return answer
+
+    async def _answered(self, call: Call) -> Answer:
+        try:
             outcome = await self._pipeline(call)
         except ToolpostError as error:
             return _failure(call, error)
         except Exception as error:  # noqa: BLE001 (a bug of ours)
             return _failure(call, GatewayError(cause=error))
-        else:
-            return Answer(
-                call=call,
-                payload=success_payload(outcome.encoded, call.tool.contract.terms.style),
-                is_error=outcome.is_error,
-                content=outcome.content,
-                passed=outcome.passed,
-            )
-        finally:
-            self._ended(call)
+        style = call.tool.contract.terms.style
+        return Answer(
+            call=call,
+            payload=success_payload(outcome.encoded, style),
+            is_error=outcome.is_error,
+            content=outcome.content,
+            passed=outcome.passed,
+            style=style,
+            facts=outcome.facts,
+        )
 
     @property
     def in_flight(self) -> int:
@@ -140,11 +170,15 @@ class Gateway:
 def _failure(call: Call, error: ToolpostError) -> Answer:
     if isinstance(error, GatewayError):
         error = _internal(call, error)
-    payload = failure_payload(error.as_object(), call.tool.contract.terms.style)
+    contract = call.tool.contract
+    style, told = contract.terms.style, error.as_object()
+    if call.via is not None and isinstance(error, InvalidArguments):
+        style, told = ResultStyle.PLAIN, refusal_of(error, contract.definition)
     return Answer(
         call=call,
-        payload=payload,
+        payload=failure_payload(told, style),
         is_error=True,
+        style=style,
         code=error.code.value,
         content=error.content if isinstance(error, InvalidResult) else (),
         refusal=error if isinstance(error, UpstreamRefused) else None,

@@ -106,3 +106,16 @@ def test_broken_clients_file_is_named_with_its_line(run: Run, tmp_path: Path) ->
     assert ended.code == 3
     assert "error: .mcp.json is not JSON: line 3, column 40" in ended.err
     assert "hunter2" not in ended.err
+
+
+def test_a_reranker_is_shown_with_the_name_of_its_key(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        '[discovery]\nmode = "both"\n[discovery.reranker]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\nkey_env = "MY_KEY"\n'
+    )
+    ended = invoke("config", "show", MY_KEY="very-secret")
+
+    assert tomllib.loads(ended.out)["discovery"] == {
+        "mode": "both",
+        "reranker": {"url": "http://127.0.0.1:1/v1", "model": "m", "key_env": "MY_KEY"},
+    }
+    assert "very-secret" not in ended.out

@@ -1,0 +1,1 @@
+"""Tools found by need."""

@@ -60,6 +60,16 @@ disable = ["time"]
 installed = false
 tags = {time = ["safe"]}
 
+[discovery]
+mode = "automatic"
+
+[discovery.reranker]
+url = "http://127.0.0.1:11434/v1"
+model = "small"
+key_env = "MY_KEY"
+timeout_s = 1
+candidates = 20
+
 [servers]
 """
 

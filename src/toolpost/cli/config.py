@@ -20,6 +20,7 @@ from toolpost.config import (
     CallerSettings,
     Config,
     OAuthSettings,
+    RerankerSettings,
     config_schema,
     load_config,
     read_client_file,
@@ -125,6 +126,9 @@ def _tables(settings: JsonObject) -> Iterator[str]:
     if (oauth := settings["http"]["oauth"]) is not None:
         yield "\n[http.oauth]"
         yield from _set_lines(oauth, OAuthSettings())
+    if (reranker := settings["discovery"]["reranker"])["url"] is not None:
+        yield "\n[discovery.reranker]"
+        yield from _set_lines(reranker, RerankerSettings())
     for name, caller in settings["callers"].items():
         yield f"\n[callers.{toml_value(name) if '@' in name or '.' in name else name}]"
         yield from _set_lines(caller, CallerSettings())

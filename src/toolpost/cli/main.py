@@ -11,6 +11,7 @@ from toolpost.contracts.version import __version__
 COMMANDS: Final = {
     "serve": Late("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
     "tools": Late("toolpost.cli.tools:tools", "List the tools, or show one in full."),
+    "search": Late("toolpost.cli.search:search", "Find tools by what they do."),
     "call": Late("toolpost.cli.call:call", "Call a tool."),
     "servers": Late(
         "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."

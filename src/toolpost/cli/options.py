@@ -34,7 +34,9 @@ def json_option(what: str) -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=what)
 
 
-def configured(path: Path | None, plugins: tuple[str, ...] = (), listen: str | None = None) -> Config:
+def configured(
+    path: Path | None, plugins: tuple[str, ...] = (), listen: str | None = None, mode: str | None = None
+) -> Config:
     """Read the configuration and put the options on top."""
     config = load_config(path)
     if plugins:
@@ -43,6 +45,8 @@ def configured(path: Path | None, plugins: tuple[str, ...] = (), listen: str | N
     if listen is not None:
         parse_address(listen)
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
+    if mode is not None:
+        config = msgspec.structs.replace(config, discovery=msgspec.structs.replace(config.discovery, mode=mode))
     return config
 
 

@@ -14,7 +14,7 @@ import click
 
 from toolpost.app import App, open_app, open_http, serve_on_stdio
 from toolpost.cli.examples import examples
-from toolpost.cli.failures import warn
+from toolpost.cli.failures import tell, warn
 from toolpost.cli.in_process import problems_of, run_async
 from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
@@ -27,6 +27,9 @@ from toolpost.endpoints.stdio import Wire
 from toolpost.reload import follow_config, follow_lock
 
 _log = logging.getLogger("toolpost.serve")
+
+MANY_TOOLS: Final = 100
+"""With more tools than this, whoever starts the server is told that they need not all be in a client's context."""
 
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
 
@@ -52,12 +55,18 @@ class _Again:
         ("toolpost serve", "on http://127.0.0.1:8420/mcp"),
         ("toolpost serve --listen 127.0.0.1:9000 --plugin my_module:plugin", "elsewhere, with a plugin"),
         ("toolpost serve --stdio", "for a client that starts its servers"),
+        ("toolpost serve --mode automatic", "thousands of tools for the context of two"),
         ("toolpost serve --log-format json --log-level warning", "for a service manager"),
     )
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
 @click.option(
     "--listen", metavar="HOST:PORT", help="Where to serve HTTP (default 127.0.0.1:8420); port 0 takes a free one."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["all", "automatic", "both"]),
+    help="What clients are listed: all tools (default), automatic_mcp and automatic_eval alone, or both.",
 )
 @config_option
 @plugin_option
@@ -76,6 +85,7 @@ def serve(
     config_path: Path | None,
     plugins: tuple[str, ...],
     listen: str | None,
+    mode: str | None,
     log_format: LogFormat,
     log_level: str,
     *,
@@ -93,9 +103,13 @@ def serve(
     if log_format == "text" and level != "debug":
         # The start-up message tells of plugins that fail; what happens to them later is logged again.
         _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
-    config = configured(config_path, plugins, listen)
+
+    def load() -> Config:
+        return configured(config_path, plugins, listen, mode)
+
+    config = load()
     wire = Wire() if stdio else None
-    again = _Again(path=config_path or Path.cwd() / CONFIG_NAME, load=lambda: configured(config_path, plugins, listen))
+    again = _Again(path=config_path or Path.cwd() / CONFIG_NAME, load=load)
     run_async(_serve, config, wire, _Manner(log_format=log_format, as_json=as_json), again)
 
 
@@ -140,6 +154,12 @@ def _announce(app: App, url: str | None, manner: _Manner) -> None:
     noun = "tool" if count == 1 else "tools"
     where, ending = (f"at {url}", "Ctrl-C ends it") if url else ("on stdio", "closing stdin ends it")
     click.echo(f"toolpost {__version__} serves {count} {noun} {where} ({ending})", err=True)
+    if count > MANY_TOOLS and app.config.discovery.mode == "all":
+        tell(
+            "hint",
+            f"a client reads all {count} of them; `--mode automatic` lists two that find the others",
+            colour="cyan",
+        )
 
 
 class _Stop:

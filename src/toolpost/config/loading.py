@@ -93,6 +93,7 @@ def _converted(values: Mapping[str, Any], path: Path) -> Config:
         raise BadConfiguration(f"{path}: {error}.") from error
     parse_address(config.http.listen)
     _check_access(config, callers, path)
+    _check_reranker(config, path)
     project = path.parent / config.project
     return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
 
@@ -141,6 +142,19 @@ def _converted_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> 
     except msgspec.ValidationError as error:
         fault, _, inner = str(error).partition(" - at `$")
         raise BadConfiguration(f"{path}: {place}{inner.rstrip('`')}: {fault}.") from error
+
+
+def _check_reranker(config: Config, path: Path) -> None:
+    reranker = config.discovery.reranker
+    if reranker.url is not None and not reranker.url.startswith(("http://", "https://")):
+        raise BadConfiguration(
+            f"{path}: discovery.reranker.url is not an HTTP URL.", hint="as in http://127.0.0.1:11434/v1"
+        )
+    if bool(reranker.url) != bool(reranker.model):
+        raise BadConfiguration(
+            f"{path}: discovery.reranker has {'a URL and no model' if reranker.url else 'a model and no URL'}.",
+            hint="set both, or neither",
+        )
 
 
 def _converted_servers(values: Any, path: Path) -> dict[str, ServerSettings]:

@@ -75,6 +75,36 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     installed: Annotated[bool, Meta(description="load plugins announced by installed packages")] = True
 
 
+class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A second opinion on the ranking, asked of an OpenAI-compatible endpoint; without a URL nobody is asked."""
+
+    url: Annotated[str | None, Meta(description="where its API is, as in http://127.0.0.1:11434/v1")] = None
+    model: Annotated[str, Meta(description="the model that is asked")] = ""
+    key_env: Annotated[str | None, Meta(description="environment variable that holds the key")] = None
+    timeout_s: Annotated[Seconds, Meta(description="how long a search waits for it")] = 2.0
+    candidates: Annotated[int, Meta(ge=5, le=50, description="how many of the best it is shown")] = 30
+
+    def key(self, environment: Mapping[str, str] | None = None) -> str | None:
+        """Read the key from the environment; one that is named and not set is an error."""
+        if self.key_env is None:
+            return None
+        if key := (os.environ if environment is None else environment).get(self.key_env):
+            return key
+        raise BadConfiguration(
+            f"discovery.reranker.key_env: `{self.key_env}` is not set.", hint="set it, or leave key_env out"
+        )
+
+
+class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How tools are found."""
+
+    mode: Annotated[
+        Literal["all", "automatic", "both"],
+        Meta(description="what is served: all tools, only `automatic_mcp` and `automatic_eval`, or both"),
+    ] = "all"
+    reranker: RerankerSettings = RerankerSettings()
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that may be set; every part has a default that works."""
 
@@ -84,6 +114,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
+    discovery: DiscoverySettings = DiscoverySettings()
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}

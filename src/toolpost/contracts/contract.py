@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from toolpost.contracts.closing import closed
-from toolpost.contracts.digest import canonical_digest
+from toolpost.contracts.digest import canonical_digest, quick_digest
 from toolpost.contracts.envelope import ResultStyle, published_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.faults import Fault, faults_in
@@ -108,6 +108,11 @@ class Contract:
         return b'"x-mcp-header"' in msgspec.json.encode(self.takes.raw)
 
     @cached_property
+    def listed_digest(self) -> Digest:
+        """The name of exactly what is listed: it changes when a client would see something else."""
+        return quick_digest(self.definition)
+
+    @cached_property
     def digest(self) -> Digest:
         """The name of exactly this contract: what is listed, and what is promised beside it."""
         terms = self.terms
@@ -122,9 +127,11 @@ class Contract:
         )
 
 
-def contract_of(terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S) -> Contract:
-    """Compile what an author wrote, or refuse it, naming plugin, tool and place."""
-    name = _checked_name(terms.name, plugin)
+def contract_of(
+    terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
+) -> Contract:
+    """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
+    name = ToolName(terms.name) if is_bare else _checked_name(terms.name, plugin)
     _check_numbers(terms, plugin)
     takes = _compiled(terms.input_schema, "inputSchema", terms, plugin, close=True)
     gives = None

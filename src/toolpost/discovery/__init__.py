@@ -1,8 +1,17 @@
 """How a tool is found: by name, and by need.
 
-catalogue  every tool by name
-views      which of them somebody sees
-search     which of them fit a need, best first
+catalogue       every tool by name
+views           which of them somebody sees
+
+automatic       the gateway's own two tools, and what an endpoint serves
+automatic_mcp   finds tools by need, and sends a session what it has not been sent
+automatic_eval  runs any of them
+finder          ranked, reranked, cut
+reranker        a second opinion from an OpenAI-compatible endpoint
+seen            whose session a search belongs to
+preparation     the index, prepared in the background and swapped in
+snapshot        the tools of one moment, ready to be searched
+search          the ranking itself
 """
 
 from toolpost.discovery.catalogue import Catalogue

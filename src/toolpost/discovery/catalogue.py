@@ -30,7 +30,9 @@ class Catalogue:
         self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
         self._withheld = {name: tool for source in known for name, tool in source.withheld.items()}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
-        self._tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
+        self.tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
+        self.servers = tuple(sorted({tool.source for tool in held.values()}))
+        """The servers and plugins that have any of the tools."""
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
         self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
 
@@ -39,6 +41,10 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+    def has_servers_of(self, other: "Catalogue") -> bool:
+        """Whether the servers are the same, whatever their tools are."""
+        return self.servers == other.servers and self.tags == other.tags
 
     def find(self, name: str) -> HeldTool:
         """Return the tool of this name, or of this former name, or say which names come near."""
@@ -59,14 +65,14 @@ class Catalogue:
             # First what the caller may see: within it a path finds, or misses, what there is for them.
             share = self._shared(view.scopes)
             return share if view.path == EVERYTHING else share.seen_through(view.path)
-        return self._excerpts(view, view.names(self._tags))
+        return self._excerpts(view, view.names(self.tags))
 
     def _share_of(self, scopes: tuple[Scope, ...]) -> "Catalogue":
         view = View(scopes=scopes)
         held = {tool.source for name, tool in self._tools.items() if view.admits(name)}
         shown = {
             name
-            for name, tags in self._tags.items()
+            for name, tags in self.tags.items()
             if view.shows(name, tags) and (name in held or view.shows_whole(name, tags))
         }
         return self._excerpts(view, shown)
@@ -79,7 +85,7 @@ class Catalogue:
                 if tool.source in kept and view.admits(name):
                     kept[tool.source][name] = tool
         return Catalogue(
-            Excerpt(name=name, tools=held, withheld=back[name], tags=self._tags[name]) for name, held in tools.items()
+            Excerpt(name=name, tools=held, withheld=back[name], tags=self.tags[name]) for name, held in tools.items()
         )
 
     def _alike(self, name: str) -> list[ToolName]:

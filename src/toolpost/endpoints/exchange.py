@@ -32,6 +32,13 @@ async def send_json(
     await send({"type": "http.response.body", "body": body})
 
 
+async def send_text(send: Send, body: bytes, content_type: bytes) -> None:
+    """Send a page of text."""
+    fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def answer_quietly(call: Call, answering: Awaitable[bytes], receive: Receive, send: Send) -> None:
     """Answer a call that streams nothing: no task of its own unless it takes long."""
     loop = asyncio.get_running_loop()

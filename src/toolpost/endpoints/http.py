@@ -1,6 +1,6 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
 
-`/api/servers` is the administrator's (`admin.py`), `/healthz` is for whoever watches over us.
+`/api/servers` is the administrator's (`admin.py`), `/healthz` and `/metrics` are for whoever watches over us.
 """
 
 import asyncio
@@ -17,16 +17,17 @@ from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.conversation import Correspondent
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
-from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json
+from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json, send_text
 from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
-from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, view_of
-from toolpost.endpoints.refusal import Refused
+from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
+from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
+from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError
@@ -43,6 +44,7 @@ class HttpEndpoint:
         *,
         body_limit: int,
         health: Callable[[], JsonObject],
+        metrics: Callable[[], str],
         admin: Admin,
     ) -> None:
         self._lane = lane
@@ -50,6 +52,7 @@ class HttpEndpoint:
         self._admin = admin
         self.body_limit = body_limit
         self._health = health
+        self._metrics = metrics
         self._sessions = Sessions()
         self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit)
 
@@ -123,7 +126,7 @@ class HttpEndpoint:
         call = self._lane.admit(
             message.id, name, arguments, meta, caller=caller, notify=None, view=view, respondent=respondent
         )
-        if session is None and call.tool.contract.mirrors_arguments:
+        if session is None and call.mirrors_arguments:
             return False
         front.begin(call)
         if session is not None:
@@ -167,6 +170,8 @@ class HttpEndpoint:
             await self._answer_metadata(request)
         elif request.path == HEALTH_PATH:
             await self._answer_health(request)
+        elif request.path == METRICS_PATH:
+            await self._answer_metrics(request)
         elif self._admin.serves(request.path):
             await self._admin.answer(request)
         else:
@@ -190,6 +195,11 @@ class HttpEndpoint:
             await send_json(request.send, b'{"status":"ok"}')
             return
         await send_json(request.send, rpc.encode(self._health()))
+
+    async def _answer_metrics(self, request: HttpRequest) -> None:
+        if not (await self._access.admitted(request.headers)).is_admin:
+            raise forbidden("Only a caller with `admin = true` may see what everybody does")
+        await send_text(request.send, self._metrics().encode(), METRICS_TYPE)
 
     async def _post(self, request: HttpRequest, caller: Caller) -> None:
         if not request.is_json:
@@ -254,7 +264,7 @@ class HttpEndpoint:
             respondent=respondent,
             resumption=resumption,
         )
-        if session is None and call.tool.contract.mirrors_arguments:
+        if session is None and call.mirrors_arguments:
             await _check_parameter_headers(call, request, message.id)
         with _noted(session, message, call):
             answering = self._lane.answer(message.id, call, revision)

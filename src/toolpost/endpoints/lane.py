@@ -13,6 +13,7 @@ from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.rounds import Held, Rounds
 from toolpost.gateway import Answer, Gateway
@@ -80,6 +81,8 @@ class Lane:
                 return self.rounds.gone_on(found, notify, emit)
             resumption = found
         try:
+            if not self.listing.serves(name):
+                raise _not_served(name)
             return self.gateway.admit(
                 caller=caller,
                 name=name,
@@ -165,11 +168,14 @@ def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: R
 
 def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     """Write `_meta`: what others put there, our facts, and in the stateless era who we are."""
-    if others == b"{}" and answer.code is None and revision.is_modern:
+    is_plain = answer.code is None and answer.facts is None and answer.call.asked_as is None
+    if others == b"{}" and is_plain and revision.is_modern:
         return _PLAIN_META % answer.call.id.encode()
     facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
     if answer.call.asked_as is not None:
         facts["deprecated"] = {"name": answer.call.asked_as, "use": answer.call.tool.contract.name}
+    if answer.facts is not None:
+        facts |= answer.facts
     parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
     if revision.is_modern:
         parts.append(SERVER_STAMP[1:-1])
@@ -179,6 +185,15 @@ def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
             b"%b:%b" % (encode(key), bytes(raw)) for key, raw in kept.items() if key not in (META_KEY, SERVER_INFO)
         ]
     return b"{%b}" % b",".join(parts)
+
+
+def _not_served(name: str) -> UnknownTool:
+    """Say how a tool is reached that is served here in another way, or not at all."""
+    if name in AUTOMATIC_NAMES:
+        hint = "this endpoint lists all its tools; `toolpost serve --mode automatic` or `--mode both` serves this one"
+    else:
+        hint = "this endpoint serves `automatic_mcp`, which finds tools, and `automatic_eval`, which runs them by name"
+    return UnknownTool(f"No tool is called `{name[:128]}` here.", hint=hint, tool=name[:128])
 
 
 def progress_token(meta: JsonObject) -> Json:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class LateSdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
-    def __init__(self, relay: Relay, audit: AuditLog) -> None:
-        """Take what servers have besides tools, and where it is recorded."""
+    def __init__(self, relay: Relay, audit: AuditLog, instructions: str | None = None) -> None:
+        """Take what servers have besides tools, where it is recorded, and what clients are told about these tools."""
         self._relay = relay
         self._audit = audit
+        self._instructions = instructions
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -35,7 +36,7 @@ class LateSdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    self._server = await to_thread.run_sync(_load, self._relay, self._audit)
+                    self._server = await to_thread.run_sync(_load, self._relay, self._audit, self._instructions)
         return self._server
 
 
@@ -52,10 +53,10 @@ async def parameter_header_problem(
     return await to_thread.run_sync(check)
 
 
-def _load(relay: Relay, audit: AuditLog) -> "SdkServer":
+def _load(relay: Relay, audit: AuditLog, instructions: str | None) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
-    return SdkServer(relay, audit)
+    return SdkServer(relay, audit, instructions)
 
 
 def resource_server(rules: OAuthRules) -> Judge:

@@ -10,6 +10,7 @@ from toolpost.contracts.caller import Scope
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import EVERYTHING, Catalogue, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
 from toolpost.discovery.catalogue import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.protocol.era import SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
@@ -28,11 +29,17 @@ class Listing:
     """The catalogue as the wire shows it."""
 
     def __init__(
-        self, catalogue: Catalogue, *, page_size: int = PAGE_SIZE, scope: Literal["public", "private"]
+        self,
+        catalogue: Catalogue,
+        *,
+        page_size: int = PAGE_SIZE,
+        scope: Literal["public", "private"],
+        mode: Mode = "all",
     ) -> None:
+        self.mode = mode
         self._catalogue = catalogue
-        self._definitions = [tool.contract.definition for tool in catalogue]
-        self._names = [tool.contract.name for tool in catalogue]
+        self._definitions = _listed(catalogue, mode)
+        self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._page_size = page_size
         self._scope = scope
         self._prepared = lru_cache(maxsize=64)(self._prepare)
@@ -53,7 +60,12 @@ class Listing:
         return self._of(View(scopes=scopes))
 
     def _of(self, view: View) -> "Listing":
-        return Listing(self._catalogue.seen_through(view), page_size=self._page_size, scope=self._scope)
+        seen = self._catalogue.seen_through(view)
+        return Listing(seen, page_size=self._page_size, scope=self._scope, mode=self.mode)
+
+    def serves(self, name: str) -> bool:
+        """Whether a tool of this name, if there is one, can be called here."""
+        return self.mode == "both" or (name in AUTOMATIC_NAMES) == (self.mode == "automatic")
 
     def page(self, revision: Revision, cursor: str | None, *, request_id: bytes) -> bytes:
         """Return the result of a `tools/list`."""
@@ -87,6 +99,14 @@ class Listing:
             # Before 2026-07-28 only an object may be described; the text says it all the same.
             unknown.add("outputSchema")
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
+
+
+def _listed(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
+    """Choose what is listed, in the order of names."""
+    listed = [] if mode == "all" else automatic_definitions(catalogue)
+    if mode != "automatic":
+        listed += [tool.contract.definition for tool in catalogue]
+    return sorted(listed, key=lambda definition: str(definition["name"])) if mode == "both" else listed
 
 
 def _is_object_schema(schema: Json) -> bool:

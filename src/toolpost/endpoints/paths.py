@@ -9,6 +9,7 @@ from toolpost.discovery.views import NOTHING
 MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+METRICS_PATH: Final = "/metrics"
 SERVERS_PATH: Final = "/api/servers"
 
 _VIEW_KEY: Final = "toolpost.view"

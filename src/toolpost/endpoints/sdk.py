@@ -71,13 +71,13 @@ class _AnnouncingServer(Server[Any]):
 class SdkServer:
     """The SDK's server, with a way in for duplex connections and one for HTTP."""
 
-    def __init__(self, relay: Relay, audit: AuditLog) -> None:
+    def __init__(self, relay: Relay, audit: AuditLog, instructions: str | None = None) -> None:
         self.audience = Audience(relay)
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
             title="Toolpost",
-            instructions=INSTRUCTIONS,
+            instructions=instructions or INSTRUCTIONS,
             on_list_tools=_never,
             on_call_tool=_never,
             on_subscriptions_listen=self.audience.listen,

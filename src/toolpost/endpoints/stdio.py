@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
+from uuid import uuid4
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
@@ -49,7 +50,8 @@ async def serve_stdio(
     view: View = EVERYTHING,
 ) -> None:
     """Serve the one client that started this process, until it closes its end or `stop` is set."""
-    caller = Caller(id=CallerId("local"), transport="stdio", session="stdio")
+    # The client that started this process has it for itself: another one's session is another's.
+    caller = Caller(id=CallerId("local"), transport="stdio", session=uuid4().hex)
     async with _Writer(wire.output_fd) as writer, _Reader(wire.input_fd, message_limit, stop) as reader:
         connection = Connection(lane, sdk, caller=caller, send=writer.send, view=view)
 

@@ -8,7 +8,7 @@ import anyio
 from toolpost.authoring.context import Context
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
-from toolpost.contracts.ids import CallId, JsonObject, TraceId
+from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId
 from toolpost.pipeline.limit import Limit
 from toolpost.pipeline.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
@@ -33,6 +33,7 @@ class Call:
         "started",
         "tool",
         "trace_id",
+        "via",
     )
 
     def __init__(
@@ -47,6 +48,7 @@ class Call:
         meta: JsonObject | None = None,
         respondent: Respondent | None = None,
         resumption: Resumption | None = None,
+        via: ToolName | None = None,
     ) -> None:
         self.id = call_id
         self.trace_id = trace_id
@@ -54,6 +56,8 @@ class Call:
         self.tool = tool
         self.arguments = arguments
         self.progress = progress
+        self.via = via
+        """The tool that the wish was put to, where that tool runs others."""
         self.context = Context(
             call_id=call_id,
             trace_id=trace_id,
@@ -104,6 +108,11 @@ class Call:
         """Tell the source what it is to blame for."""
         if self.tool.on_fault is not None:
             self.tool.on_fault(reason)
+
+    @property
+    def mirrors_arguments(self) -> bool:
+        """Whether arguments must be in HTTP headers too; whoever calls through another tool cannot know of that."""
+        return self.via is None and self.tool.contract.mirrors_arguments
 
     @property
     def duration_ms(self) -> float:

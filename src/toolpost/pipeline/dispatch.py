@@ -28,7 +28,7 @@ async def dispatch(call: Call) -> Outcome:
             return passed_on(call, returned.passed, returned.results)
         encoded = _encoded(returned.value)
         check_result(call.tool.contract, returned.value)
-        return Outcome(encoded, returned.content)
+        return Outcome(encoded, returned.content, facts=returned.facts)
     except ToolpostError as error:
         _log_failure(call, error)
         raise

@@ -18,6 +18,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """The fields of a server's own result, to be sent on as they came."""
     is_error: bool = False
     """Whether the server's own result says that the tool failed."""
+    facts: JsonObject | None = None
+    """What is told about the answer beside it, under our key in `_meta`."""
 
 
 Next = Callable[[Call], Awaitable[Outcome]]

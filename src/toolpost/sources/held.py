@@ -20,6 +20,8 @@ class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
     passed: Mapping[str, msgspec.Raw] | None = None
     """The fields of a server's own result, as they came; None for a function's."""
     results: Literal["enforce", "warn", "off"] = "enforce"
+    facts: JsonObject | None = None
+    """What is told about the answer beside it, under our key in `_meta`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,107 @@
+"""`toolpost search`: the tools that an agent would be sent, and why."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from toolpost.cli.examples import examples
+from toolpost.cli.failures import tell
+from toolpost.cli.in_process import open_quiet_app, run_async, warn_of_problems, without_store
+from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.config import Config
+from toolpost.contracts.ids import JsonObject
+from toolpost.discovery.automatic_mcp import account_of
+from toolpost.discovery.finder import Found
+from toolpost.discovery.search import Hit, Match
+
+WHAT_LIMIT: Final = 60
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost search convert a time between zones", "the words need no quotes"),
+        ("toolpost search 'list open pull requests on github'", "name the service, if you know it"),
+        ("toolpost search read a file --json", "with scores, matches and tokens"),
+    )
+)
+@click.argument("query", nargs=-1, required=True)
+@config_option
+@plugin_option
+@json_option(
+    "Print `{query, tools: [{name, score, tokens, why}], isWeak, sureness, totalAvailable, tokens, …}` on one line."
+)
+def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, as_json: bool) -> None:
+    """Find tools by what they do.
+
+    Shows what `automatic_mcp` would send for this query to a session that has seen nothing, best first, with the words that
+    matched and where. A tool without such words was found by its meaning. Scores compare within one search only.
+    """
+    # A shell passes on bytes that are no text.
+    asked = " ".join(query).strip().encode("utf-8", "replace").decode()
+    if not asked:
+        raise click.UsageError("the query is empty")
+    found = run_async(_found, configured(config_path, plugins), asked)
+    account = account_of(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
+    if as_json:
+        print_json_line(_as_object(asked, found, account))
+    else:
+        _print(found, account)
+
+
+async def _found(config: Config, query: str) -> Found:
+    async with open_quiet_app(without_store(config)) as app:
+        warn_of_problems(app)
+        return await app.finder.find(query, explain=True)
+
+
+def _as_object(query: str, found: Found, account: JsonObject) -> JsonObject:
+    tools = [
+        {
+            "name": hit.name,
+            "score": round(hit.score, 4),
+            "tokens": found.visible.entry(hit.name).tokens,
+            "why": [{"field": match.field, "words": list(match.words)} for match in hit.why],
+        }
+        for hit in found.hits
+    ]
+    return {
+        "query": query,
+        "tools": tools,
+        "isWeak": found.is_weak,
+        "sureness": round(found.sureness, 4),
+        "isReranked": found.is_reranked,
+        "totalAvailable": len(found.visible),
+        "tokens": account,
+    }
+
+
+def _print(found: Found, account: JsonObject) -> None:
+    if not found.hits:
+        nothing = "nothing fits" if found.visible else "there are no tools"
+        click.echo(f"{nothing}; `toolpost tools` lists all of them", err=True)
+        return
+    rows = [(f"{hit.score:.2f}", hit.name, _what(found, hit), _why(hit.why)) for hit in found.hits]
+    print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=rows))
+    if found.is_weak:
+        servers = ", ".join(found.visible.servers)
+        tell("note", f"no tool is a strong match; the servers here are {servers}", colour="yellow")
+    share = account["saved"] / account["listing"] if account["listing"] else 0.0
+    click.echo(
+        f"{len(found.hits)} of {len(found.visible):,} tools, about {account['sent']:,} tokens;"
+        f" listing all takes {account['listing']:,} ({share:.1%} saved)",
+        err=True,
+    )
+
+
+def _why(matches: Sequence[Match]) -> str:
+    """Say which words matched where; what matched none was found by its meaning, or because there are few tools."""
+    return "; ".join(f"{match.field}: {' '.join(match.words)}" for match in matches) or "-"
+
+
+def _what(found: Found, hit: Hit) -> str:
+    line = " ".join(found.visible.entry(hit.name).description.split())
+    sentence, stop, _ = line.partition(". ")
+    return (sentence + stop.rstrip())[:WHAT_LIMIT]

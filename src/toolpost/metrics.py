@@ -1,0 +1,69 @@
+"""What has been counted since the start, in the text that Prometheus reads."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Counter:
+    """A number that only ever grows, or one for each value of a label. The values are ours, never a caller's words."""
+
+    __slots__ = ("_values", "help", "label", "name")
+
+    def __init__(self, name: str, help: str, *, label: str | None = None) -> None:  # noqa: A002 (as Prometheus calls it)
+        self.name = name
+        self.help = help
+        self.label = label
+        self._values: defaultdict[str, float] = defaultdict(float)
+        if label is None:
+            self._values[""] = 0
+
+    def add(self, by: float = 1, *, of: str = "") -> None:
+        """Count more."""
+        self._values[of] += by
+
+    def value(self, of: str = "") -> float:
+        """Return what has been counted."""
+        return self._values.get(of, 0)
+
+    def lines(self) -> Iterator[str]:
+        """Write it as Prometheus reads it."""
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} counter"
+        for of, value in sorted(self._values.items()):
+            label = f'{{{self.label}="{of}"}}' if self.label else ""
+            yield f"{self.name}{label} {value:.15g}"
+
+
+class Metrics:
+    """Every number that a gateway counts; docs/reference/metrics.md says what each means."""
+
+    def __init__(self) -> None:
+        self.calls = Counter("toolpost_calls_total", "Calls answered, by their code; OK is a success.", label="code")
+        self.call_seconds = Counter("toolpost_call_seconds_total", "Time from admission to answer, of all calls.")
+        self.searches = Counter(
+            "toolpost_searches_total", "Answers of automatic_mcp, by how sure they are.", label="match"
+        )
+        self.tokens_sent = Counter("toolpost_search_tokens_sent_total", "Tokens of the answers of automatic_mcp.")
+        self.tokens_saved = Counter(
+            "toolpost_search_tokens_saved_total", "Tokens by which listing all tools would have cost more than that."
+        )
+        self.rerankings = Counter(
+            "toolpost_rerankings_total", "Questions to the reranker, by what came of them.", label="outcome"
+        )
+        self.preparations = Counter("toolpost_index_preparations_total", "Times that the search index was prepared.")
+        self.preparation_seconds = Counter("toolpost_index_preparation_seconds_total", "Time that preparing it took.")
+
+    @property
+    def counters(self) -> list[Counter]:
+        """All of them, in order."""
+        return [value for value in vars(self).values() if isinstance(value, Counter)]
+
+    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+        """Write all counters, and what holds at this moment."""
+        lines = [line for counter in self.counters for line in counter.lines()]
+        for name, (told, value) in gauges.items():
+            lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge", f"{name} {value:.15g}"]
+        return "\n".join(lines) + "\n"

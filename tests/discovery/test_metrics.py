@@ -1,0 +1,34 @@
+"""What is counted, and the page that says so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.discovery.asking import office
+from tests.ways import QUICK_WAYS, ROOT, Way
+
+pytestmark = pytest.mark.anyio
+
+PAGE = Path(ROOT / "docs/reference/metrics.md")
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_calls_are_counted_by_their_code(way: Way) -> None:
+    async with office() as app, way.client_of(app) as client:
+        await client.call_tool("wiki__list_page", {"page_id": "1"})
+        await client.call_tool("wiki__list_page", {"page_id": "2"})
+        await client.call_tool("wiki__list_page", {})
+        page = app.metrics().splitlines()
+
+    assert 'toolpost_calls_total{code="OK"} 2' in page
+    assert 'toolpost_calls_total{code="INVALID_PARAMS"} 1' in page
+    assert "toolpost_calls_in_flight 0" in page
+    assert "toolpost_tools 61" in page
+
+
+async def test_every_metric_is_on_its_page() -> None:
+    async with office() as app:
+        told = {line.split()[2] for line in app.metrics().splitlines() if line.startswith("# TYPE")}
+
+    assert set(re.findall(r"^\| `(toolpost_\w+)", PAGE.read_text(), re.MULTILINE)) == told
