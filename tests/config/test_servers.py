@@ -27,6 +27,7 @@ deny = ["get_secret"]
 timeout_s = 3
 unknown_arguments = "reject"
 results = "warn"
+contracts = "enforce"
 strategy = "per_session"
 min_ready = 1
 idle_s = 10
@@ -67,7 +68,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         deny=("get_secret",),
         timeout_s=3.0,
         unknown_arguments="reject",
-        contracts=None,
+        contracts="enforce",
         results="warn",
         strategy="per_session",
         min_ready=1,
