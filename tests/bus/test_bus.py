@@ -122,7 +122,7 @@ async def test_three_attempts_and_it_is_dead_and_can_be_revived(open_bus: OpenBu
         await bus.submit(wish("a-1"))
         for _ in range(3):
             await worked(bus, name)
-        await anyio.sleep(0.6)
+            await anyio.sleep(0.5)
         dead = (await bus.overview()).troubled
         revived = await bus.retry(TaskId("a-1"))
         task = await worked(bus, name)
