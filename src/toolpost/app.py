@@ -12,6 +12,7 @@ from typing import Final, Literal
 from anyio import CancelScope, Event, create_task_group, sleep
 
 from toolpost.authoring import Plugin
+from toolpost.bus.bus import Bus
 from toolpost.config import Config
 from toolpost.config.concealing import concealing
 from toolpost.config.locks import read_lock
@@ -39,6 +40,7 @@ from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
+from toolpost.plugins.bus import bus_plugin
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
 from toolpost.sources.promises import Promises
@@ -106,7 +108,8 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        host = _loaded_host(config, plugins, bundled=bundled)
+        bus = Bus(store)
+        host = _loaded_host(config, [*plugins, bus_plugin(bus)] if bundled else plugins, bundled=bundled)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
@@ -116,7 +119,7 @@ async def open_app(
             on_change=changes.note,
             on_news=news.note,
         )
-        async with host.open_started(), behind.open_running():
+        async with host.open_started(), behind.open_running(), bus.open_sweeping():
             app = _assembled(config, store, host, behind, changes, metrics, reranker)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)

@@ -207,7 +207,9 @@ BUS_TOOLS: Final = (
     BusTool(
         name="register_worker",
         title="Register a worker",
-        description="Register a worker with the bus (for polling-based dispatch). A taken name gets a number: use the one in the answer.",
+        description=(
+            "Register a worker with the bus (for polling-based dispatch). A taken name gets a number: use the one in the answer."
+        ),
         properties={"name": _WORKER | {"description": "The worker name (e.g., z.ai1)"}},
         required=("name",),
         gives=_object(
