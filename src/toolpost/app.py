@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -13,6 +13,7 @@ from anyio import CancelScope, Event, create_task_group, sleep
 
 from toolpost.authoring import Plugin
 from toolpost.bus.bus import Bus
+from toolpost.bus.tasks import Times
 from toolpost.config import Config
 from toolpost.config.concealing import concealing
 from toolpost.config.locks import read_lock
@@ -108,7 +109,7 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        bus = Bus(store)
+        bus = _bus(config, store)
         host = _loaded_host(config, [*plugins, bus_plugin(bus)] if bundled else plugins, bundled=bundled)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
@@ -119,7 +120,8 @@ async def open_app(
             on_change=changes.note,
             on_news=news.note,
         )
-        async with host.open_started(), behind.open_running(), bus.open_sweeping():
+        sweeping = bus.open_sweeping() if bundled else nullcontext()
+        async with host.open_started(), behind.open_running(), sweeping:
             app = _assembled(config, store, host, behind, changes, metrics, reranker)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
@@ -137,6 +139,8 @@ async def open_app(
 
 def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
+    if config.plugins.only is not None:
+        return []
     specs = [
         ServerSpec(**vars(resolved), conceal=concealing(resolved)) for resolved in config.resolved_servers().values()
     ]
@@ -274,7 +278,9 @@ class _News:
 
 
 def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) -> PluginHost:
-    host = PluginHost(default_timeout_s=config.limits.timeout_s, threads=config.limits.threads)
+    host = PluginHost(
+        default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, only=config.plugins.only
+    )
     candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in plugins]  # type: ignore[misc]
     if bundled:
         candidates += candidates_of(BUNDLED)
@@ -290,7 +296,22 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
     for number, candidate in enumerate(candidates):
         is_bundled = len(plugins) <= number < own
         host.load(candidate, disabled=[*config.plugins.disable, *(taken if is_bundled else ())])
+    host.keep_chosen()
     return host
+
+
+def _bus(config: Config, store: Store) -> Bus:
+    chosen = config.bus
+    times = Times(
+        offer_s=chosen.offer_s,
+        run_s=chosen.lease_s,
+        stuck_s=chosen.stuck_s,
+        retry_s=chosen.retry_s,
+        retry_limit_s=chosen.retry_limit_s,
+        attempts=chosen.attempts,
+        age_s=chosen.age_s,
+    )
+    return Bus(store, times=times, capacity=chosen.capacity)
 
 
 @asynccontextmanager

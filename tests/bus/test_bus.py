@@ -215,7 +215,7 @@ async def test_a_reset_answers_a_poll_and_frees_a_task(open_bus: OpenBus) -> Non
         await bus.submit(wish("a"))
         await worked(bus, name)
         freed = await bus.reset_worker(name)
-        other = await bus.register("ada", "me")
+        other = await bus.register("ada", "somebody else")
         task = await given(bus, other, 1)
 
     assert (nothing, polled[0].was_reset, freed) == (None, True, "a")

@@ -20,7 +20,7 @@ from toolpost.store.scripts import Script
 _log = logging.getLogger("toolpost.bus")
 
 CAPACITY: Final = 10_000
-LOOK_S: Final = 5.0
+LOOK_S: Final = 10.0
 """How often a poll looks unasked: a wake-up may be lost with the process that was to ring."""
 
 _USUAL: Final = Times()
@@ -33,7 +33,7 @@ class Bus:
 
     def __init__(self, store: Store, *, times: Times = _USUAL, capacity: int = CAPACITY) -> None:
         self._store = store
-        self._times = times
+        self.times = times
         self._capacity = capacity
 
     @asynccontextmanager
@@ -50,25 +50,25 @@ class Bus:
 
     async def submit(self, wish: Wish) -> Submitted:
         """Take a task in."""
-        submitted = await self._run(lambda: submitting.submit(wish, self._times, self._capacity))
+        submitted = await self._run(lambda: submitting.submit(wish, self.times, self._capacity))
         self._wake(submitted.offered)
         return submitted
 
     async def retry(self, task: TaskId) -> Submitted:
         """Have a task done again."""
-        submitted = await self._run(lambda: finishing.retry(task, self._times))
+        submitted = await self._run(lambda: finishing.retry(task, self.times))
         self._wake(submitted.offered)
         return submitted
 
     async def cancel(self, task: TaskId, reason: str) -> Task:
         """Call a task off."""
-        ended, offered = await self._run(lambda: finishing.cancel(task, self._times, reason))
+        ended, offered = await self._run(lambda: finishing.cancel(task, self.times, reason))
         self._wake(offered)
         return ended
 
-    async def reset_worker(self, name: WorkerName) -> TaskId | None:
-        """Make a worker idle; returns the task that it had."""
-        task, offered = await self._run(lambda: finishing.reset(name, self._times))
+    async def reset_worker(self, name: WorkerName, *, leaves: bool = False) -> TaskId | None:
+        """Make a worker idle, or let it go for good; returns the task that went back to the queue."""
+        task, offered = await self._run(lambda: finishing.reset(name, self.times, leaves=leaves))
         self._ring(name)
         self._wake(offered)
         return task
@@ -85,7 +85,9 @@ class Bus:
 
     async def register(self, name: str, owner: str) -> WorkerName:
         """Take a worker in; returns the name that it got."""
-        return await self._run(lambda: polling.register(name, owner))
+        registered, offered = await self._run(lambda: polling.register(name, owner, self.times))
+        self._wake(offered)
+        return registered
 
     async def poll(self, name: WorkerName, wait_s: float) -> Polled:
         """Wait for a task this long; whoever stops waiting gives back what was offered."""
@@ -93,44 +95,44 @@ class Bus:
         is_heard = False
         async with self._store.wakeups.open_listener(_topic(name)) as listener:
             try:
-                polled, resets = await self._run(lambda: polling.start_poll(name, poll, wait_s, self._times))
+                polled, resets = await self._run(lambda: polling.start_poll(name, poll, wait_s, self.times))
                 self._ring(name)  # an older poll of this worker ends
                 with anyio.move_on_after(wait_s):
                     while not _is_answer(polled):
                         with anyio.move_on_after(LOOK_S):
                             await listener.wait()
-                        polled = await self._run(lambda: polling.look(name, poll, resets, self._times))
+                        polled = await self._run(lambda: polling.look(name, poll, resets, self.times))
+                if not _is_answer(polled):
+                    polled = await self._last_look(name, poll, resets)
                 is_heard = True
             finally:
                 if not is_heard:
                     await self._end_poll(name, poll, give_back=True)
-        if not _is_answer(polled):
-            polled = await self._last_look(name, poll, resets)
         return polled
 
     async def _last_look(self, name: WorkerName, poll: PollId, resets: int) -> Polled:
-        polled = await self._run(lambda: polling.look(name, poll, resets, self._times))
+        polled = await self._run(lambda: polling.look(name, poll, resets, self.times))
         if not _is_answer(polled):
             await self._end_poll(name, poll, give_back=False)
         return polled
 
     async def _end_poll(self, name: WorkerName, poll: PollId, *, give_back: bool) -> None:
         with anyio.CancelScope(shield=True):
-            self._wake(await self._run(lambda: polling.end_poll(name, poll, self._times, give_back=give_back)))
+            self._wake(await self._run(lambda: polling.end_poll(name, poll, self.times, give_back=give_back)))
 
     async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Task:
         """Begin a task, or extend the lease on it."""
-        return await self._run(lambda: finishing.acknowledge(name, task, token, self._times, renews=renews))
+        return await self._run(lambda: finishing.acknowledge(name, task, token, self.times, renews=renews))
 
     async def done(self, task: TaskId, token: str | None, result: str | None) -> Task:
         """End a task well."""
-        ended, offered = await self._run(lambda: finishing.end(task, "done", token, self._times, result=result))
+        ended, offered = await self._run(lambda: finishing.end(task, "done", token, self.times, result=result))
         self._wake(offered)
         return ended
 
     async def failed(self, task: TaskId, token: str | None, reason: str) -> Task:
         """End a task that could not be done."""
-        ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, self._times, reason=reason))
+        ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, self.times, reason=reason))
         self._wake(offered)
         return ended
 
@@ -140,11 +142,11 @@ class Bus:
         while True:
             wait_s: float | None = None
             try:
-                wait_s, offered = await self._run(lambda: finishing.sweep(self._times))
+                wait_s, offered = await self._run(lambda: finishing.sweep(self.times))
                 self._wake(offered)
             except ToolpostError as error:
                 event(_log, logging.WARNING, "expired tasks not taken back", reason=error.message)
-            limit_s = self._times.sweep_s
+            limit_s = self.times.sweep_s
             await anyio.sleep(limit_s if wait_s is None else min(limit_s, max(0.01, wait_s)))
 
     async def _run(self, make: Callable[[], Script[Result]]) -> Result:

@@ -10,6 +10,13 @@ POLL_MS: Final = 30_000
 POLL_LIMIT_MS: Final = 55_000
 TIMEOUT_S: Final = 60.0
 
+RENEWS: Final = "renews"
+"""In `_meta` of `ack_task`: the process that forwards it renews the lease for as long as it lives."""
+LEAVES: Final = "leaves"
+"""In `_meta` of `reset_worker`: the worker's process ends, and its name is free again."""
+ONCE: Final = "once"
+"""In `_meta` of `register_worker`: the same key is the same registration."""
+
 _NO_CONTROL: Final = r"^[^\x00-\x1f\x7f]*$"
 _TASK: Final = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": _NO_CONTROL}
 _WORKER: Final = {
@@ -49,6 +56,7 @@ _HELD: Final = {
         "assigned_at": {"type": "string", "format": "date-time"},
         "lease_token": {"type": "string"},
         "lease_expires_at": {"type": "string", "format": "date-time"},
+        "lease_seconds": {"type": "number", "description": "how long the lease lasted when it was given"},
         "attempt": {"type": "integer", "minimum": 1},
         "priority": {"type": "integer", "minimum": 0, "maximum": 4},
         "payload": True,
@@ -259,6 +267,7 @@ BUS_TOOLS: Final = (
             attempt={"type": "integer"},
             lease_token={"type": "string"},
             lease_expires_at={"type": "string", "format": "date-time"},
+            lease_seconds={"type": "number"},
         ),
         errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.STALE_LEASE),
         annotations={"idempotentHint": True},

@@ -4,13 +4,11 @@ import random
 from typing import Final
 
 from toolpost.bus.dispatching import dispatch, free_worker, held_by, requeue
-from toolpost.bus.polling import required_worker
+from toolpost.bus.polling import forgotten, required_worker
 from toolpost.bus.submitting import Submitted, resubmit
 from toolpost.bus.tasks import COLUMNS, State, Task, TaskId, Times, WorkerName, find_archived, find_task, note, tasks_of
 from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease
 from toolpost.store.scripts import NOW, Script, Statement
-
-ATTEMPTS: Final = 3
 
 _ARCHIVE: Final = (
     f"INSERT INTO bus_archive ({COLUMNS}) SELECT id, CAST(?2 AS TEXT), priority, payload, dedupe_key, submitted_by,"
@@ -108,11 +106,17 @@ def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[T
     return task, (yield from dispatch(now, times))
 
 
-def reset(name: str, times: Times) -> Script[tuple[TaskId | None, list[Task]]]:
-    """Make a worker idle; its task goes back to the queue, its poll ends."""
+def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[TaskId | None, list[Task]]]:
+    """Make a worker idle; its task goes back to the queue, its poll ends.
+
+    One that leaves is forgotten; but what it has begun may still be ended by whoever did it, until the lease runs out.
+    """
     ((now,),) = yield NOW
     worker = yield from required_worker(name)
     held = yield from held_by(worker)
+    if leaves and held is not None and held.state == "running":
+        yield Statement("UPDATE bus_workers SET poll = NULL, poll_until = NULL WHERE name = ?1", (name,))
+        return None, []
     if held is not None:
         yield from requeue(held, now, "reset")
     yield Statement(
@@ -120,6 +124,8 @@ def reset(name: str, times: Times) -> Script[tuple[TaskId | None, list[Task]]]:
         " resets = resets + 1 WHERE name = ?1",
         (name, now),
     )
+    if leaves:
+        yield Statement("DELETE FROM bus_workers WHERE name = ?1", (name,))
     return (held.id if held is not None else None), (yield from dispatch(now, times))
 
 
@@ -136,6 +142,7 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Task]]]:
     )
     for task in expired:
         yield from _expired(task, now, times)
+    yield forgotten(now, times)
     offered = yield from dispatch(now, times)
     rows = yield Statement(
         "SELECT min(due) FROM (SELECT min(expires_at) AS due FROM bus_tasks"
@@ -153,7 +160,7 @@ def _expired(task: Task, now: float, times: Times) -> Script[None]:
             "UPDATE bus_workers SET seen_at = 0, poll = NULL, poll_until = NULL WHERE name = ?1", (task.worker,)
         )
         yield from requeue(task, now, "not acknowledged")
-    elif task.attempt >= ATTEMPTS:
+    elif task.attempt >= times.attempts:
         yield from archive(task, "dead", now, reason=f"its worker went silent {task.attempt} times")
         yield from free_worker(task, now)
     else:

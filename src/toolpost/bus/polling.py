@@ -30,19 +30,34 @@ class Polled:
     was_reset: bool = False
 
 
-def register(name: str, owner: str) -> Script[WorkerName]:
-    """Take a worker in; a name that is taken gets a number."""
+def register(name: str, owner: str, times: Times) -> Script[tuple[WorkerName, list[Task]]]:
+    """Take a worker in, and offer what is queued; a name that is taken gets a number.
+
+    An owner that comes again gets the name that it had: its first answer got lost on the way.
+    """
     ((now,),) = yield NOW
     for number in range(NAMES_TRIED):
         tried = WorkerName(name if number == 0 else f"{name[:59]}-{number}")
+        yield forgotten(now, times, tried)
         rows = yield Statement(
             "INSERT INTO bus_workers (name, owner, registered_at, seen_at, idle_since, resets) VALUES (?1, ?2, ?3, ?3, ?3, 0)"
             " ON CONFLICT DO NOTHING RETURNING name",
             (tried, owner, now),
         )
         if rows:
-            return tried
+            return tried, (yield from dispatch(now, times))
+        if (yield Statement("SELECT 1 FROM bus_workers WHERE name = ?1 AND owner = ?2", (tried, owner))):
+            return tried, []
     raise QueueOverloaded(f"{NAMES_TRIED} workers have names like `{name}` already.", hint="choose another name")
+
+
+def forgotten(now: float, times: Times, name: str | None = None) -> Statement:
+    """Remove workers of whom nothing was heard for long, or the one of this name if it is such a one."""
+    return Statement(
+        "DELETE FROM bus_workers WHERE task IS NULL AND seen_at < ?1 AND idle_since < ?1 AND coalesce(poll_until, 0) < ?2"
+        + (" AND name = ?3" if name is not None else ""),
+        (now - times.forget_s, now, *(() if name is None else (name,))),
+    )
 
 
 def start_poll(name: str, poll: PollId, wait_s: float, times: Times) -> Script[tuple[Polled, int]]:

@@ -13,7 +13,7 @@ POSITIONS: Final = 10_000
 
 _CYCLE: Final = """
 WITH RECURSIVE upwards (id) AS (
-    SELECT CAST(?1 AS TEXT) UNION SELECT n.needs FROM bus_needs n JOIN upwards u ON n.task = u.id
+    SELECT needs FROM bus_needs WHERE task = ?1 UNION SELECT n.needs FROM bus_needs n JOIN upwards u ON n.task = u.id
 ) SELECT 1 FROM upwards WHERE id = ?2 LIMIT 1
 """
 
@@ -126,6 +126,7 @@ def _known(wish: Wish) -> Script[Submitted | None]:
             hint="wait for it, or take it away: `retry_task`",
             bead_id=there.id,
             state=there.state,
+            worker=there.worker,
         )
     waits_for = yield from waits_of(there.id)
     position = (yield from place_of(there.id)) if there.state == "queued" else None
@@ -136,8 +137,7 @@ def _known(wish: Wish) -> Script[Submitted | None]:
 
 def _refuse_circles(wish: Wish) -> Script[None]:
     for needed in wish.needs:
-        rows = yield Statement(_CYCLE, (needed, wish.task))
-        if rows:
+        if needed == wish.task or (yield Statement(_CYCLE, (needed, wish.task))):
             raise InvalidRequest(
                 f"`{wish.task}` would wait for itself, through `{needed}`.",
                 hint="leave one of the two dependencies out",

@@ -1,5 +1,7 @@
 """A task and a worker as values, and as rows."""
 
+import secrets
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NewType
@@ -14,6 +16,10 @@ WorkerName = NewType("WorkerName", str)
 LeaseToken = NewType("LeaseToken", str)
 PollId = NewType("PollId", str)
 
+_PROCESS: Final = secrets.randbelow(1024)
+_numbering: Final = threading.Lock()
+_numbered = 0
+
 State = Literal["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
 
 PRIORITIES: Final = range(5)
@@ -27,7 +33,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How long things may take, in seconds."""
+    """How long things may take, in seconds, and how often they are tried."""
 
     offer_s: float = 15.0
     """From the answer of a poll to its acknowledgement."""
@@ -38,12 +44,16 @@ class Times:
     retry_s: float = 5.0
     """Before the second attempt; twice that before the third."""
     retry_limit_s: float = 600.0
+    attempts: int = 3
+    """How often a task is begun before it is given up."""
     age_s: float = 600.0
     """How long a task must wait to come before a fresh one of the next priority."""
     sweep_s: float = 5.0
     """Between two looks for what has expired, at most: another server may have made a lease that ends before ours."""
     present_s: float = 60.0
     """How long a worker that was heard of is taken to be there."""
+    forget_s: float = 3_600.0
+    """How long one that was not heard of keeps its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +147,17 @@ def note(
 ) -> Statement:
     """Write a line of a task's history."""
     return Statement(
-        "INSERT INTO bus_events (task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        (task, at, kind, worker, attempt, detail),
+        "INSERT INTO bus_events (seq, task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        (next_number(at), task, at, kind, worker, attempt, detail),
     )
+
+
+def next_number(at: float) -> int:
+    """Number a row: in the order of time, above what this process numbered before, and never as another process does.
+
+    The database numbers nothing, so that rows can be copied to another one as they are.
+    """
+    global _numbered  # noqa: PLW0603 (one process, one row of numbers)
+    with _numbering:
+        _numbered = max(_numbered + 1024, int(at * 1e6) * 1024 + _PROCESS)
+        return _numbered

@@ -54,6 +54,7 @@ class _Again:
     epilog=examples(
         ("toolpost serve", "on http://127.0.0.1:8420/mcp"),
         ("toolpost serve --listen 127.0.0.1:9000 --plugin my_module:plugin", "elsewhere, with a plugin"),
+        ("toolpost serve --only time", "one plugin alone, its tools under bare names"),
         ("toolpost serve --stdio", "for a client that starts its servers"),
         ("toolpost serve --mode automatic", "thousands of tools for the context of two"),
         ("toolpost serve --log-format json --log-level warning", "for a service manager"),
@@ -68,6 +69,7 @@ class _Again:
     type=click.Choice(["all", "automatic", "both"]),
     help="What clients are listed: all tools (default), automatic_mcp and automatic_eval alone, or both.",
 )
+@click.option("--only", metavar="PLUGIN", help="Serve one plugin alone, its tools under their bare names.")
 @config_option
 @plugin_option
 @click.option(
@@ -86,6 +88,7 @@ def serve(
     plugins: tuple[str, ...],
     listen: str | None,
     mode: str | None,
+    only: str | None,
     log_format: LogFormat,
     log_level: str,
     *,
@@ -105,7 +108,7 @@ def serve(
         _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
 
     def load() -> Config:
-        return configured(config_path, plugins, listen, mode)
+        return configured(config_path, plugins, listen, mode, only)
 
     config = load()
     wire = Wire() if stdio else None

@@ -8,7 +8,7 @@ import msgspec
 
 from toolpost.authoring import Context, Plugin, tool
 from toolpost.bus.bus import Bus
-from toolpost.bus.definitions import BUS_TOOLS, POLL_MS, TIMEOUT_S
+from toolpost.bus.definitions import BUS_TOOLS, LEAVES, ONCE, POLL_MS, RENEWS, TIMEOUT_S
 from toolpost.bus.looking import Overview
 from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import USUAL_PRIORITY, Task, TaskId, Worker, WorkerName
@@ -24,8 +24,13 @@ Handler = Callable[[JsonObject, Context], Awaitable[JsonObject]]
 
 def bus_plugin(bus: Bus) -> Plugin:
     """Make the plugin that runs the nine tools on a bus."""
-    plugin = Plugin("bus", version=__version__)
     handlers = _Handlers(bus)
+    return plugin_of(lambda name: getattr(handlers, name))
+
+
+def plugin_of(handler_of: Callable[[str], Handler]) -> Plugin:
+    """Make a plugin of the nine tools, whoever runs them: each is what `definitions` says."""
+    plugin = Plugin("bus", version=__version__)
     for definition in BUS_TOOLS:
         plugin.add(
             tool(
@@ -38,7 +43,7 @@ def bus_plugin(bus: Bus) -> Plugin:
                 errors=definition.errors,
                 timeout_s=TIMEOUT_S,
                 style=ResultStyle.PLAIN,
-            )(getattr(handlers, definition.name))
+            )(handler_of(definition.name))
         )
     return plugin
 
@@ -68,9 +73,10 @@ class _Handlers:
     async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
         return _status(await self._bus.overview())
 
-    async def reset_worker(self, arguments: JsonObject, _context: Context) -> JsonObject:
+    async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
-        return {"success": True, "worker": name, "previous_task": await self._bus.reset_worker(name)}
+        task = await self._bus.reset_worker(name, leaves=_facts(context).get(LEAVES) is True)
+        return {"success": True, "worker": name, "previous_task": task}
 
     async def retry_task(self, arguments: JsonObject, _context: Context) -> JsonObject:
         return _submitted(await self._bus.retry(TaskId(arguments["bead_id"])))
@@ -82,27 +88,44 @@ class _Handlers:
 
     async def register_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         wanted = arguments["name"]
-        name = await self._bus.register(wanted, context.caller.id)
+        # Whoever sends a key of its own may ask again when the answer got lost.
+        key = _facts(context).get(ONCE)
+        owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
+        name = await self._bus.register(wanted, owner)
         message = f"you are `{name}`" if name == wanted else f"`{wanted}` is taken: you are `{name}`"
         return {"success": True, "worker": name, "message": message}
 
     async def poll_task(self, arguments: JsonObject, _context: Context) -> JsonObject:
         polled = await self._bus.poll(WorkerName(arguments["name"]), arguments.get("timeout_ms", POLL_MS) / 1000)
         if polled.task is not None:
-            return {"task": _held(polled.task)}
+            return {"task": _held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}
         if polled.was_reset:
             return {"task": None, "reset": True}
         return {"task": None, "superseded": True} if polled.is_superseded else {"task": None, "timeout": True}
 
     async def ack_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        facts = context.meta.get(META_KEY)
+        renews = _facts(context).get(RENEWS) is True
         task = await self._bus.acknowledge(
             WorkerName(arguments["name"]),
             TaskId(arguments["bead_id"]),
             arguments.get("lease_token"),
-            renews=isinstance(facts, dict) and facts.get("renews") is True,
+            renews=renews,
         )
-        return {"success": True, "worker": task.worker, "bead_id": task.id, "attempt": task.attempt, **_lease(task)}
+        times = self._bus.times
+        return {
+            "success": True,
+            "worker": task.worker,
+            "bead_id": task.id,
+            "attempt": task.attempt,
+            **_lease(task),
+            "lease_seconds": times.run_s if renews else times.stuck_s,
+        }
+
+
+def _facts(context: Context) -> JsonObject:
+    """Read what a forwarding process says besides the arguments."""
+    facts = context.meta.get(META_KEY)
+    return facts if isinstance(facts, dict) else {}
 
 
 def _submitted(submitted: Submitted) -> JsonObject:

@@ -75,3 +75,14 @@ CREATE TABLE bus_events (
     detail  TEXT
 );
 CREATE INDEX bus_events_task ON bus_events (task, seq);
+
+-- What is to be told to the tracker that tasks come from, in its order, until it has taken it.
+CREATE TABLE bus_outbox (
+    seq        INTEGER PRIMARY KEY,
+    task       TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    detail     TEXT,
+    tries      INTEGER NOT NULL,
+    not_before REAL NOT NULL
+);
+CREATE INDEX bus_outbox_task ON bus_outbox (task, seq);
