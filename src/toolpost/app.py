@@ -109,7 +109,7 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        bus = _bus(config, store)
+        bus = bus_of(config, store)
         host = _loaded_host(config, [*plugins, bus_plugin(bus)] if bundled else plugins, bundled=bundled)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
@@ -300,7 +300,8 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
     return host
 
 
-def _bus(config: Config, store: Store) -> Bus:
+def bus_of(config: Config, store: Store) -> Bus:
+    """Make the bus of a store, as it is configured."""
     chosen = config.bus
     times = Times(
         offer_s=chosen.offer_s,

@@ -42,7 +42,13 @@ def configured(
     only: str | None = None,
 ) -> Config:
     """Read the configuration and put the options on top."""
-    config = load_config(path)
+    return on_top(load_config(path), plugins=plugins, listen=listen, only=only)
+
+
+def on_top(
+    config: Config, *, plugins: tuple[str, ...] = (), listen: str | None = None, only: str | None = None
+) -> Config:
+    """Put options on top of a configuration."""
     if plugins:
         loaded = msgspec.structs.replace(config.plugins, load=[*config.plugins.load, *plugins])
         config = msgspec.structs.replace(config, plugins=loaded)

@@ -63,7 +63,7 @@ class _Handlers:
             dedupe_key=arguments.get("dedupe_key"),
             by=context.caller.id,
         )
-        return _submitted(await self._bus.submit(wish))
+        return shown_submission(await self._bus.submit(wish))
 
     async def worker_done(self, arguments: JsonObject, _context: Context) -> JsonObject:
         result = _written(arguments, "result")
@@ -79,7 +79,7 @@ class _Handlers:
         return {"success": True, "worker": name, "previous_task": task}
 
     async def retry_task(self, arguments: JsonObject, _context: Context) -> JsonObject:
-        return _submitted(await self._bus.retry(TaskId(arguments["bead_id"])))
+        return shown_submission(await self._bus.retry(TaskId(arguments["bead_id"])))
 
     async def task_failed(self, arguments: JsonObject, _context: Context) -> JsonObject:
         reason = arguments["reason"]
@@ -128,7 +128,8 @@ def _facts(context: Context) -> JsonObject:
     return facts if isinstance(facts, dict) else {}
 
 
-def _submitted(submitted: Submitted) -> JsonObject:
+def shown_submission(submitted: Submitted) -> JsonObject:
+    """Say what became of a submission."""
     answer: JsonObject = {
         "bead_id": submitted.task,
         "dispatched": submitted.worker is not None,

@@ -73,7 +73,7 @@ class BusClient:
         self._link = link
         self._workers: set[str] = set()
         self._leases: OrderedDict[tuple[str, str], _Lease] = OrderedDict()
-        """By task and worker; also those that were lost, so that a late word is sent under the token it belongs to."""
+        """By task and worker; also those that are over, so that a word said twice or late goes under its own token."""
         self._tasks: TaskGroup | None = None
 
     def plugin(self) -> Plugin:
@@ -85,6 +85,7 @@ class BusClient:
         """Keep leases for as long as this is open; then give back what was not begun."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            tasks.start_soon(self._link.look_for_server)
             try:
                 yield
             finally:
@@ -169,8 +170,6 @@ class BusClient:
                 self._begun(arguments["name"], arguments["bead_id"], answer)
             case "worker_done" | "task_failed" | "retry_task":
                 self._end_leases(arguments["bead_id"])
-                if tool != "retry_task":
-                    self._forget(arguments["bead_id"])
             case "reset_worker":
                 for lease in self._leases.values():
                     lease.is_over = lease.is_over or lease.worker == arguments["worker_name"]
@@ -204,10 +203,6 @@ class BusClient:
         for lease in self._leases.values():
             if lease.task == task and token in (None, lease.token):
                 lease.is_over = True
-
-    def _forget(self, task: str) -> None:
-        for key in [key for key in self._leases if key[0] == task]:
-            del self._leases[key]
 
     async def _renew(self, lease: _Lease) -> None:
         """Say every third of a lease that it goes on, until it is over."""

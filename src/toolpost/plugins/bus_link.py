@@ -83,6 +83,13 @@ class BusLink:
         """Whether there is a server that answered, or was just found."""
         return self._wire is not None
 
+    async def look_for_server(self) -> None:
+        """Find the server, or have it started, before anybody asks; a failure is told to who asks."""
+        try:
+            await self._connected()
+        except ToolpostError as error:
+            event(_log, logging.WARNING, "no bus server yet", reason=error.message, hint=error.hint)
+
     async def aclose(self) -> None:
         """Close every connection; the server calls off what still waits."""
         for client in (self._client, self._retired):
