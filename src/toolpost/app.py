@@ -41,6 +41,7 @@ from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
+from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
@@ -312,7 +313,9 @@ def bus_of(config: Config, store: Store) -> Bus:
         attempts=chosen.attempts,
         age_s=chosen.age_s,
     )
-    return Bus(store, times=times, capacity=chosen.capacity)
+    project = Path(config.project)
+    is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
+    return Bus(store, times=times, capacity=chosen.capacity, tracker=Beads(project) if is_tracked else None)
 
 
 @asynccontextmanager

@@ -1,12 +1,13 @@
 """What the tests of the bus share: the stores they are held to."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.bus.projects import Project
 from tests.postgres import Postgres
 from toolpost.bus.bus import Bus
 from toolpost.store import open_store
@@ -40,3 +41,13 @@ def open_bus(url: str) -> OpenBus:
                 yield bus
 
     return opened
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A repository whose bus server ends with the test."""
+    made = Project(root=tmp_path / "repository", state=tmp_path / "state")
+    try:
+        yield made
+    finally:
+        made.close()

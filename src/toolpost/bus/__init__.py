@@ -5,6 +5,7 @@ submitting   a task comes in
 dispatching  queued tasks meet free workers
 polling      a worker comes for a task
 finishing    acknowledged, done, failed, taken away, given up
+outbox       what the tracker that tasks come from is to be told
 looking      what is going on, and what became of a task
 tasks        tasks and workers as values and as rows
 

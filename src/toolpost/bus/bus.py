@@ -1,5 +1,6 @@
 """The bus: tasks handed to workers and never lost. Every step is a transaction; whoever waits for one is woken by it."""
 
+import dataclasses
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -9,6 +10,7 @@ from typing import Final, TypeVar
 import anyio
 
 from toolpost.bus import finishing, looking, polling, submitting
+from toolpost.bus.outbox import OUTBOX, Clerk, Tracker
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName
@@ -31,16 +33,22 @@ Result = TypeVar("Result")
 class Bus:
     """All that can be done with tasks and workers."""
 
-    def __init__(self, store: Store, *, times: Times = _USUAL, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, store: Store, *, times: Times = _USUAL, capacity: int = CAPACITY, tracker: Tracker | None = None
+    ) -> None:
+        """Take a store; with a tracker, its tasks must be there, and are kept in step."""
         self._store = store
-        self.times = times
+        self.times = times if tracker is None else dataclasses.replace(times, is_tracked=True)
         self._capacity = capacity
+        self._tracker = tracker
 
     @asynccontextmanager
     async def open_sweeping(self) -> AsyncIterator[None]:
         """Take back what has expired, for as long as this is open."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep)
+            if self._tracker is not None:
+                tasks.start_soon(Clerk(self._store, self._tracker).run)
             try:
                 yield
             finally:
@@ -50,6 +58,8 @@ class Bus:
 
     async def submit(self, wish: Wish) -> Submitted:
         """Take a task in."""
+        if self._tracker is not None:
+            await self._tracker.check(wish.task)
         submitted = await self._run(lambda: submitting.submit(wish, self.times, self._capacity))
         self._wake(submitted.offered)
         return submitted
@@ -58,6 +68,7 @@ class Bus:
         """Have a task done again."""
         submitted = await self._run(lambda: finishing.retry(task, self.times))
         self._wake(submitted.offered)
+        self._tell()
         return submitted
 
     async def cancel(self, task: TaskId, reason: str) -> Task:
@@ -122,18 +133,22 @@ class Bus:
 
     async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Task:
         """Begin a task, or extend the lease on it."""
-        return await self._run(lambda: finishing.acknowledge(name, task, token, self.times, renews=renews))
+        begun = await self._run(lambda: finishing.acknowledge(name, task, token, self.times, renews=renews))
+        self._tell()
+        return begun
 
     async def done(self, task: TaskId, token: str | None, result: str | None) -> Task:
         """End a task well."""
         ended, offered = await self._run(lambda: finishing.end(task, "done", token, self.times, result=result))
         self._wake(offered)
+        self._tell()
         return ended
 
     async def failed(self, task: TaskId, token: str | None, reason: str) -> Task:
         """End a task that could not be done."""
         ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, self.times, reason=reason))
         self._wake(offered)
+        self._tell()
         return ended
 
     # What happens by itself
@@ -144,6 +159,7 @@ class Bus:
             try:
                 wait_s, offered = await self._run(lambda: finishing.sweep(self.times))
                 self._wake(offered)
+                self._tell()
             except ToolpostError as error:
                 event(_log, logging.WARNING, "expired tasks not taken back", reason=error.message)
             limit_s = self.times.sweep_s
@@ -156,6 +172,10 @@ class Bus:
         for task in offered:
             if task.worker is not None:
                 self._ring(task.worker)
+
+    def _tell(self) -> None:
+        if self._tracker is not None:
+            self._store.wakeups.ring(OUTBOX)
 
     def _ring(self, name: str) -> None:
         self._store.wakeups.ring(_topic(name))

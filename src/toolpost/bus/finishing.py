@@ -4,6 +4,7 @@ import random
 from typing import Final
 
 from toolpost.bus.dispatching import dispatch, free_worker, held_by, requeue
+from toolpost.bus.outbox import post
 from toolpost.bus.polling import forgotten, required_worker
 from toolpost.bus.submitting import Submitted, resubmit
 from toolpost.bus.tasks import COLUMNS, State, Task, TaskId, Times, WorkerName, find_archived, find_task, note, tasks_of
@@ -42,6 +43,7 @@ def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, ren
     begun = tasks_of(rows)[0]
     if is_first:
         yield note(task.id, now, "acknowledged", worker=name, attempt=begun.attempt)
+        yield from post(task.id, "begun", now, times, detail=name)
     return begun
 
 
@@ -67,7 +69,7 @@ def end(
             f"Nobody does the task `{task.id}`: it is {task.state}.", bead_id=task.id, state=task.state
         )
     _check_token(task, token)
-    yield from archive(task, state, now, result=result, reason=reason)
+    yield from archive(task, state, now, times, result=result, reason=reason)
     yield from free_worker(task, now)
     if state == "done":
         yield Statement(_RELEASE, (task.id, now, times.age_s))
@@ -75,13 +77,14 @@ def end(
 
 
 def archive(
-    task: Task, state: State, now: float, *, result: str | None = None, reason: str | None = None
+    task: Task, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
 ) -> Script[None]:
     """Put a task that is over where such tasks are kept."""
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task.id,))
     yield Statement(_ARCHIVE, (task.id, state, reason, result, now))
     yield Statement("DELETE FROM bus_tasks WHERE id = ?1", (task.id,))
     yield note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason)
+    yield from post(task.id, state, now, times, detail=result if state == "done" else reason)
 
 
 def retry(task_id: str, times: Times) -> Script[Submitted]:
@@ -101,7 +104,7 @@ def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[T
     task = yield from find_task(task_id)
     if task is None:
         return (yield from _ended_before(task_id, "cancelled", None)), []
-    yield from archive(task, "cancelled", now, reason=reason)
+    yield from archive(task, "cancelled", now, times, reason=reason)
     yield from free_worker(task, now)
     return task, (yield from dispatch(now, times))
 
@@ -161,7 +164,7 @@ def _expired(task: Task, now: float, times: Times) -> Script[None]:
         )
         yield from requeue(task, now, "not acknowledged")
     elif task.attempt >= times.attempts:
-        yield from archive(task, "dead", now, reason=f"its worker went silent {task.attempt} times")
+        yield from archive(task, "dead", now, times, reason=f"its worker went silent {task.attempt} times")
         yield from free_worker(task, now)
     else:
         yield from requeue(task, now, "lease ran out", not_before=now + backoff_s(task.attempt, times))
@@ -210,6 +213,7 @@ def _revived(task_id: str, now: float, times: Times) -> Script[Task]:
     )
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task_id,))
     yield note(task_id, now, "retried")
+    yield from post(task_id, "retried", now, times)
     return tasks_of(rows)[0]
 
 

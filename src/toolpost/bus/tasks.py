@@ -54,6 +54,8 @@ class Times:
     """How long a worker that was heard of is taken to be there."""
     forget_s: float = 3_600.0
     """How long one that was not heard of keeps its name."""
+    is_tracked: bool = False
+    """Whether what becomes of a task is told to the tracker that it comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)

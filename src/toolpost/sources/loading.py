@@ -111,6 +111,10 @@ class PluginHost:
                 f"No plugin is called `{self._only}`.",
                 hint=f"did you mean `{near}`?" if near else f"the plugins here: {', '.join(sorted(names))}",
             )
+        if kept[0].state == "disabled":
+            raise BadConfiguration(
+                f"The plugin `{self._only}` is to be served alone, and is left out.", hint="check plugins.disable"
+            )
         self.plugins = kept
 
     @asynccontextmanager
