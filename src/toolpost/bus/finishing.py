@@ -6,7 +6,7 @@ from typing import Final
 from toolpost.bus.dispatching import dispatch, free_worker, held_by, requeue
 from toolpost.bus.outbox import post
 from toolpost.bus.polling import forgotten, required_worker
-from toolpost.bus.submitting import Submitted, resubmit
+from toolpost.bus.submitting import Submitted, resubmit, waits_of
 from toolpost.bus.tasks import COLUMNS, State, Task, TaskId, Times, WorkerName, find_archived, find_task, note, tasks_of
 from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease
 from toolpost.store.scripts import NOW, Script, Statement
@@ -204,12 +204,13 @@ def _revived(task_id: str, now: float, times: Times) -> Script[Task]:
     if over is None:
         raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
     rank = now + over.priority * times.age_s
+    state = "waiting" if (yield from waits_of(over.id)) else "queued"
     # Its dedupe key may be another task's by now.
     rows = yield Statement(
-        f"INSERT INTO bus_tasks ({COLUMNS}) SELECT id, 'queued', priority, payload, NULL, submitted_by, submitted_at,"
+        f"INSERT INTO bus_tasks ({COLUMNS}) SELECT id, CAST(?4 AS TEXT), priority, payload, NULL, submitted_by, submitted_at,"
         " CAST(?2 AS DOUBLE PRECISION), 0, 0, leases, NULL, NULL, 0, NULL, NULL, NULL, CAST(?3 AS DOUBLE PRECISION)"
         f" FROM bus_archive WHERE id = ?1 RETURNING {COLUMNS}",
-        (task_id, rank, now),
+        (task_id, rank, now, state),
     )
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task_id,))
     yield note(task_id, now, "retried")

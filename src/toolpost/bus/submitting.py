@@ -120,7 +120,7 @@ def _known(wish: Wish) -> Script[Submitted | None]:
             bead_id=wish.task,
             state=over.state,
         )
-    if there.state in ("offered", "running") and not is_duplicate:
+    if there.state == "running" and not is_duplicate:
         raise InvalidRequest(
             f"The task `{there.id}` is with the worker `{there.worker}` already.",
             hint="wait for it, or take it away: `retry_task`",

@@ -116,7 +116,7 @@ class BusClient:
                 tool, arguments, meta=meta, may_repeat=tool in _REPEATABLE, on_repeat=lambda: repeats.append(None)
             )
         except InvalidRequest as refusal:
-            if tool != "submit_task" or not repeats or refusal.details.get("state") not in ("offered", "running"):
+            if tool != "submit_task" or not repeats or refusal.details.get("state") != "running":
                 raise
             # It was our own submission, whose answer got lost, that was handed out meanwhile.
             answer = {"bead_id": arguments["bead_id"], "dispatched": True, "queued": False}
