@@ -111,7 +111,7 @@ async def open_app(
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
         bus = bus_of(config, store)
-        host = _loaded_host(config, [*plugins, bus_plugin(bus)] if bundled else plugins, bundled=bundled)
+        host = _loaded_host(config, plugins, brought=[bus_plugin(bus)] if bundled else None)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
@@ -278,12 +278,13 @@ class _News:
                     await app.sdk.loaded.audience.hear(news)
 
 
-def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) -> PluginHost:
+def _loaded_host(config: Config, plugins: Sequence[Plugin], *, brought: Sequence[Plugin] | None) -> PluginHost:
+    """Load plugins; `brought` are those that we make ourselves, None where nothing of ours is served."""
     host = PluginHost(
         default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, only=config.plugins.only
     )
-    candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in plugins]  # type: ignore[misc]
-    if bundled:
+    candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in [*plugins, *(brought or ())]]  # type: ignore[misc]
+    if brought is not None:
         candidates += candidates_of(BUNDLED)
         if config.plugins.installed:
             candidates += installed_candidates()
@@ -291,9 +292,9 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
     # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
-    own = len(plugins) + (len(BUNDLED) if bundled else 0)
+    own = len(plugins) + (len(brought) + len(BUNDLED) if brought is not None else 0)
     # A server that somebody has set up under the name of a plugin that we bring takes its place.
-    taken = [name for name, server in config.servers.items() if server.enabled]
+    taken = [] if config.plugins.only else [name for name, server in config.servers.items() if server.enabled]
     for number, candidate in enumerate(candidates):
         is_bundled = len(plugins) <= number < own
         host.load(candidate, disabled=[*config.plugins.disable, *(taken if is_bundled else ())])

@@ -28,4 +28,4 @@ async def main(root: Path, state: Path, report: Path) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *(Path(argument) for argument in sys.argv[1:]))
+    anyio.run(main, Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

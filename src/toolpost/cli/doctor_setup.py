@@ -33,7 +33,7 @@ VERIFY_S: Final = 10.0
 """How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
 
 _CALLS: Final = 1_000
-_BUNDLED: Final = frozenset(reference.partition(":")[0].rpartition(".")[2] for reference in BUNDLED)
+_BUNDLED: Final = frozenset({"bus", *(reference.partition(":")[0].rpartition(".")[2] for reference in BUNDLED)})
 """Those that give way to a server of their name."""
 
 

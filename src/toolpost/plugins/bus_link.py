@@ -167,7 +167,7 @@ class BusLink:
                 token = self._address.token
                 headers = {"authorization": f"Bearer {token}"} if token else {}
                 self._client = HttpClient(self._address.url, headers=headers)
-                self._wire = HttpWire("bus", self._client, on_notice=lambda _method, _params: None)
+                self._wire = HttpWire("bus", self._client, on_notice=lambda *_: None)
                 envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
                 self._wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
             return self._wire
