@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -12,6 +12,8 @@ from typing import Final, Literal
 from anyio import CancelScope, Event, create_task_group, sleep
 
 from toolpost.authoring import Plugin
+from toolpost.bus.bus import Bus
+from toolpost.bus.tasks import Times
 from toolpost.config import Config
 from toolpost.config.concealing import concealing
 from toolpost.config.locks import read_lock
@@ -39,6 +41,8 @@ from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
+from toolpost.plugins.beads import Beads, has_beads
+from toolpost.plugins.bus import bus_plugin
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
 from toolpost.sources.promises import Promises
@@ -106,7 +110,8 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        host = _loaded_host(config, plugins, bundled=bundled)
+        bus = bus_of(config, store)
+        host = _loaded_host(config, plugins, brought=[bus_plugin(bus)] if bundled else None)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
@@ -116,7 +121,8 @@ async def open_app(
             on_change=changes.note,
             on_news=news.note,
         )
-        async with host.open_started(), behind.open_running():
+        sweeping = bus.open_sweeping() if bundled else nullcontext()
+        async with host.open_started(), behind.open_running(), sweeping:
             app = _assembled(config, store, host, behind, changes, metrics, reranker)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
@@ -134,6 +140,8 @@ async def open_app(
 
 def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
+    if config.plugins.only is not None:
+        return []
     specs = [
         ServerSpec(**vars(resolved), conceal=concealing(resolved)) for resolved in config.resolved_servers().values()
     ]
@@ -270,10 +278,13 @@ class _News:
                     await app.sdk.loaded.audience.hear(news)
 
 
-def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) -> PluginHost:
-    host = PluginHost(default_timeout_s=config.limits.timeout_s, threads=config.limits.threads)
-    candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in plugins]  # type: ignore[misc]
-    if bundled:
+def _loaded_host(config: Config, plugins: Sequence[Plugin], *, brought: Sequence[Plugin] | None) -> PluginHost:
+    """Load plugins; `brought` are those that we make ourselves, None where nothing of ours is served."""
+    host = PluginHost(
+        default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, only=config.plugins.only
+    )
+    candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in [*plugins, *(brought or ())]]  # type: ignore[misc]
+    if brought is not None:
         candidates += candidates_of(BUNDLED)
         if config.plugins.installed:
             candidates += installed_candidates()
@@ -281,13 +292,31 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, bundled: bool) ->
     # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
-    own = len(plugins) + (len(BUNDLED) if bundled else 0)
+    own = len(plugins) + (len(brought) + len(BUNDLED) if brought is not None else 0)
     # A server that somebody has set up under the name of a plugin that we bring takes its place.
-    taken = [name for name, server in config.servers.items() if server.enabled]
+    taken = [] if config.plugins.only else [name for name, server in config.servers.items() if server.enabled]
     for number, candidate in enumerate(candidates):
         is_bundled = len(plugins) <= number < own
         host.load(candidate, disabled=[*config.plugins.disable, *(taken if is_bundled else ())])
+    host.keep_chosen()
     return host
+
+
+def bus_of(config: Config, store: Store) -> Bus:
+    """Make the bus of a store, as it is configured."""
+    chosen = config.bus
+    times = Times(
+        offer_s=chosen.offer_s,
+        run_s=chosen.lease_s,
+        stuck_s=chosen.stuck_s,
+        retry_s=chosen.retry_s,
+        retry_limit_s=chosen.retry_limit_s,
+        attempts=chosen.attempts,
+        age_s=chosen.age_s,
+    )
+    project = Path(config.project)
+    is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
+    return Bus(store, times=times, capacity=chosen.capacity, tracker=Beads(project) if is_tracked else None)
 
 
 @asynccontextmanager

@@ -60,6 +60,8 @@ class Gateway:
         self._former_names: set[str] = set()
         self._is_closing = False
         self._idle = anyio.Event()
+        self.admitted = 0
+        """How many calls there have been."""
 
     def admit(
         self,
@@ -85,6 +87,7 @@ class Gateway:
         else:
             tool = seen.find(name)
         call_id = new_call_id()
+        self.admitted += 1
         progress = None
         if on_progress is not None:
             progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name)

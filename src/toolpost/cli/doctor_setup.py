@@ -24,7 +24,7 @@ from toolpost.contracts.nearest import nearest_name
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.access import check_guarded
 from toolpost.members import members_of
-from toolpost.plugins import BUNDLED
+from toolpost.plugins import BUNDLED, beads
 from toolpost.sources.loading import LoadedPlugin
 from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
 from toolpost.store.urls import shown_url
@@ -33,13 +33,13 @@ VERIFY_S: Final = 10.0
 """How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
 
 _CALLS: Final = 1_000
-_BUNDLED: Final = frozenset(reference.partition(":")[0].rpartition(".")[2] for reference in BUNDLED)
+_BUNDLED: Final = frozenset({"bus", *(reference.partition(":")[0].rpartition(".")[2] for reference in BUNDLED)})
 """Those that give way to a server of their name."""
 
 
 async def check_setup(config: Config, config_path: Path | None) -> Group:
     """Look at what everything runs on."""
-    findings = [*_platform(), *_configuration(config, config_path), *await _store(config)]
+    findings = [*_platform(), *_configuration(config, config_path), *await _store(config), _beads(config)]
     return Group(kind="toolpost", name=__version__, findings=tuple(findings))
 
 
@@ -86,6 +86,19 @@ def _unused_tags(config: Config) -> Iterator[Finding]:
             near = nearest_name(tag, sorted(carried))
             hint = f"did you mean `{near}`?" if near else "servers get tags by `tags`, plugins by plugins.tags"
             yield warning("access", f"{place}.tags: nothing carries the tag `{tag}`", hint=hint)
+
+
+def _beads(config: Config) -> Finding:
+    has_folder = (Path(config.project) / beads.FOLDER).is_dir()
+    if config.bus.beads == "off":
+        return note("beads", 'the bus works alone: bus.beads is "off"')
+    if shutil.which(beads.COMMAND) is None:
+        told = f"the bus works alone: `{beads.COMMAND}` is not on the PATH"
+        hint = "install beads, or set bus.beads to off"
+        return problem("beads", told, hint=hint) if config.bus.beads == "on" else note("beads", told)
+    if not has_folder and config.bus.beads == "auto":
+        return note("beads", f"the bus works alone: there is no folder {beads.FOLDER} here")
+    return ok("beads", f"the bus keeps beads in step, with `{beads.COMMAND}`")
 
 
 async def _store(config: Config) -> list[Finding]:

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "servers": Late(
         "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."
     ),
+    "bus": Late("toolpost.cli.bus:bus", "Hand tasks to agents, and see what becomes of them."),
     "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin and tool, and what they run on."),
     "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now."),
     "check": Late("toolpost.cli.check:check", "Compare every tool with the lock."),

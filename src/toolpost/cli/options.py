@@ -35,13 +35,32 @@ def json_option(what: str) -> Decorator:
 
 
 def configured(
-    path: Path | None, plugins: tuple[str, ...] = (), listen: str | None = None, mode: str | None = None
+    path: Path | None,
+    plugins: tuple[str, ...] = (),
+    listen: str | None = None,
+    mode: str | None = None,
+    only: str | None = None,
 ) -> Config:
     """Read the configuration and put the options on top."""
-    config = load_config(path)
+    return on_top(load_config(path), plugins=plugins, listen=listen, mode=mode, only=only)
+
+
+def on_top(
+    config: Config,
+    *,
+    plugins: tuple[str, ...] = (),
+    listen: str | None = None,
+    mode: str | None = None,
+    only: str | None = None,
+) -> Config:
+    """Put options on top of a configuration."""
     if plugins:
         loaded = msgspec.structs.replace(config.plugins, load=[*config.plugins.load, *plugins])
         config = msgspec.structs.replace(config, plugins=loaded)
+    if only is not None:
+        # One plugin's few tools are listed as they are, whatever is done with the rest.
+        mode = mode or "all"
+        config = msgspec.structs.replace(config, plugins=msgspec.structs.replace(config.plugins, only=only))
     if listen is not None:
         parse_address(listen)
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,8 +34,12 @@ MANY_TOOLS: Final = 100
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
 
 
+Presence = Callable[[App, str, "Stop"], AbstractAsyncContextManager[None]]
+"""What is done while the server is there, besides serving: it is told where, and how to end it."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Manner:
+class Manner:
     """How the server speaks to whoever started it."""
 
     log_format: LogFormat
@@ -43,7 +47,7 @@ class _Manner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Again:
+class Again:
     """Where the configuration is, and how it is read once more."""
 
     path: Path
@@ -54,6 +58,7 @@ class _Again:
     epilog=examples(
         ("toolpost serve", "on http://127.0.0.1:8420/mcp"),
         ("toolpost serve --listen 127.0.0.1:9000 --plugin my_module:plugin", "elsewhere, with a plugin"),
+        ("toolpost serve --only time", "one plugin alone, its tools under bare names"),
         ("toolpost serve --stdio", "for a client that starts its servers"),
         ("toolpost serve --mode automatic", "thousands of tools for the context of two"),
         ("toolpost serve --log-format json --log-level warning", "for a service manager"),
@@ -68,6 +73,7 @@ class _Again:
     type=click.Choice(["all", "automatic", "both"]),
     help="What clients are listed: all tools (default), automatic_mcp and automatic_eval alone, or both.",
 )
+@click.option("--only", metavar="PLUGIN", help="Serve one plugin alone, its tools under their bare names.")
 @config_option
 @plugin_option
 @click.option(
@@ -86,6 +92,7 @@ def serve(
     plugins: tuple[str, ...],
     listen: str | None,
     mode: str | None,
+    only: str | None,
     log_format: LogFormat,
     log_level: str,
     *,
@@ -105,16 +112,24 @@ def serve(
         _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
 
     def load() -> Config:
-        return configured(config_path, plugins, listen, mode)
+        return configured(config_path, plugins, listen, mode, only)
 
     config = load()
     wire = Wire() if stdio else None
-    again = _Again(path=config_path or Path.cwd() / CONFIG_NAME, load=load)
-    run_async(_serve, config, wire, _Manner(log_format=log_format, as_json=as_json), again)
+    again = Again(path=config_path or Path.cwd() / CONFIG_NAME, load=load)
+    run_async(serve_until_stopped, config, wire, Manner(log_format=log_format, as_json=as_json), again)
 
 
-async def _serve(config: Config, wire: Wire | None, manner: _Manner, again: _Again) -> None:
-    stop = _Stop()
+@asynccontextmanager
+async def _quietly(_app: App, _url: str, _stop: "Stop") -> AsyncIterator[None]:
+    yield
+
+
+async def serve_until_stopped(
+    config: Config, wire: Wire | None, manner: Manner, again: Again, presence: Presence = _quietly
+) -> None:
+    """Serve on stdio, or else over HTTP, until a signal or whoever is present says that it is enough."""
+    stop = Stop()
     with on_signals(stop.ask):
         async with open_app(config) as app, _following(app, again):
             stop.app = app
@@ -125,13 +140,13 @@ async def _serve(config: Config, wire: Wire | None, manner: _Manner, again: _Aga
                 _announce(app, None, manner)
                 await serve_on_stdio(app, wire, stop.event)
                 return
-            async with open_http(app) as url:
+            async with open_http(app) as url, presence(app, url, stop):
                 _announce(app, url, manner)
                 await stop.event.wait()
 
 
 @asynccontextmanager
-async def _following(app: App, again: _Again) -> AsyncIterator[None]:
+async def _following(app: App, again: Again) -> AsyncIterator[None]:
     """Take over changes of the configuration and of the lock meanwhile."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(follow_config, app, again.path, again.load)
@@ -140,7 +155,7 @@ async def _following(app: App, again: _Again) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-def _announce(app: App, url: str | None, manner: _Manner) -> None:
+def _announce(app: App, url: str | None, manner: Manner) -> None:
     """Say what is served, what is not and why, and how to end it."""
     _PLUGIN_LOG.setLevel(logging.NOTSET)
     count = len(app.gateway.catalogue)
@@ -162,7 +177,7 @@ def _announce(app: App, url: str | None, manner: _Manner) -> None:
         )
 
 
-class _Stop:
+class Stop:
     """What a signal does: the first lets calls in flight finish, the second cancels them."""
 
     def __init__(self) -> None:

@@ -21,6 +21,7 @@ from toolpost.config.loading import config_schema, load_config
 from toolpost.config.servers import ResolvedServer, ServerSettings
 from toolpost.config.settings import (
     CONFIG_NAME,
+    BusSettings,
     Config,
     DiscoverySettings,
     HttpSettings,
@@ -34,6 +35,7 @@ from toolpost.config.settings import (
 
 __all__ = [
     "CONFIG_NAME",
+    "BusSettings",
     "CallerSettings",
     "ClientServers",
     "Config",

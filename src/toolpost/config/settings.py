@@ -72,6 +72,7 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     load: Annotated[list[str], Meta(description="package.module:attribute, beside those that are installed")] = []
     disable: Annotated[list[str], Meta(description="names of plugins to leave out")] = []
     tags: Annotated[dict[str, list[str]], Meta(description="words to choose a plugin's tools by, for each plugin")] = {}
+    only: Annotated[str | None, Meta(description="serve this plugin alone, its tools under their bare names")] = None
     installed: Annotated[bool, Meta(description="load plugins announced by installed packages")] = True
 
 
@@ -105,6 +106,34 @@ class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     reranker: RerankerSettings = RerankerSettings()
 
 
+class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Tasks for agents."""
+
+    offer_s: Annotated[Seconds, Meta(description="from the answer of a poll until the task must be acknowledged")] = (
+        15.0
+    )
+    lease_s: Annotated[Seconds, Meta(description="until a worker whose process renews its lease is thought lost")] = (
+        300.0
+    )
+    stuck_s: Annotated[
+        Seconds, Meta(description="the same, where nobody renews it: a client without `bus connect`")
+    ] = 1_800.0
+    attempts: Annotated[int, Meta(ge=1, le=100, description="how often a task is begun before it is dead")] = 3
+    retry_s: Annotated[Seconds, Meta(description="before the second attempt; twice that before the third")] = 5.0
+    retry_limit_s: Annotated[Seconds, Meta(description="the longest wait between two attempts")] = 600.0
+    age_s: Annotated[Seconds, Meta(description="what waited this long comes before what is one priority higher")] = (
+        600.0
+    )
+    capacity: Annotated[Count, Meta(description="tasks that may wait at once")] = 10_000
+    idle_s: Annotated[Seconds, Meta(description="a server that `bus connect` started ends after this long unused")] = (
+        3_600.0
+    )
+    beads: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(description="keep the beads tracker in step; auto: where there are `bd` and a folder `.beads`"),
+    ] = "auto"
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that may be set; every part has a default that works."""
 
@@ -115,6 +144,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
     discovery: DiscoverySettings = DiscoverySettings()
+    bus: BusSettings = BusSettings()
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}

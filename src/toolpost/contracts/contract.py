@@ -131,7 +131,7 @@ def contract_of(
     terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
 ) -> Contract:
     """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
-    name = ToolName(terms.name) if is_bare else _checked_name(terms.name, plugin)
+    name = _checked_name(terms.name, plugin, is_bare=is_bare)
     _check_numbers(terms, plugin)
     takes = _compiled(terms.input_schema, "inputSchema", terms, plugin, close=True)
     gives = None
@@ -145,7 +145,7 @@ def contract_of(
         takes=takes,
         gives=gives,
         timeout_s=terms.timeout_s or default_timeout_s,
-        aliases=tuple(_checked_name(alias, plugin) for alias in terms.aliases),
+        aliases=tuple(_checked_name(alias, plugin, is_bare=is_bare) for alias in terms.aliases),
     )
 
 
@@ -200,14 +200,14 @@ def check_plugin_name(name: str) -> PluginName:
     return PluginName(name)
 
 
-def _checked_name(name: str, plugin: PluginName) -> ToolName:
+def _checked_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> ToolName:
     full = f"{plugin}__{name}"
     if not name or not _NAME.fullmatch(full):
         reason = "clients accept only letters, digits, `_` and `-` in a tool's name"
     elif len(full) > NAME_LIMIT:
         reason = f"`{full}` has {len(full)} characters, and several clients stop at {NAME_LIMIT}"
     else:
-        return ToolName(full)
+        return ToolName(name if is_bare else full)
     raise _refusal(plugin, name, "name", reason)
 
 

@@ -27,7 +27,9 @@ class FunctionSource:
         version: str = "",
         default_timeout_s: float = DEFAULT_TIMEOUT_S,
         threads: CapacityLimiter | None = None,
+        bare: bool = False,
     ) -> None:
+        self._bare = bare
         self.name: PluginName = check_plugin_name(name)
         self._held: dict[ToolName, HeldTool] = {}
         self._refused: list[ContractRefused] = []
@@ -54,7 +56,7 @@ class FunctionSource:
 
     def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: CapacityLimiter | None) -> None:
         terms = _versioned(tool.terms, version)
-        contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s)
+        contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
         if contract.name in self._held:
             raise _duplicate(contract, self.name)
         invoke = _on_the_loop(tool) if tool.is_async else _in_a_thread(tool, threads)

@@ -14,9 +14,10 @@ import pluggy
 
 from toolpost.authoring import Plugin, hookspecs
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
-from toolpost.contracts.errors import PluginFailed, ToolpostError
+from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.nearest import nearest_name
 from toolpost.sources.functions import FunctionSource
 
 _log = logging.getLogger("toolpost.plugins")
@@ -68,7 +69,11 @@ def _installed(point: EntryPoint) -> Candidate:
 class PluginHost:
     """All plugins of one server."""
 
-    def __init__(self, *, default_timeout_s: float = DEFAULT_TIMEOUT_S, threads: int = 40) -> None:
+    def __init__(
+        self, *, default_timeout_s: float = DEFAULT_TIMEOUT_S, threads: int = 40, only: str | None = None
+    ) -> None:
+        """Take the limits of every tool; `only` serves the plugin of this name alone, its tools under bare names."""
+        self._only = only
         self.plugins: list[LoadedPlugin] = []
         self._manager = pluggy.PluginManager("toolpost")
         self._manager.add_hookspecs(hookspecs)
@@ -87,12 +92,30 @@ class PluginHost:
         try:
             found = candidate.load()
             loaded.name = _name_of(found, candidate)
-            if loaded.name in disabled:
+            if loaded.name in disabled or self._only not in (None, loaded.name):
                 loaded.state = "disabled"
             else:
                 self._register(found, loaded)
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._fail(loaded, "could not be loaded", error)
+
+    def keep_chosen(self) -> None:
+        """Forget all plugins but the one that is to be served alone, which must be there."""
+        if self._only is None:
+            return
+        names = [plugin.name for plugin in self.plugins]
+        kept = [plugin for plugin in self.plugins if plugin.name == self._only]
+        if not kept:
+            near = nearest_name(self._only, names)
+            raise BadConfiguration(
+                f"No plugin is called `{self._only}`.",
+                hint=f"did you mean `{near}`?" if near else f"the plugins here: {', '.join(sorted(names))}",
+            )
+        if kept[0].state == "disabled":
+            raise BadConfiguration(
+                f"The plugin `{self._only}` is to be served alone, and is left out.", hint="check plugins.disable"
+            )
+        self.plugins = kept
 
     @asynccontextmanager
     async def open_started(self) -> AsyncIterator[None]:
@@ -122,6 +145,7 @@ class PluginHost:
             version=loaded.version,
             default_timeout_s=self._default_timeout_s,
             threads=self._threads,
+            bare=self._only is not None,
         )
         for refusal in loaded.source.refused:
             loaded.state = "degraded"

@@ -10,6 +10,7 @@ from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.audit import AuditLog
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
+from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
 from toolpost.store.urls import MEMORY, PostgresPlace, place_of
@@ -61,6 +62,11 @@ class Store(Protocol):
     @property
     def seen(self) -> SeenTools:
         """What each session has been sent of the tools."""
+        ...
+
+    @property
+    def scripts(self) -> Scripts:
+        """Transactions that are written once for every kind of store."""
         ...
 
     @property

@@ -33,9 +33,11 @@ from toolpost.store.postgres_known_tools import PostgresKnownTools
 from toolpost.store.postgres_link import Link
 from toolpost.store.postgres_migrate import lock_within, migrate
 from toolpost.store.postgres_pins import PostgresPins
+from toolpost.store.postgres_scripts import PostgresScripts
 from toolpost.store.postgres_seen import PostgresSeenTools
 from toolpost.store.postgres_tables import PostgresTables
 from toolpost.store.postgres_wakeups import PostgresWakeups
+from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
 from toolpost.store.urls import PostgresPlace
@@ -71,6 +73,7 @@ class PostgresStore:
         self.known_tools: KnownTools = PostgresKnownTools(self)
         self.pins: Pins = PostgresPins(self)
         self.seen: SeenTools = PostgresSeenTools(self)
+        self.scripts: Scripts = PostgresScripts(self)
         self.tables: Tables = PostgresTables(self)
 
     @classmethod

@@ -15,6 +15,7 @@ from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
 from toolpost.store.notes import open_notes, take_over_notes
 from toolpost.store.pins import Pins
+from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite_connection import explained, open_at_once, open_writer
@@ -22,6 +23,7 @@ from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_migrate import migrate
 from toolpost.store.sqlite_pins import SqlitePins
 from toolpost.store.sqlite_readers import SqliteReaders
+from toolpost.store.sqlite_scripts import SqliteScripts
 from toolpost.store.sqlite_seen import SqliteSeenTools
 from toolpost.store.sqlite_tables import SqliteTables
 from toolpost.store.sqlite_wakeups import SqliteWakeups
@@ -50,6 +52,7 @@ class SqliteStore:
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
+        self.scripts: Scripts = SqliteScripts(write=self.write)
         self.tables: Tables = SqliteTables(write=self.write, read=self.read)
 
     @classmethod

@@ -51,10 +51,51 @@ AUDIT: Final = Table(
 )
 """Copied first and by itself: its chain proves where the rest comes from."""
 
+_TASK: Final = (
+    "id",
+    "state",
+    "priority",
+    "payload",
+    "dedupe_key",
+    "submitted_by",
+    "submitted_at",
+    "rank",
+    "not_before",
+    "attempt",
+    "leases",
+    "worker",
+    "token",
+    "is_fetched",
+    "expires_at",
+    "reason",
+    "result",
+    "changed_at",
+)
+
 TABLES: Final = (
     Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions")),
     Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
+    Table(name="bus_tasks", key=("id",), columns=_TASK),
+    Table(name="bus_archive", key=("id",), columns=_TASK),
+    Table(name="bus_needs", key=("task", "needs"), columns=("task", "needs")),
+    Table(
+        name="bus_workers",
+        key=("name",),
+        columns=(
+            "name",
+            "owner",
+            "registered_at",
+            "seen_at",
+            "idle_since",
+            "task",
+            "poll",
+            "poll_until",
+            "resets",
+        ),
+    ),
+    Table(name="bus_events", key=("seq",), columns=("seq", "task", "at", "kind", "worker", "attempt", "detail")),
+    Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
 )
 
 OWN: Final = frozenset({"migrations", "audit_head"})

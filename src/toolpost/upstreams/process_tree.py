@@ -5,7 +5,8 @@ when the gateway itself was killed. Where that reaper cannot adopt orphans (not 
 with psutil follows: by parentage, by group, by a cookie in the environment. Windows: a Job Object.
 
 `process_order` makes a command ready, `process_posix` and `process_windows` run it, `process_strays` sweeps,
-`process_pipes` reads and writes: they are parts of this one, which is their only front door.
+`process_pipes` reads and writes, `process_daemon` starts what is to outlive us: they are parts of this one, which
+is their only front door.
 
 The order of ending: stdin closed, SIGTERM to the tree, `grace_s`, SIGKILL until nothing is left; 5 s in all.
 """
@@ -23,18 +24,24 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from toolpost.upstreams import process_posix, process_windows
+from toolpost.upstreams.process_daemon import Daemon, end_daemon, is_alive, start_daemon, this_process
 from toolpost.upstreams.process_order import Order, environment_of, order_of
 from toolpost.upstreams.process_pipes import Capture, LineListener, PipeReader, PipeWriter, feed, wait_for_the_end_of
 
 __all__ = [
+    "Daemon",
     "Finished",
     "LineListener",
     "PipeReader",
     "PipeWriter",
     "Process",
+    "end_daemon",
     "environment_of",
+    "is_alive",
     "open_process",
     "run",
+    "start_daemon",
+    "this_process",
 ]
 
 

@@ -1,0 +1,189 @@
+"""The bus: tasks handed to workers and never lost. Every step is a transaction; whoever waits for one is woken by it."""
+
+import dataclasses
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import anyio
+
+from toolpost.bus import finishing, looking, polling, submitting
+from toolpost.bus.outbox import OUTBOX, Clerk, Tracker
+from toolpost.bus.polling import Polled
+from toolpost.bus.submitting import Submitted, Wish
+from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName
+from toolpost.contracts.errors import ToolpostError
+from toolpost.contracts.events import event
+from toolpost.store import Store
+from toolpost.store.scripts import Script
+
+_log = logging.getLogger("toolpost.bus")
+
+CAPACITY: Final = 10_000
+LOOK_S: Final = 10.0
+"""How often a poll looks unasked: a wake-up may be lost with the process that was to ring."""
+
+_USUAL: Final = Times()
+
+Result = TypeVar("Result")
+
+
+class Bus:
+    """All that can be done with tasks and workers."""
+
+    def __init__(
+        self, store: Store, *, times: Times = _USUAL, capacity: int = CAPACITY, tracker: Tracker | None = None
+    ) -> None:
+        """Take a store; with a tracker, its tasks must be there, and are kept in step."""
+        self._store = store
+        self.times = times if tracker is None else dataclasses.replace(times, is_tracked=True)
+        self._capacity = capacity
+        self._tracker = tracker
+
+    @asynccontextmanager
+    async def open_sweeping(self) -> AsyncIterator[None]:
+        """Take back what has expired, for as long as this is open."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sweep)
+            if self._tracker is not None:
+                tasks.start_soon(Clerk(self._store, self._tracker).run)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    # What a planner does
+
+    async def submit(self, wish: Wish) -> Submitted:
+        """Take a task in."""
+        if self._tracker is not None:
+            await self._tracker.check(wish.task)
+        submitted = await self._run(lambda: submitting.submit(wish, self.times, self._capacity))
+        self._wake(submitted.offered)
+        return submitted
+
+    async def retry(self, task: TaskId) -> Submitted:
+        """Have a task done again."""
+        submitted = await self._run(lambda: finishing.retry(task, self.times))
+        self._wake(submitted.offered)
+        self._tell()
+        return submitted
+
+    async def cancel(self, task: TaskId, reason: str) -> Task:
+        """Call a task off."""
+        ended, offered = await self._run(lambda: finishing.cancel(task, self.times, reason))
+        self._wake(offered)
+        return ended
+
+    async def reset_worker(self, name: WorkerName, *, leaves: bool = False) -> TaskId | None:
+        """Make a worker idle, or let it go for good; returns the task that went back to the queue."""
+        task, offered = await self._run(lambda: finishing.reset(name, self.times, leaves=leaves))
+        self._ring(name)
+        self._wake(offered)
+        return task
+
+    async def overview(self) -> looking.Overview:
+        """Look at everything."""
+        return await self._run(looking.overview)
+
+    async def history(self, task: TaskId) -> tuple[Task, list[looking.Event]]:
+        """Tell one task's story."""
+        return await self._run(lambda: looking.history(task))
+
+    # What a worker does
+
+    async def register(self, name: str, owner: str) -> WorkerName:
+        """Take a worker in; returns the name that it got."""
+        registered, offered = await self._run(lambda: polling.register(name, owner, self.times))
+        self._wake(offered)
+        return registered
+
+    async def poll(self, name: WorkerName, wait_s: float) -> Polled:
+        """Wait for a task this long; whoever stops waiting gives back what was offered."""
+        poll = PollId(uuid.uuid4().hex)
+        is_heard = False
+        async with self._store.wakeups.open_listener(_topic(name)) as listener:
+            try:
+                polled, resets = await self._run(lambda: polling.start_poll(name, poll, wait_s, self.times))
+                self._ring(name)  # an older poll of this worker ends
+                with anyio.move_on_after(wait_s):
+                    while not _is_answer(polled):
+                        with anyio.move_on_after(LOOK_S):
+                            await listener.wait()
+                        polled = await self._run(lambda: polling.look(name, poll, resets, self.times))
+                if not _is_answer(polled):
+                    polled = await self._last_look(name, poll, resets)
+                is_heard = True
+            finally:
+                if not is_heard:
+                    await self._end_poll(name, poll, give_back=True)
+        return polled
+
+    async def _last_look(self, name: WorkerName, poll: PollId, resets: int) -> Polled:
+        polled = await self._run(lambda: polling.look(name, poll, resets, self.times))
+        if not _is_answer(polled):
+            await self._end_poll(name, poll, give_back=False)
+        return polled
+
+    async def _end_poll(self, name: WorkerName, poll: PollId, *, give_back: bool) -> None:
+        with anyio.CancelScope(shield=True):
+            self._wake(await self._run(lambda: polling.end_poll(name, poll, self.times, give_back=give_back)))
+
+    async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Task:
+        """Begin a task, or extend the lease on it."""
+        begun = await self._run(lambda: finishing.acknowledge(name, task, token, self.times, renews=renews))
+        self._tell()
+        return begun
+
+    async def done(self, task: TaskId, token: str | None, result: str | None) -> Task:
+        """End a task well."""
+        ended, offered = await self._run(lambda: finishing.end(task, "done", token, self.times, result=result))
+        self._wake(offered)
+        self._tell()
+        return ended
+
+    async def failed(self, task: TaskId, token: str | None, reason: str) -> Task:
+        """End a task that could not be done."""
+        ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, self.times, reason=reason))
+        self._wake(offered)
+        self._tell()
+        return ended
+
+    # What happens by itself
+
+    async def _sweep(self) -> None:
+        while True:
+            wait_s: float | None = None
+            try:
+                wait_s, offered = await self._run(lambda: finishing.sweep(self.times))
+                self._wake(offered)
+                self._tell()
+            except ToolpostError as error:
+                event(_log, logging.WARNING, "expired tasks not taken back", reason=error.message)
+            limit_s = self.times.sweep_s
+            await anyio.sleep(limit_s if wait_s is None else min(limit_s, max(0.01, wait_s)))
+
+    async def _run(self, make: Callable[[], Script[Result]]) -> Result:
+        return await self._store.scripts.run(make)
+
+    def _wake(self, offered: Iterable[Task]) -> None:
+        for task in offered:
+            if task.worker is not None:
+                self._ring(task.worker)
+
+    def _tell(self) -> None:
+        if self._tracker is not None:
+            self._store.wakeups.ring(OUTBOX)
+
+    def _ring(self, name: str) -> None:
+        self._store.wakeups.ring(_topic(name))
+
+
+def _topic(name: str) -> str:
+    return f"bus worker {name}"
+
+
+def _is_answer(polled: Polled) -> bool:
+    return polled.task is not None or polled.is_superseded or polled.was_reset

@@ -1,0 +1,242 @@
+"""What becomes of a task that a worker has: acknowledged, done, failed, taken away, given up. Always under its token."""
+
+import random
+from typing import Final
+
+from toolpost.bus.dispatching import dispatch, free_worker, held_by, requeue
+from toolpost.bus.outbox import post
+from toolpost.bus.polling import forgotten, required_worker
+from toolpost.bus.submitting import Submitted, resubmit, waits_of
+from toolpost.bus.tasks import COLUMNS, State, Task, TaskId, Times, WorkerName, find_archived, find_task, note, tasks_of
+from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease
+from toolpost.store.scripts import NOW, Script, Statement
+
+_ARCHIVE: Final = (
+    f"INSERT INTO bus_archive ({COLUMNS}) SELECT id, CAST(?2 AS TEXT), priority, payload, dedupe_key, submitted_by,"
+    " submitted_at, rank, not_before, attempt, leases, worker, token, is_fetched, NULL, CAST(?3 AS TEXT), CAST(?4 AS TEXT),"
+    " CAST(?5 AS DOUBLE PRECISION) FROM bus_tasks WHERE id = ?1"
+)
+_RELEASE: Final = """
+UPDATE bus_tasks SET state = 'queued', changed_at = ?2, rank = CAST(?2 AS DOUBLE PRECISION) + priority * ?3
+WHERE state = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs = ?1) AND NOT EXISTS (
+    SELECT 1 FROM bus_needs n WHERE n.task = bus_tasks.id
+    AND NOT EXISTS (SELECT 1 FROM bus_archive a WHERE a.id = n.needs AND a.state = 'done')
+) RETURNING id
+"""
+
+
+def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, renews: bool) -> Script[Task]:
+    """Begin a task, or say that it goes on: both extend the lease."""
+    ((now,),) = yield NOW
+    task = yield from _required(task_id)
+    if task.worker != name:
+        raise _stale(task, f"it is with {_who(task)}")
+    _check_token(task, token)
+    is_first = task.state == "offered"
+    expires_at = now + (times.run_s if renews else times.stuck_s)
+    rows = yield Statement(
+        "UPDATE bus_tasks SET state = 'running', attempt = attempt + ?2, expires_at = ?3, is_fetched = 1, changed_at = ?4"
+        f" WHERE id = ?1 RETURNING {COLUMNS}",
+        (task.id, int(is_first), expires_at, now if is_first else task.changed_at),
+    )
+    yield Statement("UPDATE bus_workers SET seen_at = ?2, poll = NULL, poll_until = NULL WHERE name = ?1", (name, now))
+    begun = tasks_of(rows)[0]
+    if is_first:
+        yield note(task.id, now, "acknowledged", worker=name, attempt=begun.attempt)
+        yield from post(task.id, "begun", now, times, detail=name)
+    return begun
+
+
+def end(
+    task_id: str, state: State, token: str | None, times: Times, *, result: str | None = None, reason: str | None = None
+) -> Script[tuple[Task, list[Task]]]:
+    """End a task that runs; saying it twice is saying it once. With it, the offers that follow."""
+    ((now,),) = yield NOW
+    task = yield from find_task(task_id)
+    if task is None:
+        return (yield from _ended_before(task_id, state, token)), []
+    if task.state in ("queued", "waiting") and token is not None:
+        raise _stale(task, "its lease has run out, and it is queued again")
+    if task.state == "offered" and (token is None or token == task.token):
+        raise InvalidRequest(
+            f"The task `{task.id}` has not been acknowledged.",
+            hint="`ack_task` first",
+            bead_id=task.id,
+            state=task.state,
+        )
+    if task.state != "running":
+        raise InvalidRequest(
+            f"Nobody does the task `{task.id}`: it is {task.state}.", bead_id=task.id, state=task.state
+        )
+    _check_token(task, token)
+    yield from archive(task, state, now, times, result=result, reason=reason)
+    yield from free_worker(task, now)
+    if state == "done":
+        yield Statement(_RELEASE, (task.id, now, times.age_s))
+    return task, (yield from dispatch(now, times))
+
+
+def archive(
+    task: Task, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
+) -> Script[None]:
+    """Put a task that is over where such tasks are kept."""
+    yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task.id,))
+    yield Statement(_ARCHIVE, (task.id, state, reason, result, now))
+    yield Statement("DELETE FROM bus_tasks WHERE id = ?1", (task.id,))
+    yield note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason)
+    yield from post(task.id, state, now, times, detail=result if state == "done" else reason)
+
+
+def retry(task_id: str, times: Times) -> Script[Submitted]:
+    """Have a task done again: taken from whoever has it, or brought back after it was over."""
+    ((now,),) = yield NOW
+    task = yield from find_task(task_id)
+    if task is None:
+        task = yield from _revived(task_id, now, times)
+    elif task.state in ("offered", "running"):
+        yield from requeue(task, now, "taken away")
+    return (yield from resubmit(task, now, times))
+
+
+def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[Task]]]:
+    """Call a task off, whoever has it."""
+    ((now,),) = yield NOW
+    task = yield from find_task(task_id)
+    if task is None:
+        return (yield from _ended_before(task_id, "cancelled", None)), []
+    yield from archive(task, "cancelled", now, times, reason=reason)
+    yield from free_worker(task, now)
+    return task, (yield from dispatch(now, times))
+
+
+def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[TaskId | None, list[Task]]]:
+    """Make a worker idle; its task goes back to the queue, its poll ends.
+
+    One that leaves is forgotten; but what it has begun may still be ended by whoever did it, until the lease runs out.
+    """
+    ((now,),) = yield NOW
+    worker = yield from required_worker(name)
+    held = yield from held_by(worker)
+    if leaves and held is not None and held.state == "running":
+        yield Statement("UPDATE bus_workers SET poll = NULL, poll_until = NULL WHERE name = ?1", (name,))
+        return None, []
+    if held is not None:
+        yield from requeue(held, now, "reset")
+    yield Statement(
+        "UPDATE bus_workers SET task = NULL, poll = NULL, poll_until = NULL, idle_since = ?2, seen_at = 0,"
+        " resets = resets + 1 WHERE name = ?1",
+        (name, now),
+    )
+    if leaves:
+        yield Statement("DELETE FROM bus_workers WHERE name = ?1", (name,))
+    return (held.id if held is not None else None), (yield from dispatch(now, times))
+
+
+def sweep(times: Times) -> Script[tuple[float | None, list[Task]]]:
+    """Take back what was not acknowledged or not finished in time; with the offers that follow, when to look again."""
+    ((now,),) = yield NOW
+    expired = tasks_of(
+        (
+            yield Statement(
+                f"SELECT {COLUMNS} FROM bus_tasks WHERE expires_at <= ?1 ORDER BY expires_at LIMIT 100 /*skip locked*/",
+                (now,),
+            )
+        )
+    )
+    for task in expired:
+        yield from _expired(task, now, times)
+    yield forgotten(now, times)
+    offered = yield from dispatch(now, times)
+    rows = yield Statement(
+        "SELECT min(due) FROM (SELECT min(expires_at) AS due FROM bus_tasks"
+        " UNION ALL SELECT min(not_before) FROM bus_tasks WHERE state = 'queued' AND not_before > ?1) AS times",
+        (now,),
+    )
+    due = rows[0][0]
+    return (None if due is None else max(0.0, due - now)), offered
+
+
+def _expired(task: Task, now: float, times: Times) -> Script[None]:
+    if task.state == "offered":
+        # Whoever took it and did not say so is not there.
+        yield Statement(
+            "UPDATE bus_workers SET seen_at = 0, poll = NULL, poll_until = NULL WHERE name = ?1", (task.worker,)
+        )
+        yield from requeue(task, now, "not acknowledged")
+    elif task.attempt >= times.attempts:
+        yield from archive(task, "dead", now, times, reason=f"its worker went silent {task.attempt} times")
+        yield from free_worker(task, now)
+    else:
+        yield from requeue(task, now, "lease ran out", not_before=now + backoff_s(task.attempt, times))
+
+
+def backoff_s(attempt: int, times: Times) -> float:
+    """Say how long a task waits after so many attempts."""
+    usual = times.retry_s * 2.0 ** (attempt - 1)
+    return min(times.retry_limit_s, usual * random.uniform(0.8, 1.2))  # noqa: S311
+
+
+def _required(task_id: str) -> Script[Task]:
+    task = yield from find_task(task_id)
+    if task is not None:
+        return task
+    over = yield from find_archived(task_id)
+    if over is None:
+        raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+    raise InvalidRequest(f"The task `{task_id}` is over: {over.state}.", bead_id=task_id, state=over.state)
+
+
+def _ended_before(task_id: str, state: State, token: str | None) -> Script[Task]:
+    over = yield from find_archived(task_id)
+    if over is None:
+        raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+    if token is not None and token != over.token:
+        raise _stale(over, f"it is over: {over.state}")
+    if over.state == state and (token is not None or over.leases <= 1 or state == "cancelled"):
+        return over
+    if token is None and over.leases > 1:
+        raise _stale(over, f"it is over: {over.state}")
+    raise InvalidRequest(f"The task `{task_id}` is over: {over.state}.", bead_id=task_id, state=over.state)
+
+
+def _revived(task_id: str, now: float, times: Times) -> Script[Task]:
+    over = yield from find_archived(task_id)
+    if over is None:
+        raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+    rank = now + over.priority * times.age_s
+    state = "waiting" if (yield from waits_of(over.id)) else "queued"
+    # Its dedupe key may be another task's by now.
+    rows = yield Statement(
+        f"INSERT INTO bus_tasks ({COLUMNS}) SELECT id, CAST(?4 AS TEXT), priority, payload, NULL, submitted_by, submitted_at,"
+        " CAST(?2 AS DOUBLE PRECISION), 0, 0, leases, NULL, NULL, 0, NULL, NULL, NULL, CAST(?3 AS DOUBLE PRECISION)"
+        f" FROM bus_archive WHERE id = ?1 RETURNING {COLUMNS}",
+        (task_id, rank, now, state),
+    )
+    yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task_id,))
+    yield note(task_id, now, "retried")
+    yield from post(task_id, "retried", now, times)
+    return tasks_of(rows)[0]
+
+
+def _check_token(task: Task, token: str | None) -> None:
+    if token is not None and token != task.token:
+        raise _stale(task, "it was given out again meanwhile")
+    if token is None and task.state == "running" and task.leases > 1:
+        raise StaleLease(
+            f"The task `{task.id}` was given out {task.leases} times.",
+            hint="send the `lease_token` that `poll_task` gave, to show which of them this is",
+            bead_id=task.id,
+        )
+
+
+def _stale(task: Task, why: str) -> StaleLease:
+    return StaleLease(
+        f"The lease on the task `{task.id}` is not yours any more: {why}.",
+        hint="leave it, and poll for another",
+        bead_id=task.id,
+        state=task.state,
+    )
+
+
+def _who(task: Task) -> str:
+    return "nobody" if task.worker is None else f"the worker `{WorkerName(task.worker)}`"

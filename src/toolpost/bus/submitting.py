@@ -1,0 +1,183 @@
+"""A task comes in: once, in its place, and never in a circle."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from toolpost.bus.dispatching import dispatch
+from toolpost.bus.tasks import Task, TaskId, Times, WorkerName, find_archived, find_task, note
+from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloaded
+from toolpost.store.scripts import NOW, Script, Statement
+
+POSITIONS: Final = 10_000
+"""How far a position in the queue is counted."""
+
+_CYCLE: Final = """
+WITH RECURSIVE upwards (id) AS (
+    SELECT needs FROM bus_needs WHERE task = ?1 UNION SELECT n.needs FROM bus_needs n JOIN upwards u ON n.task = u.id
+) SELECT 1 FROM upwards WHERE id = ?2 LIMIT 1
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a planner wants done."""
+
+    task: TaskId
+    priority: int
+    payload: str | None = None
+    """JSON."""
+    needs: tuple[TaskId, ...] = ()
+    dedupe_key: str | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """What became of a wish."""
+
+    task: TaskId
+    worker: WorkerName | None = None
+    """Who has it already."""
+    position: int | None = None
+    """How many come before it, and one; None while it waits for others."""
+    waits_for: tuple[TaskId, ...] = ()
+    is_duplicate: bool = False
+    offered: tuple[Task, ...] = ()
+    """All offers that were made on the way: their workers want to know."""
+
+
+def submit(wish: Wish, times: Times, capacity: int) -> Script[Submitted]:
+    """Take a task in; one that is there already is answered for as it is."""
+    ((now,),) = yield NOW
+    known = yield from _known(wish)
+    if known is not None:
+        return known
+    yield from _refuse_circles(wish)
+    yield from refuse_if_full(capacity)
+    waits_for = yield from unmet(wish.needs)
+    rank = now + wish.priority * times.age_s
+    rows = yield Statement(
+        "INSERT INTO bus_tasks (id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before,"
+        " attempt, leases, is_fetched, changed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, 0, 0, ?7)"
+        " ON CONFLICT DO NOTHING RETURNING id",
+        (
+            wish.task,
+            "waiting" if waits_for else "queued",
+            wish.priority,
+            wish.payload,
+            wish.dedupe_key,
+            wish.by,
+            now,
+            rank,
+        ),
+    )
+    if not rows:  # another server was quicker
+        known = yield from _known(wish)
+        if known is None:
+            raise GatewayError("a task was taken in and ended meanwhile")
+        return known
+    for needed in wish.needs:
+        yield Statement(
+            "INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (wish.task, needed)
+        )
+    yield note(wish.task, now, "submitted", detail=wish.by)
+    if waits_for:
+        return Submitted(task=wish.task, waits_for=waits_for)
+    return (yield from _handed_out(wish.task, now, times))
+
+
+def _handed_out(task: TaskId, now: float, times: Times) -> Script[Submitted]:
+    offered = yield from dispatch(now, times)
+    for one in offered:
+        if one.id == task:
+            return Submitted(task=task, worker=one.worker, offered=tuple(offered))
+    position = yield from place_of(task)
+    return Submitted(task=task, position=position, offered=tuple(offered))
+
+
+def resubmit(task: Task, now: float, times: Times) -> Script[Submitted]:
+    """Hand out a task that was just put back."""
+    waits_for = yield from waits_of(task.id)
+    if waits_for:
+        return Submitted(task=task.id, waits_for=waits_for)
+    return (yield from _handed_out(task.id, now, times))
+
+
+def _known(wish: Wish) -> Script[Submitted | None]:
+    there = yield from find_task(wish.task)
+    is_duplicate = False
+    if there is None and wish.dedupe_key is not None:
+        rows = yield Statement("SELECT id FROM bus_tasks WHERE dedupe_key = ?1", (wish.dedupe_key,))
+        there = (yield from find_task(rows[0][0])) if rows else None
+        is_duplicate = there is not None
+    if there is None:
+        over = yield from find_archived(wish.task)
+        if over is None:
+            return None
+        raise InvalidRequest(
+            f"The task `{wish.task}` is over: {over.state}.",
+            hint="`retry_task` does it again",
+            bead_id=wish.task,
+            state=over.state,
+        )
+    if there.state == "running" and not is_duplicate:
+        raise InvalidRequest(
+            f"The task `{there.id}` is with the worker `{there.worker}` already.",
+            hint="wait for it, or take it away: `retry_task`",
+            bead_id=there.id,
+            state=there.state,
+            worker=there.worker,
+        )
+    waits_for = yield from waits_of(there.id)
+    position = (yield from place_of(there.id)) if there.state == "queued" else None
+    return Submitted(
+        task=there.id, worker=there.worker, position=position, waits_for=waits_for, is_duplicate=is_duplicate
+    )
+
+
+def _refuse_circles(wish: Wish) -> Script[None]:
+    for needed in wish.needs:
+        if needed == wish.task or (yield Statement(_CYCLE, (needed, wish.task))):
+            raise InvalidRequest(
+                f"`{wish.task}` would wait for itself, through `{needed}`.",
+                hint="leave one of the two dependencies out",
+                bead_id=wish.task,
+                depends_on=needed,
+            )
+
+
+def refuse_if_full(capacity: int) -> Script[None]:
+    """Refuse another task where there are as many as there may be."""
+    rows = yield Statement(
+        "SELECT 1 FROM bus_tasks WHERE state IN ('queued', 'waiting') LIMIT 1 OFFSET ?1", (max(0, capacity - 1),)
+    )
+    if rows:
+        raise QueueOverloaded(
+            f"{capacity} tasks are waiting already.", hint="submit again when some are done", capacity=capacity
+        )
+
+
+def unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
+    """Return those of these tasks that are not done."""
+    missing = []
+    for needed in needs:
+        rows = yield Statement("SELECT 1 FROM bus_archive WHERE id = ?1 AND state = 'done'", (needed,))
+        if not rows:
+            missing.append(needed)
+    return tuple(missing)
+
+
+def waits_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
+    """Return what a task waits for."""
+    rows = yield Statement("SELECT needs FROM bus_needs WHERE task = ?1 ORDER BY needs", (task,))
+    return (yield from unmet(tuple(TaskId(row[0]) for row in rows)))
+
+
+def place_of(task: TaskId) -> Script[int]:
+    """Count how many tasks come before this one, and this one."""
+    rows = yield Statement(
+        "SELECT count(*) FROM (SELECT 1 FROM bus_tasks t JOIN bus_tasks mine ON mine.id = ?1"
+        " WHERE t.state = 'queued' AND (t.rank < mine.rank OR (t.rank = mine.rank AND t.id <= mine.id)) LIMIT ?2) AS before",
+        (task, POSITIONS),
+    )
+    return int(rows[0][0])

@@ -1,0 +1,165 @@
+"""A task and a worker as values, and as rows."""
+
+import secrets
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NewType
+
+import msgspec
+
+from toolpost.contracts.ids import Json
+from toolpost.store.scripts import Row, Script, Statement
+
+TaskId = NewType("TaskId", str)
+WorkerName = NewType("WorkerName", str)
+LeaseToken = NewType("LeaseToken", str)
+PollId = NewType("PollId", str)
+
+_PROCESS: Final = secrets.randbelow(1024)
+_numbering: Final = threading.Lock()
+_numbered = 0
+
+State = Literal["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
+
+PRIORITIES: Final = range(5)
+USUAL_PRIORITY: Final = 2
+
+COLUMNS: Final = (
+    "id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before, attempt, leases,"
+    " worker, token, is_fetched, expires_at, reason, result, changed_at"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """How long things may take, in seconds, and how often they are tried."""
+
+    offer_s: float = 15.0
+    """From the answer of a poll to its acknowledgement."""
+    run_s: float = 300.0
+    """From one sign of life to the next, where the worker's own process renews its lease."""
+    stuck_s: float = 1_800.0
+    """From the acknowledgement to the end, where nobody renews it."""
+    retry_s: float = 5.0
+    """Before the second attempt; twice that before the third."""
+    retry_limit_s: float = 600.0
+    attempts: int = 3
+    """How often a task is begun before it is given up."""
+    age_s: float = 600.0
+    """How long a task must wait to come before a fresh one of the next priority."""
+    sweep_s: float = 5.0
+    """Between two looks for what has expired, at most: another server may have made a lease that ends before ours."""
+    present_s: float = 60.0
+    """How long a worker that was heard of is taken to be there."""
+    forget_s: float = 3_600.0
+    """How long one that was not heard of keeps its name."""
+    is_tracked: bool = False
+    """Whether what becomes of a task is told to the tracker that it comes from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task, as it is now."""
+
+    id: TaskId
+    state: State
+    priority: int
+    payload: str | None
+    dedupe_key: str | None
+    submitted_by: str
+    submitted_at: float
+    rank: float
+    not_before: float
+    attempt: int
+    leases: int
+    worker: WorkerName | None
+    token: LeaseToken | None
+    is_fetched: int
+    expires_at: float | None
+    reason: str | None
+    result: str | None
+    changed_at: float
+
+    @property
+    def payload_json(self) -> Json:
+        """What was sent along, None if nothing."""
+        return None if self.payload is None else msgspec.json.decode(self.payload)
+
+    @property
+    def result_json(self) -> Json:
+        """What came of it, None if nothing."""
+        return None if self.result is None else msgspec.json.decode(self.result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """Somebody who does tasks, one at a time."""
+
+    name: WorkerName
+    owner: str
+    seen_at: float
+    idle_since: float
+    task: TaskId | None
+    poll: PollId | None
+    poll_until: float | None
+    resets: int
+
+    def is_polling(self, now: float) -> bool:
+        """Whether somebody waits at the other end."""
+        return self.poll is not None and (self.poll_until or 0) > now
+
+
+WORKER_COLUMNS: Final = "name, owner, seen_at, idle_since, task, poll, poll_until, resets"
+
+
+def tasks_of(rows: Iterable[Row]) -> list[Task]:
+    """Read rows of `COLUMNS`."""
+    names = COLUMNS.split(", ")
+    return [Task(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def workers_of(rows: Iterable[Row]) -> list[Worker]:
+    """Read rows of `WORKER_COLUMNS`."""
+    names = WORKER_COLUMNS.split(", ")
+    return [Worker(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:
+    """Find a task that is not over."""
+    suffix = " /*lock*/" if lock else ""
+    rows = yield Statement(f"SELECT {COLUMNS} FROM bus_tasks WHERE id = ?1{suffix}", (task,))
+    return tasks_of(rows)[0] if rows else None
+
+
+def find_archived(task: str) -> Script[Task | None]:
+    """Find a task that is over."""
+    rows = yield Statement(f"SELECT {COLUMNS} FROM bus_archive WHERE id = ?1", (task,))
+    return tasks_of(rows)[0] if rows else None
+
+
+def find_worker(name: str) -> Script[Worker | None]:
+    """Find a worker, and keep it for this transaction."""
+    rows = yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE name = ?1 /*lock*/", (name,))
+    return workers_of(rows)[0] if rows else None
+
+
+def note(
+    task: str, at: float, kind: str, *, worker: Any = None, attempt: int = 0, detail: str | None = None
+) -> Statement:
+    """Write a line of a task's history."""
+    return Statement(
+        "INSERT INTO bus_events (seq, task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        (next_number(at), task, at, kind, worker, attempt, detail),
+    )
+
+
+def next_number(at: float) -> int:
+    """Number a row: in the order of time, above what this process numbered before, and never as another process does.
+
+    The database numbers nothing, so that rows can be copied to another one as they are.
+    """
+    global _numbered  # noqa: PLW0603 (one process, one row of numbers)
+    with _numbering:
+        _numbered = max(_numbered + 1024, int(at * 1e6) * 1024 + _PROCESS)
+        return _numbered

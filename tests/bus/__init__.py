@@ -1,0 +1,1 @@
+"""The bus, on both kinds of store."""

@@ -1,0 +1,139 @@
+"""A project with a bus of its own: a repository, its configuration, its clients, and an end that leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+
+from tests.ways import ROOT, TOOLPOST, StdioPeer
+from toolpost.testing import data_of
+
+MODERN = "2026-07-28"
+ERAS = ["legacy", MODERN]
+
+
+@dataclass(kw_only=True)
+class Project:
+    """A repository in a folder of its own."""
+
+    root: Path
+    state: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def make(self, store_url: str | None = None, **settings: Any) -> "Project":
+        """Make the repository, and write its configuration."""
+        self.root.mkdir()
+        subprocess.run(["git", "init", "-q", str(self.root)], check=True)
+        lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        store = f"[store]\nurl = {json.dumps(store_url)}\n" if store_url else ""
+        (self.root / "toolpost.toml").write_text(store + "[bus]\n" + "\n".join(lines) + "\n")
+        return self
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PYTHONPATH": str(ROOT),
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.state),
+            "XDG_STATE_HOME": str(self.state),
+            **self.environment,
+        }
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run `toolpost bus …` to its end."""
+        command = [TOOLPOST, "bus", *arguments]
+        return subprocess.run(
+            command, cwd=cwd or self.root, env=self.env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def json(self, *arguments: str) -> Any:
+        ended = self.run(*arguments, "--json")
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    @asynccontextmanager
+    async def client(self, *arguments: str, mode: str = MODERN, cwd: Path | None = None) -> AsyncIterator["Agent"]:
+        """Start client mode, as an agent's MCP configuration does."""
+        server = StdioServerParameters(
+            command=TOOLPOST, args=["bus", "connect", *arguments], env=self.env, cwd=cwd or self.root
+        )
+        async with Client(server, mode=mode) as client:
+            yield Agent(client)
+
+    @contextmanager
+    def peer(self, *arguments: str, cwd: Path | None = None) -> Iterator[StdioPeer]:
+        """Start a command that speaks MCP on stdio, to talk to it by hand, stop it and kill it."""
+        process = subprocess.Popen(
+            [TOOLPOST, "bus", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=cwd or self.root,
+            env=self.env,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield StdioPeer(process)
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+
+    @property
+    def server(self) -> dict[str, Any] | None:
+        """What the server of this project has written down."""
+        try:
+            found: dict[str, Any] = json.loads((self.root / ".toolpost" / "bus-server.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def kill_server(self) -> int:
+        assert self.server is not None
+        pid = int(self.server["pid"])
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def close(self) -> None:
+        if self.root.exists():
+            self.run("stop")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What an agent does with the nine tools."""
+
+    client: Client
+
+    async def ask(self, tool: str, **arguments: Any) -> Any:
+        return data_of(await self.client.call_tool(tool, arguments))
+
+    async def try_(self, tool: str, **arguments: Any) -> Any:
+        return await self.client.call_tool(tool, arguments)
+
+    async def work(self, name: str, **options: Any) -> dict[str, Any] | None:
+        """Take a task and begin it."""
+        task: dict[str, Any] | None = (await self.ask("poll_task", name=name, **options))["task"]
+        if task is not None:
+            await self.ask("ack_task", name=name, bead_id=task["bead_id"])
+        return task
+
+
+def wait_until(is_so: Any, limit_s: float = 15.0) -> None:
+    until = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < until, "it did not come to that in time"
+        time.sleep(0.05)

@@ -1,0 +1,243 @@
+"""Tasks and workers: nothing lost, nothing done twice unknowingly, nothing stuck."""
+
+import time
+
+import anyio
+import pytest
+
+from tests.bus.conftest import OpenBus
+from toolpost.bus.bus import Bus
+from toolpost.bus.polling import Polled
+from toolpost.bus.submitting import Submitted, Wish
+from toolpost.bus.tasks import Task, TaskId, Times, WorkerName
+from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, StaleLease
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Times(offer_s=0.2, run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
+
+
+def wish(task: str, priority: int = 2, **options: object) -> Wish:
+    return Wish(task=TaskId(task), priority=priority, **options)  # type: ignore[arg-type]
+
+
+async def given(bus: Bus, name: str, wait_s: float = 5) -> Task:
+    polled = await bus.poll(WorkerName(name), wait_s)
+    assert polled.task is not None
+    return polled.task
+
+
+async def worked(bus: Bus, name: str) -> Task:
+    task = await given(bus, name)
+    await bus.acknowledge(WorkerName(name), task.id, task.token, renews=True)
+    return task
+
+
+async def test_a_task_goes_its_whole_way(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        name = await bus.register("ada", "me")
+        submitted = await bus.submit(wish("a-1", payload='{"n":1}'))
+        task = await worked(bus, name)
+        await bus.done(task.id, task.token, '"fine"')
+        ended, events = await bus.history(task.id)
+        after = await bus.overview()
+
+    assert submitted.worker == "ada"
+    assert task.payload_json == {"n": 1}
+    assert (ended.state, ended.result_json, ended.attempt) == ("done", "fine", 1)
+    assert [one.kind for one in events] == ["submitted", "offered", "acknowledged", "done"]
+    assert after.counts == {}
+
+
+async def test_a_poll_that_waits_is_woken_at_once(open_bus: OpenBus) -> None:
+    async with open_bus() as bus, open_bus() as elsewhere:
+        name = await bus.register("ada", "me")
+        waited: list[float] = []
+
+        async def poll() -> None:
+            await given(bus, name)
+            waited.append(time.monotonic())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(poll)
+            await anyio.sleep(0.2)
+            at = time.monotonic()
+            submitted = await elsewhere.submit(wish("a-1"))
+
+    assert submitted.worker == "ada"
+    assert waited[0] - at < 0.5
+
+
+async def test_priorities_come_first_and_age(open_bus: OpenBus) -> None:
+    async with open_bus(times=Times(age_s=0.2)) as bus:
+        await bus.submit(wish("old and idle", 4))
+        await anyio.sleep(0.9)
+        positions = [(await bus.submit(wish(f"p{priority}", priority))).position for priority in (4, 0, 2)]
+        name = await bus.register("ada", "me")
+        order = []
+        for _ in range(4):
+            task = await worked(bus, name)
+            order.append(task.id)
+            await bus.done(task.id, task.token, None)
+
+    assert positions == [2, 2, 3]
+    assert order == ["old and idle", "p0", "p2", "p4"]
+
+
+async def test_what_is_not_acknowledged_goes_back(open_bus: OpenBus) -> None:
+    async with open_bus(times=QUICK) as bus:
+        names = [await bus.register("ada", "me"), await bus.register("bob", "me")]
+        await bus.submit(wish("a-1"))
+        first = await given(bus, names[0])
+        second = await worked(bus, names[1])
+        with pytest.raises(StaleLease):
+            await bus.acknowledge(names[0], first.id, first.token, renews=True)
+        await bus.done(second.id, second.token, None)
+
+    assert first.id == second.id
+    assert first.token != second.token
+
+
+async def test_a_lost_worker_s_task_is_done_by_another_and_its_late_word_is_refused(open_bus: OpenBus) -> None:
+    async with open_bus(times=QUICK) as bus:
+        names = [await bus.register("ada", "me"), await bus.register("bob", "me")]
+        await bus.submit(wish("a-1"))
+        lost = await worked(bus, names[0])
+        kept = await worked(bus, names[1])
+        for token in (lost.token, None):
+            with pytest.raises(StaleLease):
+                await bus.done(lost.id, token, None)
+        await bus.done(kept.id, kept.token, None)
+        again = await bus.done(kept.id, kept.token, None)
+        with pytest.raises(StaleLease):
+            await bus.done(lost.id, lost.token, None)
+
+    assert again.state == "done"
+    assert kept.attempt == 1
+
+
+async def test_three_attempts_and_it_is_dead_and_can_be_revived(open_bus: OpenBus) -> None:
+    async with open_bus(times=QUICK) as bus:
+        name = await bus.register("ada", "me")
+        await bus.submit(wish("a-1"))
+        for _ in range(3):
+            await worked(bus, name)
+            await anyio.sleep(0.5)
+        dead = (await bus.overview()).troubled
+        revived = await bus.retry(TaskId("a-1"))
+        task = await worked(bus, name)
+        await bus.done(task.id, task.token, None)
+
+    assert [(task.id, task.state) for task in dead] == [("a-1", "dead")]
+    assert revived == Submitted(
+        task=TaskId("a-1"), worker=revived.worker, position=revived.position, offered=revived.offered
+    )
+
+
+async def test_a_lease_that_is_renewed_does_not_run_out(open_bus: OpenBus) -> None:
+    async with open_bus(times=QUICK) as bus:
+        name = await bus.register("ada", "me")
+        await bus.submit(wish("a-1"))
+        task = await worked(bus, name)
+        for _ in range(8):
+            await anyio.sleep(0.1)
+            await bus.acknowledge(name, task.id, task.token, renews=True)
+        ended = await bus.done(task.id, task.token, None)
+
+    assert ended.attempt == 1
+
+
+async def test_dependencies_are_waited_for_and_circles_refused(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        name = await bus.register("ada", "me")
+        last = await bus.submit(wish("c", needs=(TaskId("a"), TaskId("b"))))
+        await bus.submit(wish("b", needs=(TaskId("a"),)))
+        with pytest.raises(InvalidRequest, match="would wait for itself"):
+            await bus.submit(wish("a", needs=(TaskId("c"),)))
+        with pytest.raises(InvalidRequest, match="would wait for itself"):
+            await bus.submit(wish("x", needs=(TaskId("x"),)))
+        await bus.submit(wish("a"))
+        order = []
+        for _ in range(3):
+            task = await worked(bus, name)
+            order.append(task.id)
+            await bus.done(task.id, task.token, None)
+
+    assert last.waits_for == ("a", "b")
+    assert order == ["a", "b", "c"]
+
+
+async def test_submitting_twice_is_submitting_once(open_bus: OpenBus) -> None:
+    async with open_bus(capacity=2) as bus:
+        first = await bus.submit(wish("a", dedupe_key="k"))
+        again = await bus.submit(wish("a", dedupe_key="k"))
+        other = await bus.submit(wish("b", dedupe_key="k"))
+        await bus.submit(wish("c"))
+        with pytest.raises(QueueOverloaded):
+            await bus.submit(wish("d"))
+        name = await bus.register("ada", "me")
+        task = await worked(bus, name)
+        with pytest.raises(InvalidRequest, match="is with the worker `ada` already"):
+            await bus.submit(wish("a"))
+        await bus.done(task.id, None, None)
+        with pytest.raises(InvalidRequest, match="is over: done"):
+            await bus.submit(wish("a"))
+
+    assert (first.position, again.position) == (1, 1)
+    assert (other.task, other.is_duplicate) == ("a", True)
+
+
+async def test_a_poll_that_is_given_up_gives_its_offer_back(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        names = [await bus.register(name, "me") for name in ("ada", "bob")]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bus.poll, names[0], 5)
+            await anyio.sleep(0.2)
+            tasks.cancel_scope.cancel()
+        await bus.submit(wish("a"))
+        task = await given(bus, names[1], 1)
+
+    assert task.worker == "bob"
+
+
+async def test_a_reset_answers_a_poll_and_frees_a_task(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        name = await bus.register("ada", "me")
+        polled: list[Polled] = []
+
+        async def poll() -> None:
+            polled.append(await bus.poll(name, 5))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(poll)
+            await anyio.sleep(0.2)
+            nothing = await bus.reset_worker(name)
+        await bus.submit(wish("a"))
+        await worked(bus, name)
+        freed = await bus.reset_worker(name)
+        other = await bus.register("ada", "somebody else")
+        task = await given(bus, other, 1)
+
+    assert (nothing, polled[0].was_reset, freed) == (None, True, "a")
+    assert (other, task.worker) == ("ada-1", "ada-1")
+
+
+async def test_who_is_not_there_is_named(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        with pytest.raises(NotFound, match="No worker is called"):
+            await bus.poll(WorkerName("nobody"), 1)
+        with pytest.raises(NotFound, match="No task is called"):
+            await bus.done(TaskId("nothing"), None, None)
+        name = await bus.register("ada", "me")
+        await bus.submit(wish("a"))
+        task = await given(bus, name)
+        with pytest.raises(InvalidRequest, match="has not been acknowledged"):
+            await bus.done(task.id, None, None)
+        await bus.acknowledge(name, task.id, None, renews=False)
+        with pytest.raises(InvalidRequest, match="has the task `a`"):
+            await bus.poll(name, 1)
+        failed = await bus.failed(task.id, None, "no time")
+        blocked, _ = await bus.history(task.id)
+
+    assert failed.id == "a"
+    assert (blocked.state, blocked.reason) == ("blocked", "no time")

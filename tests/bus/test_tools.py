@@ -1,0 +1,66 @@
+"""The nine tools as a client sees them."""
+
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from tests.ways import IN_MEMORY, QUICK_WAYS, Way
+from toolpost.app import open_app
+from toolpost.testing import data_of, error_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def asked(client: Client, tool: str, **arguments: Any) -> Any:
+    return data_of(await client.call_tool(f"bus__{tool}", arguments))
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_planner_and_a_worker_meet(way: Way) -> None:
+    async with open_app(IN_MEMORY) as app, way.client_of(app) as client:
+        registered = await asked(client, "register_worker", name="z.ai1")
+        submitted = await asked(client, "submit_task", bead_id="b-1", payload={"n": 1}, priority=1)
+        polled = await asked(client, "poll_task", name="z.ai1")
+        acked = await asked(client, "ack_task", name="z.ai1", bead_id="b-1", lease_token=polled["task"]["lease_token"])
+        status = await asked(client, "get_status")
+        done = await asked(client, "worker_done", bead_id="b-1", result=[1, 2])
+        idle = await asked(client, "poll_task", name="z.ai1", timeout_ms=10)
+
+    assert registered["worker"] == "z.ai1"
+    assert submitted == {"bead_id": "b-1", "dispatched": True, "queued": False, "worker": "z.ai1"}
+    assert polled["task"]["payload"] == {"n": 1}
+    assert acked["attempt"] == 1
+    assert status["workers"][0]["status"] == "executing"
+    assert done == {"success": True, "bead_id": "b-1", "worker": "z.ai1"}
+    assert idle == {"task": None, "timeout": True}
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_errors_are_errors(way: Way) -> None:
+    async with open_app(IN_MEMORY) as app, way.client_of(app) as client:
+        unknown = error_of(await client.call_tool("bus__poll_task", {"name": "nobody"}))
+        nothing = error_of(await client.call_tool("bus__worker_done", {"bead_id": "x"}))
+        nameless = error_of(await client.call_tool("bus__register_worker", {}))
+        crooked = error_of(await client.call_tool("bus__register_worker", {"name": "; rm -rf /"}))
+
+    assert [unknown["code"], nothing["code"]] == ["NOT_FOUND", "NOT_FOUND"]
+    assert "register_worker" in unknown["hint"]
+    assert [nameless["code"], crooked["code"]] == ["INVALID_PARAMS", "INVALID_PARAMS"]
+
+
+async def test_who_goes_away_during_a_poll_leaves_nothing_behind() -> None:
+    way = QUICK_WAYS[-1]
+    async with open_app(IN_MEMORY) as app, way.client_of(app) as client, way.client_of(app) as other:
+        await asked(client, "register_worker", name="a")
+        await asked(client, "register_worker", name="b")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asked, client, "poll_task")
+            tasks.cancel_scope.cancel()
+        with anyio.move_on_after(0.3):
+            await client.call_tool("bus__poll_task", {"name": "a"})
+        await asked(other, "submit_task", bead_id="t")
+        polled = await asked(other, "poll_task", name="b")
+
+    assert polled["task"]["bead_id"] == "t"
