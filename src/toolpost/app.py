@@ -73,6 +73,7 @@ class App:
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
     changes: "Changes"
     finder: Finder
+    bus: Bus
 
     def metrics(self) -> str:
         """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
@@ -81,6 +82,11 @@ class App:
                 "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
                 "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
+                "toolpost_bus_queued": ("Tasks that wait for a worker.", self.bus.depth.queued),
+                "toolpost_bus_waiting": ("Tasks that wait for other tasks.", self.bus.depth.waiting),
+                "toolpost_bus_held": ("Tasks that workers have.", self.bus.depth.held),
+                "toolpost_bus_dead": ("Tasks that were given up.", self.bus.depth.dead),
+                "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", self.bus.depth.oldest_s),
             }
         )
 
@@ -110,7 +116,7 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        bus = bus_of(config, store)
+        bus = bus_of(config, store, metrics)
         host = _loaded_host(config, plugins, brought=[bus_plugin(bus)] if bundled else None)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
@@ -123,7 +129,7 @@ async def open_app(
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         async with host.open_started(), behind.open_running(), sweeping:
-            app = _assembled(config, store, host, behind, changes, metrics, reranker)
+            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
@@ -183,6 +189,7 @@ def _assembled(
     changes: "Changes",
     metrics: Metrics,
     reranker: Reranker | None,
+    bus: Bus,
 ) -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     catalogue = _catalogue(config, host, servers)
@@ -204,6 +211,7 @@ def _assembled(
         roster=Roster(),
         changes=changes,
         finder=finder,
+        bus=bus,
     )
 
 
@@ -302,7 +310,7 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, brought: Sequence
     return host
 
 
-def bus_of(config: Config, store: Store) -> Bus:
+def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
     """Make the bus of a store, as it is configured."""
     chosen = config.bus
     times = Times(
@@ -316,7 +324,8 @@ def bus_of(config: Config, store: Store) -> Bus:
     )
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
-    return Bus(store, times=times, capacity=chosen.capacity, tracker=Beads(project) if is_tracked else None)
+    tracker = Beads(project) if is_tracked else None
+    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics)
 
 
 @asynccontextmanager

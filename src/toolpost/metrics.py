@@ -56,6 +56,16 @@ class Metrics:
         self.preparations = Counter("toolpost_index_preparations_total", "Times that the search index was prepared.")
         self.preparation_seconds = Counter("toolpost_index_preparation_seconds_total", "Time that preparing it took.")
 
+        self.dispatches = Counter("toolpost_bus_dispatches_total", "Tasks given to workers that came for one.")
+        self.dispatch_seconds = Counter(
+            "toolpost_bus_dispatch_seconds_total", "Time from the offer of a task until its worker has it."
+        )
+        self.expiries = Counter(
+            "toolpost_bus_expiries_total",
+            "Tasks taken back because nobody was heard of, by what ran out.",
+            label="lease",
+        )
+
     @property
     def counters(self) -> list[Counter]:
         """All of them, in order."""

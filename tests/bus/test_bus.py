@@ -241,3 +241,66 @@ async def test_who_is_not_there_is_named(open_bus: OpenBus) -> None:
 
     assert failed.id == "a"
     assert (blocked.state, blocked.reason) == ("blocked", "no time")
+
+
+async def test_a_second_poll_takes_the_place_of_the_first(open_bus: OpenBus) -> None:
+    async with open_bus() as bus, open_bus() as elsewhere:
+        name = await bus.register("ada", "me")
+        polled: list[Polled] = []
+
+        async def poll(where: Bus) -> None:
+            polled.append(await where.poll(name, 10))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(poll, bus)
+            await anyio.sleep(0.3)
+            tasks.start_soon(poll, elsewhere)
+            await anyio.sleep(0.3)
+            await bus.submit(wish("a"))
+
+    assert polled[0].is_superseded
+    assert polled[1].task is not None
+
+
+async def test_an_offer_that_nobody_fetches_is_passed_on_to_who_polls(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        absent = await bus.register("absent", "me")
+        submitted = await bus.submit(wish("a"))
+        present = await bus.register("present", "you")
+        task = await given(bus, present, 1)
+
+    assert (submitted.worker, task.worker) == (absent, present)
+
+
+async def test_a_worker_that_leaves_is_forgotten_and_its_name_is_free(open_bus: OpenBus) -> None:
+    async with open_bus(times=Times(forget_s=0.2, sweep_s=0.05)) as bus:
+        name = await bus.register("ada", "me")
+        again = await bus.register("ada", "me")
+        await bus.submit(wish("a"))
+        await given(bus, name)
+        task = await bus.reset_worker(name, leaves=True)
+        after = await bus.overview()
+        await bus.register("bob", "me")
+        await worked(bus, WorkerName("bob"))
+        busy = await bus.reset_worker(WorkerName("bob"), leaves=True)
+        done = await bus.done(TaskId("a"), (await bus.history(TaskId("a")))[0].token, None)
+        await anyio.sleep(0.6)
+        last = await bus.overview()
+
+    assert (name, again, task) == ("ada", "ada", "a")
+    assert after.workers == []
+    assert busy is None
+    assert done.worker == "bob"
+    assert last.workers == []
+
+
+async def test_what_is_retried_waits_for_what_it_needs(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        name = await bus.register("ada", "me")
+        await bus.submit(wish("b", needs=(TaskId("a"),)))
+        await bus.cancel(TaskId("b"), "later")
+        retried = await bus.retry(TaskId("b"))
+        nothing = await bus.poll(name, 0)
+
+    assert retried.waits_for == ("a",)
+    assert nothing.task is None

@@ -65,18 +65,18 @@ async def test_an_agent_needs_no_token_and_bad_input_is_told_apart(project: Proj
 
 
 async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_paused(project: Project) -> None:
-    project.make(lease_s=1.0, retry_s=0.1)
+    project.make(lease_s=4.0, retry_s=0.1)
     with project.peer("connect") as paused:
         paused.request("tools/call", {"name": "register_worker", "arguments": {"name": "paused"}})
         paused.request("tools/call", {"name": "submit_task", "arguments": {"bead_id": "a"}})
         paused.request("tools/call", {"name": "poll_task", "arguments": {"name": "paused"}})
         paused.request("tools/call", {"name": "ack_task", "arguments": {"name": "paused", "bead_id": "a"}})
-        await anyio.sleep(2.5)
+        await anyio.sleep(6)
         kept = project.json("log", "a")
         paused.process.send_signal(signal.SIGSTOP)
         async with project.client() as agent:
             await agent.ask("register_worker", name="other")
-            task = await agent.work("other", timeout_ms=20_000)
+            task = await agent.work("other", timeout_ms=40_000)
             paused.process.send_signal(signal.SIGCONT)
             late = paused.request("tools/call", {"name": "worker_done", "arguments": {"bead_id": "a"}})
             await agent.ask("worker_done", bead_id="a")

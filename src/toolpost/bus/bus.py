@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
+from toolpost.metrics import Metrics
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 
@@ -34,13 +36,22 @@ class Bus:
     """All that can be done with tasks and workers."""
 
     def __init__(
-        self, store: Store, *, times: Times = _USUAL, capacity: int = CAPACITY, tracker: Tracker | None = None
+        self,
+        store: Store,
+        *,
+        times: Times = _USUAL,
+        capacity: int = CAPACITY,
+        tracker: Tracker | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Take a store; with a tracker, its tasks must be there, and are kept in step."""
         self._store = store
         self.times = times if tracker is None else dataclasses.replace(times, is_tracked=True)
         self._capacity = capacity
         self._tracker = tracker
+        self._metrics = metrics or Metrics()
+        self.depth = looking.Depth()
+        """As it was at the last look for what has expired, a few seconds ago."""
 
     @asynccontextmanager
     async def open_sweeping(self) -> AsyncIterator[None]:
@@ -119,6 +130,9 @@ class Bus:
             finally:
                 if not is_heard:
                     await self._end_poll(name, poll, give_back=True)
+        if polled.task is not None:
+            self._metrics.dispatches.add()
+            self._metrics.dispatch_seconds.add(max(0.0, time.time() - polled.task.changed_at))
         return polled
 
     async def _last_look(self, name: WorkerName, poll: PollId, resets: int) -> Polled:
@@ -157,7 +171,10 @@ class Bus:
         while True:
             wait_s: float | None = None
             try:
-                wait_s, offered = await self._run(lambda: finishing.sweep(self.times))
+                wait_s, offered, expired = await self._run(lambda: finishing.sweep(self.times))
+                for task in expired:
+                    self._metrics.expiries.add(of="offer" if task.state == "offered" else "run")
+                self.depth = await self._run(looking.depth)
                 self._wake(offered)
                 self._tell()
             except ToolpostError as error:

@@ -132,8 +132,8 @@ def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[Task
     return (held.id if held is not None else None), (yield from dispatch(now, times))
 
 
-def sweep(times: Times) -> Script[tuple[float | None, list[Task]]]:
-    """Take back what was not acknowledged or not finished in time; with the offers that follow, when to look again."""
+def sweep(times: Times) -> Script[tuple[float | None, list[Task], list[Task]]]:
+    """Take back what was not acknowledged or not finished in time; when to look again, the offers that follow, what it was."""
     ((now,),) = yield NOW
     expired = tasks_of(
         (
@@ -153,7 +153,7 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Task]]]:
         (now,),
     )
     due = rows[0][0]
-    return (None if due is None else max(0.0, due - now)), offered
+    return (None if due is None else max(0.0, due - now)), offered, expired
 
 
 def _expired(task: Task, now: float, times: Times) -> Script[None]:

@@ -72,6 +72,34 @@ def overview() -> Script[Overview]:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Depth:
+    """How much there is to do."""
+
+    queued: int = 0
+    waiting: int = 0
+    held: int = 0
+    dead: int = 0
+    oldest_s: float = 0.0
+    """How long the oldest task has been queued or has waited."""
+
+
+def depth() -> Script[Depth]:
+    """Count what there is to do."""
+    ((now,),) = yield NOW
+    rows = yield Statement("SELECT state, count(*), min(submitted_at) FROM bus_tasks GROUP BY state")
+    counts = {state: int(number) for state, number, _ in rows}
+    since = [at for state, _, at in rows if state in ("queued", "waiting")]
+    dead = yield Statement("SELECT count(*) FROM bus_archive WHERE state = 'dead' AND state <> 'done'")
+    return Depth(
+        queued=counts.get("queued", 0),
+        waiting=counts.get("waiting", 0),
+        held=counts.get("offered", 0) + counts.get("running", 0),
+        dead=int(dead[0][0]),
+        oldest_s=max(0.0, now - min(since)) if since else 0.0,
+    )
+
+
 def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:
     """Tell one task's story."""
     task = yield from find_task(task_id, lock=False)
