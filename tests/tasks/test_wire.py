@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from mcp import Client
 from tests.postgres import Postgres
 from tests.tasks.asking import ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.upstreams.behind import hostile
+from tests.upstreams.test_asking import asking_behind
 from tests.ways import ENVELOPE, IN_MEMORY, MODERN, WAYS, Way, plugin_of, stdio_peer, stdio_server
+from tests.wire.callers import Project
 from toolpost.app import App, open_app, open_http
 from toolpost.config import Config, StoreSettings
 from toolpost.config.settings import TaskSettings
-from toolpost.contracts.ids import CallerId
 from toolpost.deferred import calls, orphans
-from toolpost.deferred.records import DeferredId
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
@@ -278,17 +279,53 @@ async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeyp
     assert rows == 0
 
 
-async def test_another_caller_has_no_part_in_it(config: Config, tmp_path: Path) -> None:
-    async with asked(config) as (ask, app):
-        handle = (await ask("tools/call", call("errands__once", folder=str(tmp_path))))["result"]
-        name = DeferredId(handle["taskId"])
+async def test_another_caller_has_no_part_in_it(tmp_path: Path) -> None:
+    config = Project(tmp_path).write("ada", "bob").load()
+    async with open_app(config, plugins=[plugin_of(ERRANDS)], bundled=False) as app, open_http(app) as url:
 
-        assert await app.deferred.find(name, CallerId("somebody else")) is None
-        assert not await app.deferred.call_off(name, CallerId("somebody else"))
-        assert await app.deferred.find(name, CallerId("local")) is not None
+        async def ask(who: str, method: str, params: dict[str, Any]) -> Any:
+            return await anyio.to_thread.run_sync(lambda: HttpPeer(url, f"{who}-token").ask(method, params))
+
+        handle = (await ask("ada", "tools/call", call("errands__once", folder=str(tmp_path))))["result"]
+        about = {"taskId": handle["taskId"], "inputResponses": {}}
+        others = [await ask("bob", method, about) for method in ("tasks/get", "tasks/update", "tasks/cancel")]
+        own = (await ask("ada", "tasks/get", about))["result"]
         (tmp_path / "go").touch()
-        await ending(ask, handle)
-        assert await app.deferred.find(name, CallerId("somebody else")) is None
+        await ending(partial(ask, "ada"), handle)
+        late = await ask("bob", "tasks/get", about)
+        nobody = await anyio.to_thread.run_sync(lambda: HttpPeer(url).ask("tasks/get", about))
+
+    assert [answer["error"]["code"] for answer in (*others, late)] == [-32602] * 4
+    assert own["status"] == "working"
+    assert nobody["error"]["data"]["code"] == "UNAUTHORIZED"
+
+
+@pytest.mark.parametrize("back", [Way("stdio", "legacy"), Way("stdio", MODERN)], ids=str)
+async def test_what_a_server_asks_is_found_and_answered_by_whoever_looks_in(back: Way) -> None:
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "roots": {}, "extensions": {EXTENSION: {}}}
+    able = ENVELOPE | {"io.modelcontextprotocol/clientCapabilities": capabilities}
+    async with asking_behind(back) as app, open_http(app) as url:
+        peer = HttpPeer(url)
+
+        async def ask(method: str, params: dict[str, Any]) -> Any:
+            return (await anyio.to_thread.run_sync(lambda: peer.ask(method, params, meta=able)))["result"]
+
+        handle = await ask("tools/call", call("up__ask_twice", what="form"))
+        about = {"taskId": handle["taskId"]}
+        answers = {"elicitation/create": {"action": "accept", "content": {"name": "Ada"}}, "roots/list": {"roots": []}}
+        asked = []
+        while (state := await ask("tasks/get", about))["status"] not in ENDED:
+            if state["status"] == "input_required":
+                ((key, question),) = state["inputRequests"].items()
+                asked.append((key, question["method"]))
+                await ask(
+                    "tasks/update", about | {"inputResponses": {"never asked": {}, key: answers[question["method"]]}}
+                )
+            await anyio.sleep(0.05)
+
+    assert [method for _, method in asked] == ["elicitation/create", "roots/list"]
+    assert len({key for key, _ in asked}) == 2
+    assert "Ada" in state["result"]["content"][0]["text"]
 
 
 async def test_nobody_keeps_more_tasks_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
