@@ -20,6 +20,7 @@ from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
+from toolpost.deferred.calls import DeferredCalls
 from toolpost.discovery import EVERYTHING, Catalogue
 from toolpost.discovery.automatic import INSTRUCTIONS, Mode
 from toolpost.discovery.automatic_mcp import AutomaticMcp
@@ -29,13 +30,14 @@ from toolpost.discovery.reranker import Reranker, RerankerSpec
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.http import HttpEndpoint
-from toolpost.endpoints.lane import Lane
+from toolpost.endpoints.lane import Lane, call_result
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.listener import bound_socket, open_http_server
 from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.paths import MCP_PATH
 from toolpost.endpoints.roster import Roster
 from toolpost.endpoints.stdio import Wire, serve_stdio
+from toolpost.endpoints.tasks import TaskLane
 from toolpost.gateway import Gateway
 from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
@@ -43,6 +45,7 @@ from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
+from toolpost.protocol.era import MODERN
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
 from toolpost.sources.promises import Promises
@@ -69,6 +72,7 @@ class App:
     gateway: Gateway
     lane: Lane
     sdk: LateSdk
+    deferred: DeferredCalls
     roster: Roster
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
     changes: "Changes"
@@ -137,7 +141,8 @@ async def open_app(
                 if config.discovery.mode != "all":
                     app.finder.preparation.start()
                 try:
-                    yield app
+                    async with app.deferred.open_carrying():
+                        yield app
                 finally:
                     tasks.cancel_scope.cancel()
                     await app.gateway.drain(0)
@@ -198,6 +203,14 @@ def _assembled(
     finding = AutomaticMcp(finder, store.seen, metrics)
     gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
     lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode))
+    deferred = DeferredCalls(
+        store,
+        gateway,
+        lambda answer: call_result(answer, MODERN),
+        ttl_s=config.tasks.ttl_s,
+        after_s=config.tasks.after_s,
+    )
+    lane.tasks = TaskLane(deferred)
     return App(
         config=config,
         store=store,
@@ -212,6 +225,7 @@ def _assembled(
         changes=changes,
         finder=finder,
         bus=bus,
+        deferred=deferred,
     )
 
 

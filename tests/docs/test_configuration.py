@@ -58,6 +58,7 @@ page_size = 50
 load = ["notes:plugin"]
 disable = ["time"]
 installed = false
+only = "time"
 tags = {time = ["safe"]}
 
 [discovery]
@@ -69,6 +70,22 @@ model = "small"
 key_env = "MY_KEY"
 timeout_s = 1
 candidates = 20
+
+[bus]
+offer_s = 10
+lease_s = 60
+stuck_s = 600
+attempts = 5
+retry_s = 1
+retry_limit_s = 60
+age_s = 300
+capacity = 100
+idle_s = 60
+beads = "off"
+
+[tasks]
+ttl_s = 60
+after_s = 0.5
 
 [servers]
 """

@@ -57,7 +57,9 @@ def end(
         return (yield from _ended_before(task_id, state, token)), []
     if task.state in ("queued", "waiting") and token is not None:
         raise _stale(task, "its lease has run out, and it is queued again")
-    if task.state == "offered" and (token is None or token == task.token):
+    if task.state == "offered":
+        if token is not None and token != task.token:
+            raise _stale(task, "its lease has run out, and it is offered to another worker")
         raise InvalidRequest(
             f"The task `{task.id}` has not been acknowledged.",
             hint="`ack_task` first",

@@ -134,6 +134,15 @@ class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ] = "auto"
 
 
+class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
+
+    ttl_s: Annotated[Seconds, Meta(description="how long what became of a task can be asked for")] = 3_600.0
+    after_s: Annotated[
+        float, Meta(ge=0, le=60, description="a call that ends sooner than this is answered as usual; 0: none is")
+    ] = 0.0
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that may be set; every part has a default that works."""
 
@@ -145,6 +154,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     plugins: PluginSettings = PluginSettings()
     discovery: DiscoverySettings = DiscoverySettings()
     bus: BusSettings = BusSettings()
+    tasks: TaskSettings = TaskSettings()
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}

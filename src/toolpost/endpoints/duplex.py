@@ -1,10 +1,10 @@
 """One client on a two-way channel (stdio, memory): who is asking for what, in which era, and what is still in flight."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -15,6 +15,7 @@ from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.conversation import Conversation, Correspondent
 from toolpost.endpoints.lane import METHODS, Lane
 from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError, Resumption
@@ -117,6 +118,8 @@ class Connection:
                     return
         if method is None and message.id is not None and self._conversation and self._conversation.take(message):
             return
+        if method in TASK_METHODS and self._is_about_task(message):
+            return
         if method != CANCEL_REQUEST:
             await self._ask_sdk(message, feed)
         elif message.id is not None:
@@ -157,7 +160,10 @@ class Connection:
             resumption=resumption,
         )
         self._calls[key] = call
-        task = asyncio.get_running_loop().create_task(self._run(message.id, key, call, revision))
+        self._begin(self._run(message.id, key, call, revision))
+
+    def _begin(self, running: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(running)
         self._running.add(task)
         task.add_done_callback(self._forget)
 
@@ -189,6 +195,22 @@ class Connection:
             del self._calls[key]
             self._silenced.discard(key)
             self._end_if_idle()
+
+    def _is_about_task(self, message: Message) -> bool:
+        """Have a question about a task answered; False leaves it to the SDK, which knows of none."""
+        meta = rpc.params_object(message).get("_meta")
+        if message.id is None or self._lane.tasks is None or not isinstance(meta, dict):
+            return False
+        if self._revision_of(message.id, meta) is not era.MODERN:
+            return False
+        self._begin(self._answer_about_task(self._lane.tasks, message))
+        return True
+
+    async def _answer_about_task(self, lane: TaskLane, message: Message) -> None:
+        try:
+            self._send(await lane.answer(message, self._caller))
+        except ProtocolError as error:
+            self._send(error.as_response())
 
     def _cancel(self, message: Message) -> bool:
         """Stop a call of ours. MCP's cancellation takes no answer; the older `$/cancelRequest` takes one, `CANCELLED`."""

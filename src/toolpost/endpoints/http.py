@@ -27,6 +27,7 @@ from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
+from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
@@ -228,6 +229,8 @@ class HttpEndpoint:
                 return True
             if message.method == "logging/setLevel":
                 session.conversation.note_level(rpc.params_object(message))
+        if message.method in TASK_METHODS and session is None and message.id is not None:
+            return await self._answer_about_task(message, request, caller)
         if message.method not in METHODS or message.id is None:
             return False
         if not request.takes(b"application/json"):
@@ -238,6 +241,14 @@ class HttpEndpoint:
             await send_json(request.send, self._lane.list_tools(message.id, cursor, revision, view=request.view))
         else:
             await self._call(message, session, request, caller)
+        return True
+
+    async def _answer_about_task(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
+        if (lane := self._lane.tasks) is None:
+            return False
+        meta = rpc.params_object(message).get("_meta")
+        _agreed(None, message, meta if isinstance(meta, dict) else {}, request, task_id(message))
+        await send_json(request.send, await lane.answer(message, caller))
         return True
 
     def _session_of(self, request: HttpRequest, caller: Caller) -> Session | None:

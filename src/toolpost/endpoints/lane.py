@@ -12,10 +12,12 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
 from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
+from toolpost.deferred.questions import LaterRespondent
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.rounds import Held, Rounds
+from toolpost.endpoints.tasks import TaskLane, declares_tasks
 from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
@@ -44,6 +46,8 @@ class Lane:
         self.listing = listing
         """Swapped for another when the tools change."""
         self.rounds = Rounds()
+        self.tasks: TaskLane | None = None
+        """Calls that outlive their requests, where there is a store for them."""
 
     def list_tools(
         self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
@@ -71,7 +75,10 @@ class Lane:
         """
         token = progress_token(meta)
         emit = None
-        if notify is not None and token is not None:
+        if self.tasks is not None and respondent is None and resumption is None and declares_tasks(meta):
+            respondent = LaterRespondent(caller.id, meta)
+            emit = self.tasks.hear
+        elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
         if respondent is None and (meta.get(CLIENT_CAPABILITIES) or LOG_LEVEL in meta):
             respondent = Held(self.rounds, caller, meta, notify)
@@ -98,9 +105,14 @@ class Lane:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
-        """Let the call pass and return its response."""
+        """Let the call pass and return its response, or the handle of a task."""
         respondent = call.context.respondent
-        if respondent is None or not respondent.takes_rounds:
+        if isinstance(respondent, LaterRespondent):
+            begun = await self._begun(request_id, call)
+            if isinstance(begun, bytes):
+                return begun
+            answer = begun
+        elif respondent is None or not respondent.takes_rounds:
             answer = await self.gateway.call(call)
         else:
             assert isinstance(respondent, Held)
@@ -115,6 +127,13 @@ class Lane:
         if answer.passed is not None and is_asking(answer.passed):
             answer = self._sealed(answer, answer.passed)
         return result_response(request_id, call_result(answer, revision))
+
+    async def _begun(self, request_id: bytes, call: Call) -> bytes | Answer:
+        assert self.tasks is not None
+        try:
+            return await self.tasks.begin(request_id, call)
+        except ProtocolError as error:
+            return error.as_response()
 
     def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw]) -> Answer:
         """Make a server's own state one that only this caller can bring back."""

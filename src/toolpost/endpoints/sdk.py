@@ -25,6 +25,8 @@ from toolpost.endpoints.paths import show
 from toolpost.endpoints.sdk_audience import Audience
 from toolpost.endpoints.sdk_relay import Handler, relay_handlers, told
 from toolpost.endpoints.seat import SEAT, Seat
+from toolpost.endpoints.tasks import EXTENSION
+from toolpost.protocol.era import MODERN
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
@@ -60,7 +62,9 @@ class _AnnouncingServer(Server[Any]):
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     def get_capabilities(self, *arguments: Any, **options: Any) -> mcp_types.ServerCapabilities:
-        """Leave out what only servers have, as long as there are none."""
+        """Leave out what only servers have, as long as there are none; announce tasks where they can be asked for."""
+        if options.get("protocol_version") == MODERN.version:
+            options["extensions"] = {EXTENSION: {}}
         capabilities = super().get_capabilities(*arguments, **options)
         if self.relay.sources:
             return capabilities

@@ -1,0 +1,55 @@
+"""Nothing is lost and nothing is done twice, whatever is killed. `TOOLPOST_LONG_TESTS=1` does it at full length."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.bus.torture import Plan, Toll, torture
+from tests.postgres import Postgres, open_postgres
+
+IS_LONG = bool(os.environ.get("TOOLPOST_LONG_TESTS"))
+
+pytestmark = pytest.mark.timeout(3_600 if IS_LONG else 120)
+
+
+def check(toll: Toll, plan: Plan) -> None:
+    assert toll.lost == []
+    assert toll.twice == []
+    assert toll.wrongly_accepted == []
+    assert toll.strange == []
+    assert toll.done == plan.tasks
+    assert toll.restarts == plan.restarts
+
+
+def plan_of(**long: int | float) -> Plan:
+    return Plan(limit_s=3_000, **long) if IS_LONG else Plan()  # type: ignore[arg-type]
+
+
+def test_servers_and_workers_are_killed_and_paused(url: str, tmp_path: Path) -> None:
+    plan = plan_of(tasks=5_000, kills=100, pauses=60, worker_kills=60, work_s=0.2)
+    toll = torture(tmp_path, url, plan)
+
+    check(toll, plan)
+    assert (toll.server_kills, toll.worker_kills) == (plan.kills, plan.worker_kills)
+    # Somebody was asleep in the middle of a task, or was killed with one.
+    assert toll.leases > plan.tasks
+
+
+def test_the_database_is_restarted_under_load(tmp_path: Path) -> None:
+    restarts = Plan(tasks=200, kills=0, pauses=1, worker_kills=1, restarts=2)
+    plan = Plan(tasks=3_000, kills=0, pauses=5, worker_kills=5, restarts=20, work_s=0.1, limit_s=3_000)
+    plan = plan if IS_LONG else restarts
+    # One of its own: the others' databases go on.
+    with open_postgres() as server:
+        toll = torture(tmp_path, server.new_url(), plan, server)
+
+    check(toll, plan)
+
+
+def test_of_two_servers_on_one_database_one_is_killed_and_the_other_goes_on(postgres: Postgres, tmp_path: Path) -> None:
+    plan = Plan(tasks=200, kills=1, pauses=1, worker_kills=1, servers=2, spare=False)
+    toll = torture(tmp_path, postgres.new_url(), plan)
+
+    check(toll, plan)
+    assert toll.server_kills == 1
