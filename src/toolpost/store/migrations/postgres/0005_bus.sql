@@ -2,18 +2,18 @@
 CREATE TABLE bus_tasks (
     id           TEXT COLLATE "C" PRIMARY KEY,
     state        TEXT COLLATE "C" NOT NULL,
-    priority     INTEGER NOT NULL,
+    priority     BIGINT NOT NULL,
     payload      TEXT COLLATE "C",
     dedupe_key   TEXT COLLATE "C",
     submitted_by TEXT COLLATE "C" NOT NULL,
     submitted_at DOUBLE PRECISION NOT NULL,
     rank         DOUBLE PRECISION NOT NULL,
     not_before   DOUBLE PRECISION NOT NULL,
-    attempt      INTEGER NOT NULL,
-    leases       INTEGER NOT NULL,
+    attempt      BIGINT NOT NULL,
+    leases       BIGINT NOT NULL,
     worker       TEXT COLLATE "C",
     token        TEXT COLLATE "C",
-    is_fetched   INTEGER NOT NULL,
+    is_fetched   BIGINT NOT NULL,
     expires_at   DOUBLE PRECISION,
     reason       TEXT COLLATE "C",
     result       TEXT COLLATE "C",
@@ -27,18 +27,18 @@ CREATE UNIQUE INDEX bus_tasks_dedupe ON bus_tasks (dedupe_key) WHERE dedupe_key 
 CREATE TABLE bus_archive (
     id           TEXT COLLATE "C" PRIMARY KEY,
     state        TEXT COLLATE "C" NOT NULL,
-    priority     INTEGER NOT NULL,
+    priority     BIGINT NOT NULL,
     payload      TEXT COLLATE "C",
     dedupe_key   TEXT COLLATE "C",
     submitted_by TEXT COLLATE "C" NOT NULL,
     submitted_at DOUBLE PRECISION NOT NULL,
     rank         DOUBLE PRECISION NOT NULL,
     not_before   DOUBLE PRECISION NOT NULL,
-    attempt      INTEGER NOT NULL,
-    leases       INTEGER NOT NULL,
+    attempt      BIGINT NOT NULL,
+    leases       BIGINT NOT NULL,
     worker       TEXT COLLATE "C",
     token        TEXT COLLATE "C",
-    is_fetched   INTEGER NOT NULL,
+    is_fetched   BIGINT NOT NULL,
     expires_at   DOUBLE PRECISION,
     reason       TEXT COLLATE "C",
     result       TEXT COLLATE "C",
@@ -62,7 +62,7 @@ CREATE TABLE bus_workers (
     task          TEXT COLLATE "C",
     poll          TEXT COLLATE "C",
     poll_until    DOUBLE PRECISION,
-    resets        INTEGER NOT NULL
+    resets        BIGINT NOT NULL
 );
 
 CREATE TABLE bus_events (
@@ -71,7 +71,7 @@ CREATE TABLE bus_events (
     at      DOUBLE PRECISION NOT NULL,
     kind    TEXT COLLATE "C" NOT NULL,
     worker  TEXT COLLATE "C",
-    attempt INTEGER NOT NULL,
+    attempt BIGINT NOT NULL,
     detail  TEXT COLLATE "C"
 );
 CREATE INDEX bus_events_task ON bus_events (task, seq);
@@ -82,7 +82,7 @@ CREATE TABLE bus_outbox (
     task       TEXT COLLATE "C" NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL,
     detail     TEXT COLLATE "C",
-    tries      INTEGER NOT NULL,
+    tries      BIGINT NOT NULL,
     not_before DOUBLE PRECISION NOT NULL
 );
 CREATE INDEX bus_outbox_task ON bus_outbox (task, seq);
