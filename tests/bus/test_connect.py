@@ -212,10 +212,10 @@ async def test_a_stale_word_of_a_server_is_cleaned_up(project: Project, word: st
 
 
 async def test_a_server_that_nobody_uses_ends(project: Project) -> None:
-    project.make(idle_s=1.0)
+    project.make(idle_s=4.0)
     async with project.client() as agent:
         await agent.ask("get_status")
-        wait_until(lambda: project.server is None)
+        wait_until(lambda: project.server is None, 60)
         again = await agent.ask("submit_task", bead_id="t")
 
     assert again["queued"]
