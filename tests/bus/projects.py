@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from mcp import Client, StdioServerParameters
 
 from tests.ways import ROOT, TOOLPOST, StdioPeer
@@ -108,8 +109,13 @@ class Project:
         return pid
 
     def close(self) -> None:
-        if self.root.exists():
-            self.run("stop")
+        if not self.root.exists():
+            return
+        self.run("stop")
+        # One that was being started when its client ended has not been announced yet.
+        for process in psutil.process_iter(["cmdline"]):
+            if "--for-clients" in (words := process.info["cmdline"] or []) and str(self.root) in words:
+                process.kill()
 
 
 @dataclass(frozen=True)

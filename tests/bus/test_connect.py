@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 
 from tests.bus.projects import ERAS, Project, wait_until
@@ -212,13 +213,33 @@ async def test_a_stale_word_of_a_server_is_cleaned_up(project: Project, word: st
 
 
 async def test_a_server_that_nobody_uses_ends(project: Project) -> None:
-    project.make(idle_s=1.0)
+    project.make(idle_s=4.0)
     async with project.client() as agent:
         await agent.ask("get_status")
-        wait_until(lambda: project.server is None)
+        wait_until(lambda: project.server is None, 60)
         again = await agent.ask("submit_task", bead_id="t")
 
     assert again["queued"]
+
+
+async def test_a_server_that_nobody_can_find_any_more_ends(project: Project) -> None:
+    project.make(idle_s=10.0)
+    async with project.client() as agent:
+        await agent.ask("get_status")
+        assert project.server is not None
+        lost = project.server["pid"]
+        (project.root / ".toolpost" / "bus-server.json").unlink()
+        await anyio.to_thread.run_sync(wait_until, lambda: not psutil.pid_exists(lost) or is_zombie(lost), 60)
+        submitted = await agent.ask("submit_task", bead_id="t")
+
+    assert submitted["queued"]
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 async def test_a_server_that_cannot_start_says_why(project: Project) -> None:

@@ -1,7 +1,7 @@
 """`toolpost bus serve`: the nine tools under their bare names, for everybody in the project to find."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -22,8 +22,8 @@ from toolpost.endpoints.stdio import Wire
 from toolpost.upstreams.process_tree import this_process
 
 _FREE_PORT: Final = "127.0.0.1:0"
-_LOOKS: Final = 20
-"""How often, within the time that a server may be unused, it looks whether it is."""
+_LOOK_S: Final = 10.0
+"""How often a server looks whether it is still used."""
 
 
 @click.command(
@@ -99,7 +99,7 @@ def presence_in(files: ProjectServer, *, is_daemon: bool) -> Presence:
         try:
             async with anyio.create_task_group() as tasks:
                 if is_daemon:
-                    tasks.start_soon(_end_when_idle, app, stop)
+                    tasks.start_soon(_end_when_idle, app, stop, lambda: files.running() == server)
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -108,11 +108,13 @@ def presence_in(files: ProjectServer, *, is_daemon: bool) -> Presence:
     return present
 
 
-async def _end_when_idle(app: App, stop: Stop) -> None:
+async def _end_when_idle(app: App, stop: Stop, is_found: Callable[[], bool]) -> None:
+    """End a server that nobody has used for long, or that nobody can find any more."""
     limit_s = app.config.bus.idle_s
+    look_s = min(_LOOK_S, limit_s / 10)
     seen, unused_s = app.gateway.admitted, 0.0
-    while unused_s < limit_s:
-        await anyio.sleep(limit_s / _LOOKS)
+    while unused_s < limit_s and (is_found() or app.gateway.in_flight):
+        await anyio.sleep(look_s)
         is_used = app.gateway.in_flight > 0 or app.gateway.admitted != seen
-        seen, unused_s = app.gateway.admitted, 0.0 if is_used else unused_s + limit_s / _LOOKS
+        seen, unused_s = app.gateway.admitted, 0.0 if is_used else unused_s + look_s
     stop.ask()
