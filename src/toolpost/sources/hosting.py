@@ -142,7 +142,7 @@ class ServerHost:
         source = self._source(spec, successor_of=current)
         source.supervisor.adopt(spec, on_tools=source.learn)
         if current.definitions is not None:
-            source.learn(current.definitions)
+            source.learn(current.definitions, current.build)
         return source
 
     def _let_go(self, source: ServerSource) -> None:
@@ -174,7 +174,7 @@ class ServerHost:
                 await self.promises.recall(source.name)
                 remembered = await self._known.recall(source.name)
                 if remembered is not None:
-                    source.learn(remembered)
+                    source.learn(remembered.definitions, remembered.build)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self.promises.run)
@@ -255,6 +255,6 @@ class ServerHost:
             source = self.sources.get(self._unsaved.pop())
             if source is not None and source.definitions is not None:
                 try:
-                    await self._known.remember(source.name, source.definitions)
+                    await self._known.remember(source.name, source.definitions, source.build)
                 except Exception as error:  # noqa: BLE001 (a list that is not kept costs one start, later)
                     event(_log, logging.WARNING, "tools not remembered", server=source.name, reason=str(error))

@@ -52,7 +52,7 @@ AUDIT: Final = Table(
 """Copied first and by itself: its chain proves where the rest comes from."""
 
 TABLES: Final = (
-    Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions")),
+    Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions", "build")),
     Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
 )
