@@ -32,7 +32,7 @@ class Live:
 
 async def live_tools(config: Config, only: Collection[str] = ()) -> Live:
     """Look at everything once; with `only`, at what these plugins and servers bring."""
-    async with open_quiet_app(without_store(config)) as app:
+    async with open_quiet_app(without_store(config), holds=False) as app:
         missing = {plugin.name: "; ".join(plugin.problems) for plugin in app.host.plugins if plugin.state == "failed"}
         sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(app.servers.sources)
         _refuse_unknown(only, sources)

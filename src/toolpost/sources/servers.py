@@ -7,7 +7,7 @@ import msgspec
 
 from toolpost.authoring.context import Context
 from toolpost.contracts.caller import Caller
-from toolpost.contracts.contract import check_plugin_name, contract_of_upstream
+from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, JsonObject, PluginName, ToolName
@@ -77,6 +77,11 @@ class ServerSource:
         self._refused: list[ContractRefused] = []
 
     @property
+    def contracts(self) -> list[Contract]:
+        """What every tool promises, of those that are withheld too."""
+        return [tool.contract for tool in self._compiled.values()]
+
+    @property
     def tools(self) -> Mapping[ToolName, HeldTool]:
         """The tools that can be called."""
         return self._held
@@ -130,7 +135,7 @@ class ServerSource:
             if standing is not None:
                 standings[name] = standing
             if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
-                back[name] = withheld(tool, standing)
+                back[name] = withheld(tool, standing, self._promises)
             else:
                 held[name] = tool
         self._held, self._withheld, self.standings = held, back, standings
