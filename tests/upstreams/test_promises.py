@@ -93,7 +93,12 @@ async def test_what_is_only_observed_still_answers(tmp_path: Path) -> None:
 
         assert await listed(client) == [LOOKUP_NAME]
         assert text_of(answer) == '{"place": "Ulm"}'
-        assert standing(app) == {"promise": "lock", "verdict": "breaking", "rules": ["input.values-removed"]}
+        assert standing(app) == {
+            "promise": "lock",
+            "verdict": "breaking",
+            "rules": ["input.values-removed"],
+            "suspicions": [],
+        }
 
 
 async def test_one_server_may_be_held_otherwise(tmp_path: Path) -> None:

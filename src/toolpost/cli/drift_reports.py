@@ -7,7 +7,7 @@ from toolpost.cli.drift_view import lines_about, lines_about_suspicion
 from toolpost.cli.lock_files import LockFile
 from toolpost.contracts.compatibility import Verdict
 from toolpost.contracts.drift import Drift
-from toolpost.contracts.lockfile import line_of
+from toolpost.contracts.lockfile import lines_of
 
 _LEVELS: Final = {Verdict.COMPATIBLE: "notice", Verdict.REVIEW: "warning", Verdict.BREAKING: "warning"}
 _MARKS: Final = {Verdict.COMPATIBLE: "🟢", Verdict.REVIEW: "🟡", Verdict.BREAKING: "🔴"}
@@ -17,11 +17,11 @@ def github_lines(
     drifts: Sequence[Drift], missing: Mapping[str, str], file: LockFile, *, failures: Sequence[Drift]
 ) -> Iterator[str]:
     """Write workflow commands: what fails is an error, what a person should look at a warning, the rest a notice."""
+    lines = lines_of([drift.name for drift in drifts], file.text or "")
     for drift in drifts:
         level = "error" if drift in failures else "warning" if drift.suspicions else _LEVELS[drift.verdict]
-        line = line_of(drift.name, file.text or "")
         title = _property(f"{drift.name}: {drift.kind}, {drift.verdict.value}")
-        yield f"::{level} file={_property(file.path.name)},line={line},title={title}::{_data(_text(drift))}"
+        yield f"::{level} file={_property(file.path.name)},line={lines[drift.name]},title={title}::{_data(_text(drift))}"
     for name, reason in missing.items():
         yield f"::warning file={_property(file.path.name)},title={_property(f'{name}: cannot tell')}::{_data(reason)}"
 

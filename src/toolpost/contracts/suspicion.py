@@ -91,6 +91,11 @@ class Names:
         """Return the reasons to look at a definition, beside the tools of all servers."""
         return list(islice(chain(look.suspicions, self._shadows(look)), PER_TOOL_LIMIT))
 
+    def brought(self, old: Look, new: Look) -> list[Suspicion]:
+        """Return the reasons that a change has brought: what was suspected before is not said again."""
+        known = {(found.message, found.excerpt) for found in self.suspicions(old)}
+        return [found for found in self.suspicions(new) if (found.message, found.excerpt) not in known]
+
     def _shadows(self, look: Look) -> Iterator[Suspicion]:
         """Yield how a tool bears the name of another server's, or speaks of it."""
         name, (_, _, tool) = look.name, look.name.partition("__")
@@ -112,8 +117,7 @@ def suspicions(definition: Definition, names: Names | None = None) -> list[Suspi
 
 def new_suspicions(old: Definition, new: Definition, names: Names | None = None) -> list[Suspicion]:
     """Return the reasons that a change has brought: what was suspected before is not said again."""
-    known = {(found.message, found.excerpt) for found in suspicions(old, names)}
-    return [found for found in suspicions(new, names) if (found.message, found.excerpt) not in known]
+    return (names or Names()).brought(look_at(old), look_at(new))
 
 
 def _texts(definition: Definition) -> Iterator[tuple[str, str]]:

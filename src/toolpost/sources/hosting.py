@@ -254,6 +254,10 @@ class ServerHost:
         self.watch.look()
         if self.sources.get(source.name) is source:
             self._on_change([source.name])
+        for other in self.sources.values():
+            # What changed in another's tools may be a word about these.
+            if other is not source and other.standings:
+                other.reconsider()
 
     def _note_seen(self, source: ServerSource) -> None:
         self._unsaved.add(source.name)

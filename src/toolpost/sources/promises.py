@@ -15,7 +15,7 @@ from toolpost.contracts.drift import is_same
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject, PluginName, ToolName
 from toolpost.contracts.lockfile import Tools
-from toolpost.contracts.suspicion import Names, Suspicion, new_suspicions
+from toolpost.contracts.suspicion import Look, Names, Suspicion, look_at
 from toolpost.store import Pins
 
 _log = logging.getLogger("toolpost.contracts")
@@ -68,7 +68,13 @@ class _Pair:
     new: Definition
 
 
-_Verdict = tuple[Judgement, Sequence[Suspicion]]
+@dataclass(frozen=True, kw_only=True)
+class _Verdict:
+    """What a change means, and what it takes to see it beside the tools that there will be."""
+
+    judgement: Judgement
+    old: Look
+    new: Look
 
 
 class Promises:
@@ -120,8 +126,11 @@ class Promises:
         promise, old = promised
         if is_same(old, new):
             return None
-        judgement, suspicions = self._verdict(contract.name, _Pair(server=server, old=old, new=new)) or (None, ())
-        return Standing(promise=promise, promised=old, judgement=judgement, suspicions=suspicions)
+        verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
+        if verdict is None:
+            return Standing(promise=promise, promised=old, judgement=None)
+        brought = self.names().brought(verdict.old, verdict.new)
+        return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
 
     async def run(self) -> None:
         """Judge and pin what comes, until cancelled."""
@@ -180,12 +189,13 @@ class Promises:
         return None
 
     async def _judge_all(self) -> set[PluginName]:
-        servers, names = set(), self.names()
+        servers = set()
         while self._unjudged:
             name, pair = self._unjudged.popitem()
             # It may take its whole budget: calls go on meanwhile.
-            judgement, suspicions = await anyio.to_thread.run_sync(_judged, pair, names)
-            self._judged[name] = pair, (judgement, suspicions)
+            verdict = await anyio.to_thread.run_sync(_judged, pair)
+            self._judged[name] = pair, verdict
+            judgement, suspicions = verdict.judgement, self.names().brought(verdict.old, verdict.new)
             servers.add(pair.server)
             event(
                 _log,
@@ -200,5 +210,5 @@ class Promises:
         return servers
 
 
-def _judged(pair: _Pair, names: Names) -> _Verdict:
-    return judge(pair.old, pair.new), new_suspicions(pair.old, pair.new, names)
+def _judged(pair: _Pair) -> _Verdict:
+    return _Verdict(judgement=judge(pair.old, pair.new), old=look_at(pair.old), new=look_at(pair.new))

@@ -36,6 +36,7 @@ class Watch:
         self._looks: dict[ToolName, tuple[Digest, Look]] = {}
         self._found: dict[PluginName, Suspicions] = {}
         self._asked = anyio.Event()
+        self._names: Names | None = None
 
     def of(self, server: PluginName) -> Suspicions:
         """Return what is suspected of a server's tools, as far as they have been looked at."""
@@ -44,12 +45,14 @@ class Watch:
     @property
     def names(self) -> Names:
         """The names of all tools that there are."""
-        return Names(
-            [*self._beside, *(contract.name for contracts in self._contracts().values() for contract in contracts)]
-        )
+        if self._names is None:
+            held = (contract.name for contracts in self._contracts().values() for contract in contracts)
+            self._names = Names([*self._beside, *held])
+        return self._names
 
     def look(self) -> None:
         """Look again soon: some server has other tools."""
+        self._names = None
         self._asked.set()
 
     async def run(self) -> None:
