@@ -19,6 +19,7 @@ from toolpost.cli.pins import pinned_tools
 from toolpost.cli.safe_files import text_of
 from toolpost.cli.show import print_json_line
 from toolpost.config import Config
+from toolpost.config.locks import text_of_lock
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
 from toolpost.contracts.drift import Drift, drifts
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
@@ -115,9 +116,10 @@ def _state(name: str, config: Config) -> Mapping[str, LockedTool]:
         return live.tools
     if name == PINS:
         return run_async(pinned_tools, config)
-    text = sys.stdin.read() if name == "-" else text_of(Path(name))
+    is_own = Path(name) == config.lock_path
+    text = sys.stdin.read() if name == "-" else text_of_lock(Path(name)) if is_own else text_of(Path(name))
     if text is None:
-        hint = "`toolpost lock` writes it" if Path(name) == config.lock_path else "name a file, `-`, `live` or `pins`"
+        hint = "`toolpost lock` writes it" if is_own else "name a file, `-`, `live` or `pins`"
         raise NotFound(f"There is no {name}.", hint=hint)
     if '"toolpostLock"' in text:
         return parse_lock(text, name=name)
