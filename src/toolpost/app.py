@@ -81,10 +81,17 @@ class App:
 
     def metrics(self) -> str:
         """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
+        servers = self.servers.sources.values()
         return self.gateway.metrics.text(
             {
                 "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
                 "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
+                "toolpost_tools_changed": ("Tools that are not as promised.", sum(len(s.standings) for s in servers)),
+                "toolpost_tools_withheld": ("Tools that are withheld for that.", sum(len(s.withheld) for s in servers)),
+                "toolpost_tools_suspicious": (
+                    "Tools of which something may be meant for the model.",
+                    sum(len(self.servers.watch.of(s.name)) for s in servers),
+                ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 "toolpost_bus_queued": ("Tasks that wait for a worker.", self.bus.depth.queued),
                 "toolpost_bus_waiting": ("Tasks that wait for other tasks.", self.bus.depth.waiting),
@@ -112,9 +119,17 @@ class App:
 
 @asynccontextmanager
 async def open_app(
-    config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] | None = None
+    config: Config,
+    *,
+    plugins: Sequence[Plugin] = (),
+    bundled: bool = True,
+    servers: Sequence[ServerSpec] | None = None,
+    holds: bool = True,
 ) -> AsyncIterator[App]:
-    """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
+    """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit.
+
+    Its servers' tools are held to the lock, unless whoever opens it compares them by itself.
+    """
     changes, news = Changes(config), _News()
     async with (
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
@@ -125,10 +140,11 @@ async def open_app(
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
-            promises=Promises(pins=store.pins, locked=read_lock(config.lock_path)),
+            promises=Promises(pins=store.pins, locked=read_lock(config.lock_path) if holds else None),
             contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
+            beside=[name for source in host.sources for name in source.tools],
             on_news=news.note,
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
@@ -355,7 +371,7 @@ async def open_http(app: App) -> AsyncIterator[str]:
         allowed_origins=app.config.http.allowed_origins,
     )
     body_limit = app.config.http.body_limit_bytes
-    admin = Admin(access, lambda: app.servers.sources, concealing)
+    admin = Admin(access, lambda: app.servers.sources, app.servers.watch, concealing)
     endpoint = HttpEndpoint(
         app.lane, app.sdk, access, body_limit=body_limit, health=app.health, metrics=app.metrics, admin=admin
     )

@@ -63,7 +63,7 @@ async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
             continue
         seen = stamp
         try:
-            locked = read_lock(path)
+            locked = await anyio.to_thread.run_sync(read_lock, path)
         except BadLock as error:
             event(_log, logging.WARNING, "lock not taken over; the one before goes on", reason=error.message)
             continue

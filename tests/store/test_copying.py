@@ -14,6 +14,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.ids import CallerId
 from toolpost.store import AuditEntry, AuditFilter, Store, open_store
 from toolpost.store.copying import Copied, copy_store
+from toolpost.store.known_tools import Known
 from toolpost.store.migrate import known_migrations
 from toolpost.store.tables import AUDIT, OWN, TABLES
 
@@ -37,7 +38,7 @@ def ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 async def filled(store: Store, entry: Make, count: int = 2_500) -> None:
     await asyncio.gather(*(store.audit.append(entry(caller=f"nul \0 and \x1a {n}")) for n in range(count)))
     for number in range(30):
-        await store.known_tools.remember(f"server-{number}", [TOOL] * (number % 3))
+        await store.known_tools.remember(f"server-{number}", [TOOL] * (number % 3), f"{number}.0")
         await store.seen.remember(CallerId(f"caller {number % 2}"), f"session {number}", {"git__log": "x"})
 
 
@@ -62,7 +63,7 @@ async def test_everything_is_copied_and_can_be_used(ways: tuple[str, str], entry
     assert (done.rows["audit"], done.written["audit"], done.written["known_tools"]) == (2_500, 2_500, 30)
     async with open_store(target) as store:
         await store.audit.append(entry())
-        assert await store.known_tools.recall("server-2") == [TOOL, TOOL]
+        assert await store.known_tools.recall("server-2") == Known(definitions=[TOOL, TOOL], build="2.0")
         assert (await store.audit.verify()).checked == 2_501
 
 

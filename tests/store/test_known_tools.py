@@ -8,6 +8,7 @@ import pytest
 
 from tests.postgres import Postgres
 from toolpost.store import open_store
+from toolpost.store.known_tools import Known
 
 pytestmark = pytest.mark.anyio
 TOOL: dict[str, Any] = {"name": "log", "description": "nul \0, 🦉, \\ and \x1a", "inputSchema": {"type": "object"}}
@@ -16,11 +17,11 @@ TOOL: dict[str, Any] = {"name": "log", "description": "nul \0, 🦉, \\ and \x1a
 async def test_definitions_are_recalled_as_they_were(url: str) -> None:
     async with open_store(url) as store:
         await store.known_tools.remember("git", [])
-        await store.known_tools.remember("git", [TOOL])
+        await store.known_tools.remember("git", [TOOL], "2.\0🦉")
         await store.known_tools.remember("odd \0 name", [TOOL, TOOL])
     async with open_store(url) as store:
-        assert await store.known_tools.recall("git") == [TOOL]
-        assert await store.known_tools.recall("odd \0 name") == [TOOL, TOOL]
+        assert await store.known_tools.recall("git") == Known(definitions=[TOOL], build="2.\0🦉")
+        assert await store.known_tools.recall("odd \0 name") == Known(definitions=[TOOL, TOOL])
         assert await store.known_tools.recall("unknown") is None
 
 

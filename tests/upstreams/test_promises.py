@@ -29,10 +29,8 @@ def enforcing(folder: Path, **changes: Any) -> Config:
 
 
 def lock(folder: Path, *tools: dict[str, Any]) -> None:
-    locked = {
-        f"maps__{tool['name']}": LockedTool.of("maps", Definition.from_listed(tool, name=f"maps__{tool['name']}"))
-        for tool in tools
-    }
+    named = [Definition.from_listed(tool, name=f"maps__{tool['name']}") for tool in tools]
+    locked = {tool.name: LockedTool.of("maps", msgspec.structs.replace(tool, tooling_version="7.1")) for tool in named}
     (folder / "toolpost.lock").write_text(lock_text(locked))
 
 
@@ -95,7 +93,12 @@ async def test_what_is_only_observed_still_answers(tmp_path: Path) -> None:
 
         assert await listed(client) == [LOOKUP_NAME]
         assert text_of(answer) == '{"place": "Ulm"}'
-        assert standing(app) == {"promise": "lock", "verdict": "breaking", "rules": ["input.values-removed"]}
+        assert standing(app) == {
+            "promise": "lock",
+            "verdict": "breaking",
+            "rules": ["input.values-removed"],
+            "suspicions": [],
+        }
 
 
 async def test_one_server_may_be_held_otherwise(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`toolpost check`: what is live compared with the lock, for a pipeline and for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from toolpost.cli.lock_files import LockFile, lock_option, only_option
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
-from toolpost.contracts.compatibility import judge
+from toolpost.contracts.compatibility import Verdict, judge
 from toolpost.contracts.drift import Drift, drifts
 
 FORMATS: Final = ("text", "json", "github", "markdown")
@@ -100,8 +100,19 @@ def _print_text(checked: Checked, file: LockFile) -> None:
         )
         click.echo("hint: raise schemaVersion, or take the change over: toolpost lock --accept NAME", err=True)
     elif not checked.missing:
-        different = f"; {counted(len(checked.drifts), 'tool')} changed harmlessly" if checked.drifts else ""
-        click.echo(f"{counted(checked.compared, 'tool')} as promised in {file.path.name}{different}")
+        click.echo(
+            "; ".join([f"{counted(checked.compared, 'tool')} compared with {file.path.name}", *_in_short(checked)])
+        )
+
+
+def _in_short(checked: Checked) -> Iterator[str]:
+    """Say what is different and lets the check pass all the same."""
+    harmless = [drift for drift in checked.drifts if drift.verdict is Verdict.COMPATIBLE and not drift.suspicions]
+    counts = {kind: sum(drift.kind == kind for drift in harmless) for kind in ("added", "changed", "renamed")}
+    counts["to be looked at"] = len(checked.drifts) - len(harmless)
+    if not checked.drifts:
+        yield "all are as promised"
+    yield from (f"{number} {what}" for what, number in counts.items() if number)
 
 
 def _print_json(checked: Checked, _file: LockFile) -> None:

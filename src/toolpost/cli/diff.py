@@ -15,17 +15,21 @@ from toolpost.cli.failures import warn
 from toolpost.cli.in_process import run_async
 from toolpost.cli.live import live_tools
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.pins import pinned_tools
 from toolpost.cli.safe_files import text_of
 from toolpost.cli.show import print_json_line
 from toolpost.config import Config
+from toolpost.config.locks import text_of_lock
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
 from toolpost.contracts.drift import Drift, drifts
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
 from toolpost.contracts.ids import Json
 from toolpost.contracts.lockfile import LockedTool, parse_lock
 from toolpost.contracts.nearest import nearest_name
+from toolpost.contracts.suspicion import new_suspicions
 
 LIVE: Final = "live"
+PINS: Final = "pins"
 
 
 @click.command(
@@ -34,6 +38,7 @@ LIVE: Final = "live"
         ("toolpost diff old.lock toolpost.lock", "two locks"),
         ("git show main:toolpost.lock | toolpost diff - toolpost.lock", "what a branch changes"),
         ("toolpost diff before.json after.json", "two definitions, or two answers to tools/list"),
+        ("toolpost diff pins live", "what changed since it was first seen"),
         ("toolpost diff --explain input.required-added", "what a rule means"),
     )
 )
@@ -54,15 +59,20 @@ def diff(
 ) -> ExitCode:
     """Explain each change between two states of the tools.
 
-    OLD and NEW are lock files, files with one definition or with an answer to `tools/list`, `-` for what comes in, or `live`.
-    Without them the project's lock is compared with what is live.
+    OLD and NEW are lock files, files with one definition or with an answer to `tools/list`, `-` for what comes in, `live`, or
+    `pins`: what the gateway has seen first of its servers' tools. Without them the project's lock, or the pins where there is
+    none, is compared with what is live.
     """
     if rule is not None:
         _explain(rule, as_json=as_json)
         return ExitCode.OK
     config = configured(config_path, plugins)
-    before = _state(old or str(config.lock_path), config)
+    promised = old or _promised(config)
+    before = _state(promised, config)
     after = _state(new or LIVE, config)
+    if promised == PINS:
+        # Plugins are not pinned: nothing can be said of them.
+        after = {name: tool for name, tool in after.items() if tool.source in config.servers or name in before}
     found = _compared(before, after)
     if as_json:
         print_json_line({"drifts": [drift.to_json() for drift in found]})
@@ -71,6 +81,12 @@ def diff(
     if not found:
         click.echo("nothing is different")
     return ExitCode.OK
+
+
+def _promised(config: Config) -> str:
+    """Say where it is written what the tools are held to."""
+    has_pins = not config.lock_path.exists() and run_async(pinned_tools, config)
+    return PINS if has_pins else str(config.lock_path)
 
 
 def _compared(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> list[Drift]:
@@ -86,6 +102,7 @@ def _compared(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool])
                 old=old.definition,
                 new=new.definition,
                 judgement=judgement,
+                suspicions=new_suspicions(old.definition, new.definition),
             )
         ]
     return list(drifts(before, after, judge=judge))
@@ -97,9 +114,12 @@ def _state(name: str, config: Config) -> Mapping[str, LockedTool]:
         for source, reason in live.missing.items():
             warn(f"the tools of `{source}` are not known: {reason}")
         return live.tools
-    text = sys.stdin.read() if name == "-" else text_of(Path(name))
+    if name == PINS:
+        return run_async(pinned_tools, config)
+    is_own = Path(name) == config.lock_path
+    text = sys.stdin.read() if name == "-" else text_of_lock(Path(name)) if is_own else text_of(Path(name))
     if text is None:
-        hint = "`toolpost lock` writes it" if Path(name) == config.lock_path else "name a file, `-` or `live`"
+        hint = "`toolpost lock` writes it" if is_own else "name a file, `-`, `live` or `pins`"
         raise NotFound(f"There is no {name}.", hint=hint)
     if '"toolpostLock"' in text:
         return parse_lock(text, name=name)

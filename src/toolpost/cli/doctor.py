@@ -10,6 +10,7 @@ from typing import Final
 import anyio
 import click
 
+from toolpost.cli.doctor_contracts import with_contracts
 from toolpost.cli.doctor_findings import Finding, Group, Level, problem, warning
 from toolpost.cli.doctor_servers import check_server
 from toolpost.cli.doctor_setup import check_plugins, check_setup, with_results_seen
@@ -86,7 +87,7 @@ async def _examined(config: Config, config_path: Path | None, names: Sequence[st
             _refuse_unknown(wanted, {*config.servers, *(plugin.name for plugin in found)})
             groups += [group for group in found if not names or group.name in wanted]
         groups += await _servers(config, [name for name in config.servers if not names or name in wanted])
-        groups = await with_results_seen(groups, config)
+        groups = await with_results_seen(await with_contracts(groups, config), config)
         return groups if names else _with_totals(groups)
     return None
 

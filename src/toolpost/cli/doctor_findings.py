@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from toolpost.cli.failures import as_clause
+from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.ids import JsonObject
 
@@ -60,6 +61,8 @@ class Group:
     name: str
     findings: tuple[Finding, ...]
     facts: JsonObject = field(default_factory=dict)
+    definitions: tuple[Definition, ...] = ()
+    """The tools that were seen."""
 
     def count(self, level: Level) -> int:
         """Count the findings of a level."""

@@ -18,6 +18,7 @@ from toolpost.cli.doctor_tools import findings_of_tools, has_output_schema
 from toolpost.cli.in_process import without_store
 from toolpost.config import Config, PluginSettings
 from toolpost.config.concealing import concealing
+from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.era import MODERN
@@ -59,7 +60,7 @@ async def _started(spec: ServerSpec, config: Config) -> Group:
     alone = msgspec.structs.replace(without_store(config), plugins=PluginSettings(installed=False), servers={})
     conceal = concealing(spec)
     began = time.monotonic()
-    async with open_app(alone, bundled=False, servers=[spec]) as app:
+    async with open_app(alone, bundled=False, servers=[spec], holds=False) as app:
         source = app.servers.sources[spec.name]
         try:
             await source.supervisor.ensure_ready()
@@ -73,6 +74,7 @@ async def _started(spec: ServerSpec, config: Config) -> Group:
         name=spec.name,
         findings=tuple(finding.mapped(conceal) for finding in findings),
         facts=_facts(source, report, took_s),
+        definitions=tuple(map(Definition.from_contract, source.contracts)),
     )
 
 

@@ -19,6 +19,7 @@ from toolpost.cli.doctor_tools import findings_of_tools, has_output_schema
 from toolpost.cli.doctor_view import counted
 from toolpost.cli.in_process import open_quiet_app, without_store
 from toolpost.config import CONFIG_NAME, Config
+from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.contracts.nearest import nearest_name
 from toolpost.contracts.version import __version__
@@ -190,7 +191,7 @@ async def check_plugins(config: Config) -> list[Group]:
     taken = [name for name, server in config.servers.items() if server.enabled and name in _BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
-    async with open_quiet_app(alone) as app:
+    async with open_quiet_app(alone, holds=False) as app:
         return [_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
 
 
@@ -212,4 +213,5 @@ def _plugin(plugin: LoadedPlugin, config: Config) -> Group:
         if plugin.name in config.servers:
             findings.append(problem("name-taken", "a server has this name too", hint="rename the server"))
     facts = {"version": plugin.version, "tools": len(tools), "refused": len(refused)}
-    return Group(kind="plugin", name=plugin.name, findings=tuple(findings), facts=facts)
+    seen = tuple(Definition.from_contract(tool.contract) for tool in tools)
+    return Group(kind="plugin", name=plugin.name, findings=tuple(findings), facts=facts, definitions=seen)

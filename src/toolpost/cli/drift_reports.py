@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from toolpost.cli.drift_view import lines_about
+from toolpost.cli.drift_view import lines_about, lines_about_suspicion
 from toolpost.cli.lock_files import LockFile
 from toolpost.contracts.compatibility import Verdict
 from toolpost.contracts.drift import Drift
-from toolpost.contracts.lockfile import line_of
+from toolpost.contracts.lockfile import lines_of
 
 _LEVELS: Final = {Verdict.COMPATIBLE: "notice", Verdict.REVIEW: "warning", Verdict.BREAKING: "warning"}
 _MARKS: Final = {Verdict.COMPATIBLE: "🟢", Verdict.REVIEW: "🟡", Verdict.BREAKING: "🔴"}
@@ -17,11 +17,11 @@ def github_lines(
     drifts: Sequence[Drift], missing: Mapping[str, str], file: LockFile, *, failures: Sequence[Drift]
 ) -> Iterator[str]:
     """Write workflow commands: what fails is an error, what a person should look at a warning, the rest a notice."""
+    lines = lines_of([drift.name for drift in drifts], file.text or "")
     for drift in drifts:
-        level = "error" if drift in failures else _LEVELS[drift.verdict]
-        line = line_of(drift.name, file.text or "")
+        level = "error" if drift in failures else "warning" if drift.suspicions else _LEVELS[drift.verdict]
         title = _property(f"{drift.name}: {drift.kind}, {drift.verdict.value}")
-        yield f"::{level} file={_property(file.path.name)},line={line},title={title}::{_data(_text(drift))}"
+        yield f"::{level} file={_property(file.path.name)},line={lines[drift.name]},title={title}::{_data(_text(drift))}"
     for name, reason in missing.items():
         yield f"::warning file={_property(file.path.name)},title={_property(f'{name}: cannot tell')}::{_data(reason)}"
 
@@ -48,7 +48,11 @@ def _section(drift: Drift, *, is_failure: bool) -> list[str]:
         lines += [f"**{drift.fault.reason[0].upper()}{drift.fault.reason[1:]}.**", ""]
     for change in drift.judgement.changes:
         first, *rest = lines_about(change)
-        lines.append(f"- **{change.verdict.value}** `{change.rule}` at `{change.place}`: {_escaped(first)}")
+        lines.append(f"- **{change.verdict.value}** `{change.rule}` at {_code(change.place)}: {_escaped(first)}")
+        lines += [f"  - {_escaped(line)}" for line in rest]
+    for suspicion in drift.suspicions:
+        first, *rest = lines_about_suspicion(suspicion)
+        lines.append(f"- ⚠️ **suspicious** at {_code(suspicion.place)}: {_escaped(first)}")
         lines += [f"  - {_escaped(line)}" for line in rest]
     return [*lines, ""]
 
@@ -60,6 +64,10 @@ def _text(drift: Drift) -> str:
         + "\n".join(f"  {line}" for line in lines_about(change))
         for change in drift.judgement.changes
     ]
+    changes += [
+        f"suspicious: {suspicion.place}\n" + "\n".join(f"  {line}" for line in lines_about_suspicion(suspicion))
+        for suspicion in drift.suspicions
+    ]
     return "\n".join(first + changes) or f"It was {drift.kind}."
 
 
@@ -69,6 +77,11 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _code(text: str) -> str:
+    """Write a place as code, whatever names others have given to what it leads to."""
+    return f"`{' '.join(text.replace('`', chr(39)).split())}`"
 
 
 def _escaped(text: str) -> str:

@@ -13,11 +13,13 @@ from toolpost.cli.terminal import has_colour, printable
 from toolpost.contracts.compatibility import Change, Judgement, Verdict
 from toolpost.contracts.drift import Drift
 from toolpost.contracts.ids import Json
+from toolpost.contracts.suspicion import Suspicion
 
 VALUE_LIMIT: Final = 400
 
 _COLOURS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict.BREAKING: "red"}
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
+_SUSPICIOUS: Final = "suspicious"
 _INDENT: Final = " " * (_WIDTH + 4)
 
 
@@ -28,9 +30,15 @@ def print_drifts(drifts: Sequence[Drift]) -> None:
             continue
         click.echo(f"{heading(printable(drift.name))}  {told(drift)}")
         print_judgement(drift.judgement)
+        for suspicion in drift.suspicions:
+            _print_suspicion(suspicion, suspicion.place)
         click.echo()
-    if added := [drift.name for drift in drifts if drift.kind == "added"]:
-        click.echo(f"{heading('added')}  {printable(', '.join(added))}\n")
+    if added := [drift for drift in drifts if drift.kind == "added"]:
+        click.echo(f"{heading('added')}  {printable(', '.join(drift.name for drift in added))}")
+        for drift in added:
+            for suspicion in drift.suspicions:
+                _print_suspicion(suspicion, f"{drift.name}  {suspicion.place}")
+        click.echo()
 
 
 def print_judgement(judgement: Judgement) -> None:
@@ -71,6 +79,12 @@ def lines_about(change: Change) -> Iterator[str]:
         yield "needs a higher schemaVersion"
 
 
+def lines_about_suspicion(suspicion: Suspicion) -> Iterator[str]:
+    """Say why a person should look, and at which words."""
+    yield f"{suspicion.kind.value}: {suspicion.message}"
+    yield f"in: {suspicion.excerpt}"
+
+
 def example_label(change: Change) -> str:
     """Say what the example is one of."""
     is_result = change.rule.startswith("output.")
@@ -92,5 +106,14 @@ def shown_value(value: Json) -> str:
 def _print_change(change: Change) -> None:
     mark = coloured(change.verdict, change.verdict.ljust(_WIDTH))
     click.echo(f"  {mark}  {printable(f'{change.rule}  {change.place}')}")
-    for line in lines_about(change):
+    _print_lines(lines_about(change))
+
+
+def _print_suspicion(suspicion: Suspicion, place: str) -> None:
+    click.echo(f"  {coloured(Verdict.REVIEW, _SUSPICIOUS.ljust(_WIDTH))}  {printable(place)}")
+    _print_lines(lines_about_suspicion(suspicion))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
         click.echo(printable(f"{_INDENT}{line}"))

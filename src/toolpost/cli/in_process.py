@@ -30,11 +30,11 @@ def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Re
 
 
 @asynccontextmanager
-async def open_quiet_app(config: Config) -> AsyncIterator[App]:
-    """Open the gateway; nothing but the answer of the command gets to stdout."""
+async def open_quiet_app(config: Config, *, holds: bool = True) -> AsyncIterator[App]:
+    """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout."""
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
-        async with open_app(config) as app:
+        async with open_app(config, holds=holds) as app:
             yield app
 
 
@@ -44,8 +44,13 @@ def without_store(config: Config) -> Config:
 
 
 def problems_of(app: App) -> list[str]:
-    """Say which plugins failed and which tools were refused, each by name and with its reason."""
-    return [problem for plugin in app.host.plugins for problem in plugin.problems]
+    """Say which plugins failed and which tools were refused or are withheld, each by name and with its reason."""
+    failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
+    return failed + [
+        f"`{name}` is withheld: it is no longer as it was {source.standings[name].since}; `toolpost diff` says why"
+        for source in app.servers.sources.values()
+        for name in source.withheld
+    ]
 
 
 def warn_of_problems(app: App) -> None:

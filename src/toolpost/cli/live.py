@@ -13,6 +13,7 @@ from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import NotFound, ToolpostError
 from toolpost.contracts.lockfile import LockedTool, Tools
 from toolpost.contracts.nearest import nearest_name
+from toolpost.discovery import automatic_eval, automatic_mcp
 from toolpost.sources import Source
 from toolpost.sources.servers import ServerSource
 
@@ -32,9 +33,10 @@ class Live:
 
 async def live_tools(config: Config, only: Collection[str] = ()) -> Live:
     """Look at everything once; with `only`, at what these plugins and servers bring."""
-    async with open_quiet_app(without_store(config)) as app:
+    async with open_quiet_app(without_store(config), holds=False) as app:
         missing = {plugin.name: "; ".join(plugin.problems) for plugin in app.host.plugins if plugin.state == "failed"}
         sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(app.servers.sources)
+        sources |= {tool.source for tool in _own_tools(app).values()}
         _refuse_unknown(only, sources)
         wanted = [source for name, source in app.servers.sources.items() if not only or name in only]
         missing |= await _not_started(wanted)
@@ -51,6 +53,18 @@ def restricted(tools: Tools, only: Collection[str]) -> dict[str, LockedTool]:
 
 
 def _tools(app: App) -> Tools:
+    return _own_tools(app) | _brought_tools(app)
+
+
+def _own_tools(app: App) -> dict[str, LockedTool]:
+    """Return those that stand for all others, where they are listed; without the servers' names, which are not their promise."""
+    if app.config.discovery.mode == "all":
+        return {}
+    contracts = (automatic_eval.contract(), automatic_mcp.contract_for(()))
+    return {own.name: LockedTool.of(automatic_mcp.OWNER, Definition.from_contract(own)) for own in contracts}
+
+
+def _brought_tools(app: App) -> dict[str, LockedTool]:
     sources: list[Source] = [*app.host.sources, *app.servers.sources.values()]
     return {
         name: LockedTool.of(tool.source, Definition.from_contract(tool.contract))

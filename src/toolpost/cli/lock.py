@@ -14,6 +14,7 @@ from toolpost.cli.in_process import run_async
 from toolpost.cli.live import Live, live_tools, restricted
 from toolpost.cli.lock_files import LockFile, lock_option, only_option
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.pins import pinned_tools
 from toolpost.cli.show import print_json_line
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.drift import Drift, drifts
@@ -53,7 +54,8 @@ def lock(
     """Write down every tool as it is now, so that no change goes unnoticed.
 
     Plugins are loaded and servers started once. The file holds whole definitions and is made to be committed; a gateway
-    that runs beside it takes it over at once.
+    that runs beside it takes it over at once. Where there is no lock yet, `--accept` takes the rest from what the gateway has
+    pinned: every tool as it was first seen.
     """
     if accept != bool(names):
         raise InvalidRequest(
@@ -63,10 +65,13 @@ def lock(
     config = configured(config_path, plugins)
     file = LockFile.of(config, lock_path)
     live = run_async(live_tools, config, only)
-    _refuse_missing(live, names, file.tools or {})
-    before = file.tools or {}
-    after = _accepted(before, live.tools, names) if accept else _locked_anew(before, live.tools, only)
-    found = list(drifts(before, after, judge=judge))
+    before, pinned = file.tools or {}, run_async(pinned_tools, config)
+    # Without a lock, what was seen first is what is held to; what is only seen now is seen first.
+    base = before if file.tools is not None or not accept else {**live.tools, **pinned}
+    _refuse_missing(live, names, base)
+    after = _accepted(base, live.tools, names) if accept else _locked_anew(before, live.tools, only)
+    known = {name: tool for name, tool in pinned.items() if name in after} | before
+    found = list(drifts(known, after, judge=judge))
     written = not dry_run and file.replace(after)
     if as_json:
         _print_json(file.path, after, found, written=written)

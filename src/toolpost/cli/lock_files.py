@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from toolpost.cli.safe_files import text_of, write_whole
+from toolpost.cli.safe_files import write_whole
 from toolpost.config import Config
+from toolpost.config.locks import text_of_lock
 from toolpost.contracts.errors import BadLock
 from toolpost.contracts.lockfile import LockedTool, Tools, lock_text, parse_lock
 
@@ -32,7 +33,7 @@ class LockFile:
     def __init__(self, path: Path) -> None:
         """Read it; a file that is not there is no lock."""
         self.path = path
-        self.text = text_of(path)
+        self.text = text_of_lock(path)
         self.tools: dict[str, LockedTool] | None = None
         if self.text is not None:
             self.tools = parse_lock(self.text, name=path.name)

@@ -49,7 +49,9 @@ def write_whole(path: Path, text: str, *, before: str | None, mode: int | None =
     """Replace a file at once; refuse if it is no longer what it was when it was read."""
     # Where the file is a link, as among dotfiles, what it leads to is changed.
     path = path.resolve()
-    if text_of(path) != before:
+    if (found := text_of(path)) == text:
+        return
+    if found != before:
         raise BadConfiguration(f"{path} was changed by somebody else just now.", hint="try again")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from toolpost.contracts.ids import Json, JsonObject
 
 _COLUMNS: Final = ("NAME", "STATE", "PID", "MEMORY", "RESTARTS", "TOOLS", "LAST ERROR")
 _SHOWN_WORDS: Final = 5
+_SHOWN_SUSPICIONS: Final = 3
 _DOWN: Final = ("failed", "suspended")
 
 
@@ -22,7 +23,7 @@ def print_servers(reports: Sequence[JsonObject]) -> None:
         return
     print_table(table(*_COLUMNS, rows=[_row(report) for report in reports]))
     for report in reports:
-        for line in (*_changed(report), *_last_words(report)):
+        for line in (*_changed(report), *_suspicious(report), *_last_words(report)):
             click.echo(printable(line))
 
 
@@ -60,8 +61,9 @@ def _tools(report: JsonObject) -> str:
     contracts = report.get("contracts") or {}
     counts = {
         "refused": len(report.get("refused") or ()),
-        "changed": len(contracts),
+        "changed": sum(not standing.get("withheld") for standing in contracts.values()),
         "withheld": sum(bool(standing.get("withheld")) for standing in contracts.values()),
+        "suspicious": len(report.get("suspicions") or ()),
     }
     noted = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
     return f"{report.get('tools', '-')}" + (f" ({noted})" if noted else "")
@@ -74,7 +76,23 @@ def _changed(report: JsonObject) -> Iterator[str]:
     for name, standing in contracts.items():
         fate = ", withheld" if standing.get("withheld") else ""
         since = "locked" if standing.get("promise") == "lock" else "first seen"
-        yield f"  {name}: {standing.get('verdict')} since {since}{fate} ({', '.join(standing.get('rules') or ())})"
+        kinds = dict.fromkeys(standing.get("suspicions") or ())
+        reasons = (*(standing.get("rules") or ()), *(f"brings {kind}" for kind in kinds))
+        yield f"  {name}: {standing.get('verdict')} since {since}{fate} ({', '.join(reasons)})"
+    if contracts:
+        yield "hint: `toolpost diff` explains each change, `toolpost lock --accept NAME` takes it over"
+
+
+def _suspicious(report: JsonObject) -> Iterator[str]:
+    suspicions = report.get("suspicions") or {}
+    if suspicions:
+        yield f"\nmay be meant for the model rather than for you, in {report.get('name')}:"
+    for name, found in suspicions.items():
+        for suspicion in found[:_SHOWN_SUSPICIONS]:
+            yield f"  {name} {suspicion.get('place')}: {suspicion.get('message')}"
+            yield f"    in: {suspicion.get('excerpt')}"
+        if (rest := len(found) - _SHOWN_SUSPICIONS) > 0:
+            yield f"  {name}: {rest} more"
 
 
 def _last_error(report: JsonObject) -> str:

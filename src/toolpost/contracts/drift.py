@@ -1,6 +1,6 @@
 """What is different between a lock and what is live, tool by tool, and what of it may not be."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -10,6 +10,7 @@ from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.judgement import Judgement, Verdict
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.lockfile import LockedTool, Tools
+from toolpost.contracts.suspicion import Names, Suspicion, new_suspicions, suspicions
 
 Judge = Callable[[Definition, Definition], Judgement]
 
@@ -46,6 +47,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     old: Definition | None = None
     new: Definition | None = None
     judgement: Judgement = Judgement()
+    suspicions: Sequence[Suspicion] = ()
+    """What was not there before and may be meant for the model; shown, and never a fault by itself."""
 
     @property
     def verdict(self) -> Verdict:
@@ -88,6 +91,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
             "fault": self.fault.value if self.fault is not None else None,
             **self.judgement.to_json(),
             "verdict": self.verdict.value,
+            "suspicions": [suspicion.to_json() for suspicion in self.suspicions],
         }
 
 
@@ -106,15 +110,16 @@ def drifts(locked: Tools, live: Tools, *, judge: Judge) -> Iterator[Drift]:
     """Compare, in the order of the names. A new tool that answers to the name of one that is gone is that tool, renamed."""
     heirs = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
     renamed = {heirs[name] for name in locked if name not in live and name in heirs}
+    names = Names(live)
     for name in sorted(locked.keys() | live.keys()):
         if name in renamed:
             continue
         old, new = locked.get(name), live.get(name) or live.get(heirs.get(name, ""))
-        if (found := _compared(name, old, new, judge)) is not None:
+        if (found := _compared(name, old, new, judge, names)) is not None:
             yield found
 
 
-def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: Judge) -> Drift | None:
+def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: Judge, names: Names) -> Drift | None:
     if old is None or new is None:
         there = old or new
         assert there is not None
@@ -124,6 +129,7 @@ def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: 
             source=there.source,
             old=old.definition if old else None,
             new=new.definition if new else None,
+            suspicions=suspicions(new.definition, names) if new else (),
         )
     if is_same(old.definition, new.definition):
         return None
@@ -134,4 +140,5 @@ def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: 
         old=old.definition,
         new=new.definition,
         judgement=judge(old.definition, new.definition),
+        suspicions=new_suspicions(old.definition, new.definition, names),
     )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Self
 
 import msgspec
@@ -14,6 +14,7 @@ from toolpost.contracts.ids import Json, JsonObject
 FORMAT: Final = 1
 """Raised when the layout or the rule of the digests changes: a lock of another format is not compared."""
 
+_KEY: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
 _CONFLICT: Final = re.compile(r"(?:<{7}|={7}|>{7}|\|{7})(?: |$)")
 
 
@@ -65,9 +66,14 @@ def lock_text(tools: Tools) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def line_of(tool: str, text: str) -> int:
-    """Say on which line of a lock's text a tool begins; the first one if it is not there."""
-    return next(_lines_of(tool, text), 1)
+def lines_of(tools: Collection[str], text: str) -> dict[str, int]:
+    """Say on which lines of a lock's text tools begin; the first one for those that are not there."""
+    wanted = {json.dumps(tool, ensure_ascii=False): tool for tool in tools}
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if (key := _KEY.match(line)) and (tool := wanted.get(key[1])) is not None:
+            found.setdefault(tool, number)
+    return dict.fromkeys(tools, 1) | found
 
 
 _RESTORE: Final = "restore it from version control, or remove it and run `toolpost lock`; nothing was overwritten"
@@ -124,18 +130,20 @@ def _other_format(found: Json, name: str) -> BadLock:
 
 
 def _locked(tool: str, entry: Json, text: str, name: str) -> LockedTool:
-    line = line_of(tool, text)
-    place = f"{name}, line {line}: `{tool}`"
+    def bad(reason: str, hint: str) -> BadLock:
+        # The line is looked for only now: in a long lock that takes a while.
+        line = lines_of([tool], text)[tool]
+        return BadLock(f"{name}, line {line}: `{tool}`{reason}", hint=hint, line=line)
+
     try:
         locked = msgspec.convert(entry, LockedTool)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise BadLock(f"{place}: {error}.", hint=_RESTORE, line=line) from error
+        raise bad(f": {error}.", _RESTORE) from error
     if locked.definition.name != tool:
-        raise BadLock(f"{place} holds the definition of `{locked.definition.name}`.", hint=_RESTORE, line=line)
+        raise bad(f" holds the definition of `{locked.definition.name}`.", _RESTORE)
     if locked.digests != locked.definition.digests:
-        raise BadLock(
-            f"{place}: the definition is not what its digests say; it was edited by hand.",
-            hint="undo the edit; `toolpost lock --accept` is how a change is taken over",
-            line=line,
+        raise bad(
+            ": the definition is not what its digests say; it was edited by hand.",
+            "undo the edit; `toolpost lock --accept` is how a change is taken over",
         )
     return locked

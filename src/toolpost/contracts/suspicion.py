@@ -5,13 +5,15 @@ A suspicion is a reason to look, never a proof: nothing is refused for it.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import chain, islice
 
 import msgspec
 
 from toolpost.contracts.compatibility.definition import Definition
-from toolpost.contracts.ids import Json
+from toolpost.contracts.contract import NAME_LIMIT
+from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.shown import cut
 
 TEXT_LIMIT = 100_000
@@ -42,22 +44,80 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     excerpt: str
     """The words around it, with what is hidden written out."""
 
+    def to_json(self) -> JsonObject:
+        """Write it as plain JSON."""
+        return {"kind": self.kind.value, "place": self.place, "message": self.message, "excerpt": self.excerpt}
 
-def suspicions(definition: Definition, others: Iterable[Definition] = ()) -> Sequence[Suspicion]:
-    """Return the reasons to look at a definition, beside the tools of all servers."""
+    @property
+    def told(self) -> str:
+        """Say it in a line, for people."""
+        return f"{self.place}: {self.message}"
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition, looked at by itself: what it takes to see it beside others, without reading it again."""
+
+    name: str
+    suspicions: tuple[Suspicion, ...]
+    spoken_of: tuple[tuple[str, Suspicion], ...]
+    """What reads like a tool's whole name, each with what is suspected if there is such a tool."""
+
+
+def look_at(definition: Definition) -> Look:
+    """Read every text of a definition once."""
     found: list[Suspicion] = []
-    for suspicion in _all(definition, others):
-        found.append(suspicion)
-        if len(found) >= PER_TOOL_LIMIT:
-            break
-    return found
-
-
-def _all(definition: Definition, others: Iterable[Definition]) -> Iterator[Suspicion]:
+    spoken_of: dict[str, Suspicion] = {}
     for place, text in _texts(definition):
-        yield from _hidden(place, text)
-        yield from _instructions(place, text)
-    yield from _shadows(definition, others)
+        found += [*_hidden(place, text), *_instructions(place, text)][: PER_TOOL_LIMIT - len(found)]
+        if place != "/name" and len(spoken_of) < PER_TOOL_LIMIT:
+            spoken_of = dict(_spoken_of(place, text)) | spoken_of
+    return Look(name=definition.name, suspicions=tuple(found), spoken_of=tuple(spoken_of.items())[:PER_TOOL_LIMIT])
+
+
+class Names:
+    """The names of all tools, for what bears or speaks of another server's; as quick for thousands as for one."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = frozenset(names)
+        self._by_look: dict[str, list[str]] = {}
+        self._by_own: dict[str, list[str]] = {}
+        for name in sorted(self._names):
+            server, _, tool = name.partition("__")
+            self._by_look.setdefault(_look(name), []).append(name)
+            for own in {name, f"{server}_{tool}"}:
+                self._by_own.setdefault(own, []).append(name)
+
+    def suspicions(self, look: Look) -> list[Suspicion]:
+        """Return the reasons to look at a definition, beside the tools of all servers."""
+        return list(islice(chain(look.suspicions, self._shadows(look)), PER_TOOL_LIMIT))
+
+    def brought(self, old: Look, new: Look) -> list[Suspicion]:
+        """Return the reasons that a change has brought: what was suspected before is not said again."""
+        known = {(found.message, found.excerpt) for found in self.suspicions(old)}
+        return [found for found in self.suspicions(new) if (found.message, found.excerpt) not in known]
+
+    def _shadows(self, look: Look) -> Iterator[Suspicion]:
+        """Yield how a tool bears the name of another server's, or speaks of it."""
+        name, (_, _, tool) = look.name, look.name.partition("__")
+        alike = [other for other in self._by_look.get(_look(name), ()) if _is_anothers(other, name)]
+        for other in alike:
+            yield _shadow(f"cannot be told from `{other}`", name)
+        for other in self._by_own.get(tool, ()):
+            if other not in alike and _is_anothers(other, name):
+                yield _shadow(f"has the name of `{other}`, which is another server's", name)
+        for other, suspicion in look.spoken_of:
+            if other in self._names and _is_anothers(other, name):
+                yield suspicion
+
+
+def suspicions(definition: Definition, names: Names | None = None) -> list[Suspicion]:
+    """Return the reasons to look at a definition, beside the tools of all servers."""
+    return (names or Names()).suspicions(look_at(definition))
+
+
+def new_suspicions(old: Definition, new: Definition, names: Names | None = None) -> list[Suspicion]:
+    """Return the reasons that a change has brought: what was suspected before is not said again."""
+    return (names or Names()).brought(look_at(old), look_at(new))
 
 
 def _texts(definition: Definition) -> Iterator[tuple[str, str]]:
@@ -168,24 +228,24 @@ def _instructions(place: str, text: str) -> Iterator[Suspicion]:
 # Shadowing
 
 
-def _shadows(definition: Definition, others: Iterable[Definition]) -> Iterator[Suspicion]:
-    server, _, tool = definition.name.rpartition("__")
-    looks = _look(definition.name)
-    for other in others:
-        its_server, _, its_tool = other.name.rpartition("__")
-        if other.name == definition.name or its_server == server:
-            continue
-        if _look(other.name) == looks:
-            message = f"cannot be told from `{other.name}`"
-            yield Suspicion(kind=SuspicionKind.SHADOWING, place="/name", message=message, excerpt=cut(definition.name))
-        elif tool in (other.name, f"{its_server}_{its_tool}"):
-            message = f"has the name of `{other.name}`, which is another server's"
-            yield Suspicion(kind=SuspicionKind.SHADOWING, place="/name", message=message, excerpt=cut(definition.name))
-        elif its_server and other.name in definition.description:
-            message = f"speaks of `{other.name}`, which is another server's"
-            found = re.search(re.escape(other.name), definition.description)
-            if found is not None:
-                yield _suspicion(SuspicionKind.SHADOWING, "/description", message, definition.description, found)
+# Without the `__`: to look for that inside would take time in proportion to the square of a long word.
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _is_anothers(other: str, name: str) -> bool:
+    its_server = other.partition("__")[0]
+    return bool(its_server) and its_server != name.partition("__")[0]
+
+
+def _shadow(message: str, name: str) -> Suspicion:
+    return Suspicion(kind=SuspicionKind.SHADOWING, place="/name", message=message, excerpt=cut(name))
+
+
+def _spoken_of(place: str, text: str) -> Iterator[tuple[str, Suspicion]]:
+    for found in _WORD.finditer(text) if "__" in text else ():
+        if "__" in found[0] and len(found[0]) <= NAME_LIMIT:
+            message = f"speaks of `{found[0]}`, which is another server's"
+            yield found[0], _suspicion(SuspicionKind.SHADOWING, place, message, text, found)
 
 
 _ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", ".": "_"})

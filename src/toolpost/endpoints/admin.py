@@ -27,6 +27,7 @@ from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.sources.servers import ServerSource
+from toolpost.sources.watch import Watch
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -48,9 +49,10 @@ _STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloa
 class Admin:
     """The administrator's paths."""
 
-    def __init__(self, access: Access, servers: Servers, conceal: Conceal) -> None:
+    def __init__(self, access: Access, servers: Servers, watch: Watch, conceal: Conceal) -> None:
         self._access = access
         self._servers = servers
+        self._watch = watch
         self._conceal = conceal
 
     def serves(self, path: str) -> bool:
@@ -123,6 +125,10 @@ class Admin:
             "contracts": {
                 name: standing.as_object() | {"withheld": name in source.withheld}
                 for name, standing in source.standings.items()
+            },
+            "suspicions": {
+                name: [found.to_json() | {"excerpt": conceal(found.excerpt)} for found in suspicions]
+                for name, suspicions in self._watch.of(source.name).items()
             },
             "refused": [
                 {

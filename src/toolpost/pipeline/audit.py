@@ -5,7 +5,7 @@ import time
 from functools import lru_cache
 
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
-from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError
+from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, ToolpostError
 from toolpost.contracts.redaction import redacted
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.stage import Next, Outcome
@@ -56,7 +56,8 @@ class AuditExit:
 def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
     if isinstance(error, CallCancelled):
         return "cancelled"
-    return "error" if call.has_entered else "refused"
+    # A withheld tool lets a call in only to turn it away.
+    return "error" if call.has_entered and not isinstance(error, ContractChanged) else "refused"
 
 
 def written(at: float) -> str:

@@ -9,12 +9,14 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import PluginName
 from toolpost.contracts.lockfile import Tools
 from toolpost.sources.promises import Mode, Promises
 from toolpost.sources.servers import ServerSource
+from toolpost.sources.watch import Watch
 from toolpost.store import KnownTools
 from toolpost.upstreams.news import News
 from toolpost.upstreams.spec import ServerSpec
@@ -24,6 +26,9 @@ _log = logging.getLogger("toolpost.servers")
 
 LEARN_LIMIT_S: Final = 10.0
 """How long the start waits for servers whose tools nobody has seen yet; those that take longer are listed when they come."""
+
+JUDGE_LIMIT_S: Final = 5.0
+"""How long the start waits for tools to be judged that are not as they were promised."""
 
 KEEP_READY_S: Final = 2.0
 
@@ -57,12 +62,15 @@ class ServerHost:
         contracts: Mode = "observe",
         default_timeout_s: float,
         on_change: Callable[[Collection[str]], None],
+        beside: Iterable[str] = (),
         on_news: Callable[[News], None] = lambda _news: None,
     ) -> None:
-        """Tell `on_change` the names of servers whose tools are other ones now."""
+        """Tell `on_change` the names of servers whose tools are other ones now; `beside` are those of other tools."""
         self._known = known
         self.promises = promises
         promises.on_judged = self._reconsider
+        self.watch = Watch(self._all_contracts, beside=beside)
+        promises.names = lambda: self.watch.names
         self._contracts: Mode = contracts
         self._default_timeout_s = default_timeout_s
         self._on_change = on_change
@@ -125,6 +133,7 @@ class ServerHost:
             if name in staged:
                 # Calls that found the tool a moment ago go to the server that has taken its place.
                 source.supervisor = staged[name].supervisor
+        self.watch.look()
         self._on_change([name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)])
         return Applied(
             added=sorted(after.keys() - before.keys()),
@@ -142,7 +151,7 @@ class ServerHost:
         source = self._source(spec, successor_of=current)
         source.supervisor.adopt(spec, on_tools=source.learn)
         if current.definitions is not None:
-            source.learn(current.definitions)
+            source.learn(current.definitions, current.build)
         return source
 
     def _let_go(self, source: ServerSource) -> None:
@@ -174,11 +183,14 @@ class ServerHost:
                 await self.promises.recall(source.name)
                 remembered = await self._known.recall(source.name)
                 if remembered is not None:
-                    source.learn(remembered)
+                    source.learn(remembered.definitions, remembered.build)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self.promises.run)
+            tasks.start_soon(self.watch.run)
             await self._learn_missing()
+            # Whoever lists the tools at once misses none that only changed harmlessly.
+            await self.promises.settle(JUDGE_LIMIT_S)
             tasks.start_soon(self._keep_ready)
             try:
                 yield
@@ -235,9 +247,17 @@ class ServerHost:
         if (source := self.sources.get(server)) is not None:
             source.reconsider()
 
+    def _all_contracts(self) -> dict[PluginName, list[Contract]]:
+        return {source.name: source.contracts for source in self.sources.values()}
+
     def _note_change(self, source: ServerSource) -> None:
+        self.watch.look()
         if self.sources.get(source.name) is source:
             self._on_change([source.name])
+        for other in self.sources.values():
+            # What changed in another's tools may be a word about these.
+            if other is not source and other.standings:
+                other.reconsider()
 
     def _note_seen(self, source: ServerSource) -> None:
         self._unsaved.add(source.name)
@@ -255,6 +275,6 @@ class ServerHost:
             source = self.sources.get(self._unsaved.pop())
             if source is not None and source.definitions is not None:
                 try:
-                    await self._known.remember(source.name, source.definitions)
+                    await self._known.remember(source.name, source.definitions, source.build)
                 except Exception as error:  # noqa: BLE001 (a list that is not kept costs one start, later)
                     event(_log, logging.WARNING, "tools not remembered", server=source.name, reason=str(error))

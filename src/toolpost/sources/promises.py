@@ -1,7 +1,7 @@
 """What the tools of servers are held to: the lock, and where that names none, what was seen first."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,6 +15,7 @@ from toolpost.contracts.drift import is_same
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject, PluginName, ToolName
 from toolpost.contracts.lockfile import Tools
+from toolpost.contracts.suspicion import Look, Names, Suspicion, look_at
 from toolpost.store import Pins
 
 _log = logging.getLogger("toolpost.contracts")
@@ -30,13 +31,22 @@ class Standing:
 
     promise: Literal["lock", "pin"]
     """Where the promise is written: in the lock, or in the store since the tool was first seen."""
+    promised: Definition
     judgement: Judgement | None
     """What changed; None while it is being judged."""
+    suspicions: Sequence[Suspicion] = ()
+    """What the change brought that may be meant for the model."""
+
+    @property
+    def since(self) -> str:
+        """Say since when it is held to that: `locked` or `first seen`."""
+        return "locked" if self.promise == "lock" else "first seen"
 
     @property
     def is_harmless(self) -> bool:
         """Whether no caller notices, and nobody has to look."""
-        return self.judgement is not None and self.judgement.verdict is Verdict.COMPATIBLE
+        is_compatible = self.judgement is not None and self.judgement.verdict is Verdict.COMPATIBLE
+        return is_compatible and not self.suspicions
 
     def as_object(self) -> JsonObject:
         """Say it in JSON."""
@@ -45,6 +55,7 @@ class Standing:
             "promise": self.promise,
             "verdict": judgement.verdict.value if judgement is not None else "pending",
             "rules": [change.rule for change in judgement.changes][:SHOWN_RULES] if judgement is not None else [],
+            "suspicions": [suspicion.kind.value for suspicion in self.suspicions],
         }
 
 
@@ -57,6 +68,15 @@ class _Pair:
     new: Definition
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Verdict:
+    """What a change means, and what it takes to see it beside the tools that there will be."""
+
+    judgement: Judgement
+    old: Look
+    new: Look
+
+
 class Promises:
     """The promises of all servers, and the judge who compares. `run` must be running."""
 
@@ -65,13 +85,17 @@ class Promises:
     ) -> None:
         self.on_judged = on_judged
         """Told when a server's tools can be looked at again."""
+        self.names: Callable[[], Names] = Names
+        """Gives the names of all tools, since a change may bring another server's."""
         self._locked = locked
         self._pins = pins
         self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
         self._fresh: dict[PluginName, dict[ToolName, Definition]] = {}
         self._unjudged: dict[ToolName, _Pair] = {}
-        self._judged: dict[ToolName, tuple[_Pair, Judgement]] = {}
+        self._judged: dict[ToolName, tuple[_Pair, _Verdict]] = {}
         self._asked = anyio.Event()
+        self._settled = anyio.Event()
+        self._is_judging = False
 
     @property
     def has_lock(self) -> bool:
@@ -102,18 +126,30 @@ class Promises:
         promise, old = promised
         if is_same(old, new):
             return None
-        return Standing(
-            promise=promise, judgement=self._judgement(contract.name, _Pair(server=server, old=old, new=new))
-        )
+        verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
+        if verdict is None:
+            return Standing(promise=promise, promised=old, judgement=None)
+        brought = self.names().brought(verdict.old, verdict.new)
+        return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
 
     async def run(self) -> None:
         """Judge and pin what comes, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked = anyio.Event()
+            self._is_judging = True
             for server in await self._judge_all():
                 self.on_judged(server)
+            self._is_judging = False
+            self._settled.set()
+            self._settled = anyio.Event()
             await self.save()
+
+    async def settle(self, limit_s: float) -> None:
+        """Wait until everything is judged, but no longer than this."""
+        with anyio.move_on_after(limit_s):
+            while self._unjudged or self._is_judging:
+                await self._settled.wait()
 
     async def save(self) -> None:
         """Keep what was seen first, for the next start."""
@@ -144,7 +180,7 @@ class Promises:
             kept.setdefault(server, {})[name] = definition
         self._asked.set()
 
-    def _judgement(self, name: ToolName, pair: _Pair) -> Judgement | None:
+    def _verdict(self, name: ToolName, pair: _Pair) -> _Verdict | None:
         known = self._judged.get(name)
         if known is not None and known[0] == pair:
             return known[1]
@@ -157,25 +193,22 @@ class Promises:
         while self._unjudged:
             name, pair = self._unjudged.popitem()
             # It may take its whole budget: calls go on meanwhile.
-            judgement = await anyio.to_thread.run_sync(judge, pair.old, pair.new)
-            self._judged[name] = pair, judgement
+            verdict = await anyio.to_thread.run_sync(_judged, pair)
+            self._judged[name] = pair, verdict
+            judgement, suspicions = verdict.judgement, self.names().brought(verdict.old, verdict.new)
             servers.add(pair.server)
             event(
                 _log,
-                logging.INFO if judgement.verdict is Verdict.COMPATIBLE else logging.WARNING,
+                logging.INFO if judgement.verdict is Verdict.COMPATIBLE and not suspicions else logging.WARNING,
                 "tool changed",
                 server=pair.server,
                 tool=name,
                 verdict=judgement.verdict.value,
                 rules=[change.rule for change in judgement.changes][:SHOWN_RULES],
+                suspicions=[suspicion.told for suspicion in suspicions],
             )
         return servers
 
 
-def told_to_callers(judgement: Judgement) -> JsonObject:
-    """Say what changed to whoever calls: by rule and place, and never in the new words, which may be meant for the model."""
-    shown: list[Mapping[str, str]] = [
-        {"rule": change.rule, "verdict": change.verdict.value, "place": change.place}
-        for change in judgement.changes[:SHOWN_RULES]
-    ]
-    return {"verdict": judgement.verdict.value, "changes": shown}
+def _judged(pair: _Pair) -> _Verdict:
+    return _Verdict(judgement=judge(pair.old, pair.new), old=look_at(pair.old), new=look_at(pair.new))

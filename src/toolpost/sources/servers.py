@@ -7,7 +7,7 @@ import msgspec
 
 from toolpost.authoring.context import Context
 from toolpost.contracts.caller import Caller
-from toolpost.contracts.contract import check_plugin_name, contract_of_upstream
+from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, JsonObject, PluginName, ToolName
@@ -62,6 +62,8 @@ class ServerSource:
         )
         self.definitions: list[JsonObject] | None = None
         """As they came; None until they are known."""
+        self.build = ""
+        """The version that the server gives itself."""
         self._timeout_s = spec.timeout_s or default_timeout_s
         self._on_seen = on_seen
         self._on_change = on_change
@@ -73,6 +75,11 @@ class ServerSource:
         self.standings: dict[ToolName, Standing] = {}
         """The tools that are not as they promised, and how they differ."""
         self._refused: list[ContractRefused] = []
+
+    @property
+    def contracts(self) -> list[Contract]:
+        """What every tool promises, of those that are withheld too."""
+        return [tool.contract for tool in self._compiled.values()]
 
     @property
     def tools(self) -> Mapping[ToolName, HeldTool]:
@@ -89,15 +96,16 @@ class ServerSource:
         """The tools that were turned away."""
         return self._refused
 
-    def learn(self, definitions: list[JsonObject]) -> None:
-        """Take the server's definitions; what has not changed is not compiled again."""
-        if definitions == self.definitions:
+    def learn(self, definitions: list[JsonObject], build: str) -> None:
+        """Take the server's definitions and its version; what has not changed is not compiled again."""
+        if (definitions, build) == (self.definitions, self.build):
             self._on_seen(self)
             return
         before = {tool.contract.terms.name: tool for tool in self._compiled.values()}
-        known = {str(d.get("name")): d for d in self.definitions or ()}
+        # Another build is in every contract.
+        known = {str(d.get("name")): d for d in self.definitions or ()} if build == self.build else {}
         names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
-        self.definitions = definitions
+        self.definitions, self.build = definitions, build
         self._compiled, self._refused = {}, []
         for definition in definitions:
             if not _is_named(definition):
@@ -127,7 +135,7 @@ class ServerSource:
             if standing is not None:
                 standings[name] = standing
             if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
-                back[name] = withheld(tool, standing)
+                back[name] = withheld(tool, standing, self._promises)
             else:
                 held[name] = tool
         self._held, self._withheld, self.standings = held, back, standings
@@ -142,7 +150,7 @@ class ServerSource:
                 server=self.name,
                 name=name,
                 closes=self.spec.unknown_arguments == "reject",
-                version="",
+                version=self.build,
                 timeout_s=self._timeout_s,
             )
             mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None

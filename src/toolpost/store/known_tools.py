@@ -1,5 +1,6 @@
 """The tools of each server as they were last seen: what is listed while the server is down."""
 
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from toolpost.contracts.ids import JsonObject
@@ -7,13 +8,22 @@ from toolpost.contracts.ids import JsonObject
 KEPT_S: Final = 24 * 60 * 60
 
 
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What was last seen of one server."""
+
+    definitions: list[JsonObject]
+    build: str = ""
+    """The version that the server gave itself."""
+
+
 class KnownTools(Protocol):
     """What was last seen of every server."""
 
-    async def remember(self, server: str, definitions: list[JsonObject]) -> None:
-        """Keep a server's definitions, as they came."""
+    async def remember(self, server: str, definitions: list[JsonObject], build: str = "") -> None:
+        """Keep a server's definitions, as they came, and the version that it gave itself."""
         ...
 
-    async def recall(self, server: str) -> list[JsonObject] | None:
-        """Return a server's definitions, None if they were not seen within a day."""
+    async def recall(self, server: str) -> Known | None:
+        """Return what is known of a server, None if it was not seen within a day."""
         ...

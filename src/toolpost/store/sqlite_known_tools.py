@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from toolpost.contracts.ids import JsonObject
-from toolpost.store.known_tools import KEPT_S
+from toolpost.store.known_tools import KEPT_S, Known
 
 Job = Callable[[sqlite3.Connection], Any]
 
@@ -20,24 +20,28 @@ class SqliteKnownTools:
         self._write = write
         self._read = read
 
-    async def remember(self, server: str, definitions: list[JsonObject]) -> None:
+    async def remember(self, server: str, definitions: list[JsonObject], build: str = "") -> None:
         """Keep a server's definitions."""
-        row = (server, time.time(), msgspec.json.encode(definitions).decode())
+        row = (server, time.time(), msgspec.json.encode(definitions).decode(), build)
         await self._write(
             lambda connection: (
                 connection.execute(
-                    "INSERT INTO known_tools VALUES (?, ?, ?) ON CONFLICT (server) DO UPDATE"
-                    " SET seen_at = excluded.seen_at, definitions = excluded.definitions",
+                    "INSERT INTO known_tools (server, seen_at, definitions, build) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (server) DO UPDATE SET seen_at = excluded.seen_at,"
+                    " definitions = excluded.definitions, build = excluded.build",
                     row,
                 ).rowcount
             )
         )
 
-    async def recall(self, server: str) -> list[JsonObject] | None:
-        """Return a server's definitions, None if they were not seen within a day."""
+    async def recall(self, server: str) -> Known | None:
+        """Return what is known of a server, None if it was not seen within a day."""
         row = await self._read(
             lambda connection: connection.execute(
-                "SELECT definitions FROM known_tools WHERE server = ? AND seen_at > ?", (server, time.time() - KEPT_S)
+                "SELECT definitions, build FROM known_tools WHERE server = ? AND seen_at > ?",
+                (server, time.time() - KEPT_S),
             ).fetchone()
         )
-        return None if row is None else msgspec.json.decode(row[0], type=list[JsonObject])
+        if row is None:
+            return None
+        return Known(definitions=msgspec.json.decode(row[0], type=list[JsonObject]), build=row[1])

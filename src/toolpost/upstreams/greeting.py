@@ -30,6 +30,7 @@ CLIENT: Final = {"name": "toolpost", "version": __version__}
 PROBE_S: Final = 5.0
 """How long a server may think about which era it is of; one that says nothing is greeted as those before it were."""
 
+BUILD_LIMIT: Final = 128
 PAGES_LIMIT: Final = 1_000
 TOOLS_LIMIT: Final = 20_000
 
@@ -49,6 +50,12 @@ class Greeting:
     def tells_of(self, kind: str) -> bool:
         """Whether it says when its list of this kind changes: `tools`, `prompts` or `resources`."""
         return bool(_part(self.capabilities, kind).get("listChanged"))
+
+    @property
+    def build(self) -> str:
+        """The version that the server gives itself, empty if it gives none that can be read on one line."""
+        told: Json = self.info.get("version")
+        return told[:BUILD_LIMIT] if isinstance(told, str) and told.isprintable() else ""
 
     @property
     def takes_subscriptions(self) -> bool:
@@ -162,6 +169,10 @@ def _versions_in(refusal: ServerRefused) -> list[Json]:
 
 def _offer(version: str) -> bytes:
     return encode({"protocolVersion": version, "capabilities": OFFERED, "clientInfo": CLIENT})[1:-1]
+
+
+Learn = Callable[[list[JsonObject], str], None]
+"""Takes the tools of a server, and the version that the server gives itself."""
 
 
 async def fetch_tools(wire: Wire, greeting: Greeting) -> list[JsonObject]:

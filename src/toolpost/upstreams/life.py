@@ -57,8 +57,8 @@ class Keeper(Protocol):
         """Say what is wanted of it besides answers."""
         ...
 
-    def learn(self, tools: list[JsonObject], /) -> None:
-        """Take the server's tools."""
+    def learn(self, tools: list[JsonObject], build: str, /) -> None:
+        """Take the server's tools, and the version that it gives itself."""
         ...
 
     def note_ready(self, instance: Instance, manner: Manner, /) -> None:
@@ -115,7 +115,7 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
 async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper) -> None:
     instance.wire = wire
     instance.greeting = await greet(wire, probes=manner.probes)
-    keeper.learn(await fetch_tools(wire, instance.greeting))
+    keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.wishes = keeper.wishes_of(instance)

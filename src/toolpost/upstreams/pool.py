@@ -12,11 +12,11 @@ from anyio.abc import TaskGroup
 
 from toolpost.contracts.errors import QueueOverloaded
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
 from toolpost.upstreams import backoff
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
 from toolpost.upstreams.changes import Wishes
+from toolpost.upstreams.greeting import Learn
 from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.life import Manner, live
 from toolpost.upstreams.news import Told
@@ -41,7 +41,7 @@ class Pool:
         spec: ServerSpec,
         *,
         trouble: Trouble,
-        on_tools: Callable[[list[JsonObject]], None],
+        on_tools: Learn,
         on_notice: Callable[[Instance, str, bytes, Told], None],
         wishes: Callable[[str], Wishes],
     ) -> None:
@@ -62,7 +62,7 @@ class Pool:
         self._leaving: set[Instance] = set()
         self._one_left = anyio.Event()
 
-    def adopt(self, spec: ServerSpec, on_tools: Callable[[list[JsonObject]], None]) -> None:
+    def adopt(self, spec: ServerSpec, on_tools: Learn) -> None:
         """Go on under another specification that reaches the server in the same way."""
         self._spec = spec
         self.learn = on_tools

@@ -16,7 +16,7 @@ from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
-from toolpost.upstreams.greeting import fetch_tools
+from toolpost.upstreams.greeting import Learn, fetch_tools
 from toolpost.upstreams.instance import Instance, now
 from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
 from toolpost.upstreams.pool import Pool
@@ -44,7 +44,7 @@ class Supervisor:
         self,
         spec: ServerSpec,
         *,
-        on_tools: Callable[[list[JsonObject]], None],
+        on_tools: Learn,
         on_news: Callable[[News], None] = lambda _news: None,
     ) -> None:
         self.spec = spec
@@ -248,7 +248,7 @@ class Supervisor:
         self.start()
         self._pool.retire_all("it was restarted")
 
-    def adopt(self, spec: ServerSpec, *, on_tools: Callable[[list[JsonObject]], None]) -> None:
+    def adopt(self, spec: ServerSpec, *, on_tools: Learn) -> None:
         """Go on with the same processes under another specification, which reaches the server in the same way."""
         self.spec = spec
         self._on_tools = on_tools
@@ -297,4 +297,4 @@ class Supervisor:
         instance = self._pool.any_ready()
         if instance is not None and instance.wire is not None and instance.greeting is not None:
             with anyio.fail_after(instances.START_LIMIT_S):
-                self._on_tools(await fetch_tools(instance.wire, instance.greeting))
+                self._on_tools(await fetch_tools(instance.wire, instance.greeting), instance.greeting.build)

@@ -114,7 +114,8 @@ class Server:
             self.answer(request_id, {"supportedVersions": 7, "capabilities": [], "_meta": "x"})
         elif self.version == MODERN:
             capabilities = {} if self.start == "no_tools" else {"tools": {"listChanged": True}}
-            self.answer(request_id, {"supportedVersions": [MODERN], "capabilities": capabilities})
+            info = {"io.modelcontextprotocol/serverInfo": {"name": "hostile", "version": "1"}}
+            self.answer(request_id, {"supportedVersions": [MODERN], "capabilities": capabilities, "_meta": info})
         else:
             self.refuse(request_id, -32601, "no such method")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(sys.argv[1])
+VERSION = sys.argv[2] if len(sys.argv) > 2 else "7.1"
 
 
 def tools() -> list[dict[str, Any]]:
@@ -22,7 +23,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         return {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {"listChanged": True}},
-            "serverInfo": {"name": "listed", "version": "7.1"},
+            "serverInfo": {"name": "listed", "version": VERSION},
         }
     if method == "tools/list":
         return {"tools": tools()}

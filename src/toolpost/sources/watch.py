@@ -1,0 +1,98 @@
+"""Looks at what servers tell about their tools for what may be meant for the model, in a thread, once for each definition."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.contract import Contract
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import Digest, PluginName, ToolName
+from toolpost.contracts.suspicion import Look, Names, Suspicion, look_at
+
+_log = logging.getLogger("toolpost.contracts")
+
+SHOWN_REASONS: Final = 5
+
+SETTLE_S: Final = 0.5
+"""How long it waits before it looks: a command that is over in a moment need not, and many changes are looked at together."""
+
+Contracts = Mapping[PluginName, Sequence[Contract]]
+Suspicions = dict[ToolName, Sequence[Suspicion]]
+
+
+class Watch:
+    """What is suspected of the tools of all servers. `run` must be running."""
+
+    def __init__(self, contracts: Callable[[], Contracts], *, beside: Iterable[str] = ()) -> None:
+        """Look at these contracts; `beside` are the names of tools that are known and not looked at."""
+        self._contracts = contracts
+        self._beside = frozenset(beside)
+        self._looks: dict[ToolName, tuple[Digest, Look]] = {}
+        self._found: dict[PluginName, Suspicions] = {}
+        self._asked = anyio.Event()
+        self._names: Names | None = None
+
+    def of(self, server: PluginName) -> Suspicions:
+        """Return what is suspected of a server's tools, as far as they have been looked at."""
+        return self._found.get(server, {})
+
+    @property
+    def names(self) -> Names:
+        """The names of all tools that there are."""
+        if self._names is None:
+            held = (contract.name for contracts in self._contracts().values() for contract in contracts)
+            self._names = Names([*self._beside, *held])
+        return self._names
+
+    def look(self) -> None:
+        """Look again soon: some server has other tools."""
+        self._names = None
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Look whenever there is something new, until cancelled."""
+        while True:
+            await self._asked.wait()
+            await anyio.sleep(SETTLE_S)
+            self._asked = anyio.Event()
+            contracts = self._contracts()
+            # Thousands of texts take seconds: calls go on meanwhile.
+            found = await anyio.to_thread.run_sync(partial(self._looked, contracts, self.names), abandon_on_cancel=True)
+            before, self._found = self._found, found
+            for server, tools in found.items():
+                _tell(server, tools, before.get(server, {}))
+
+    def _looked(self, contracts: Contracts, names: Names) -> dict[PluginName, Suspicions]:
+        looks: dict[ToolName, tuple[Digest, Look]] = {}
+        found: dict[PluginName, Suspicions] = {}
+        for server, held in contracts.items():
+            for contract in held:
+                known = self._looks.get(contract.name)
+                if known is None or known[0] != contract.listed_digest:
+                    known = contract.listed_digest, look_at(Definition.from_contract(contract))
+                    time.sleep(0)  # whoever answers calls goes first
+                looks[contract.name] = known
+                if suspicions := names.suspicions(known[1]):
+                    found.setdefault(server, {})[contract.name] = suspicions
+        self._looks = looks
+        return found
+
+
+def _tell(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
+    for tool, suspicions in tools.items():
+        if suspicions != before.get(tool):
+            event(
+                _log,
+                logging.WARNING,
+                "tool is suspicious",
+                server=server,
+                tool=tool,
+                reasons=[suspicion.told for suspicion in suspicions[:SHOWN_REASONS]],
+                hint="`toolpost servers` shows the words",
+            )

@@ -1,0 +1,82 @@
+"""The version that a server gives itself is each of its tools' `toolingVersion`: on the wire, in the audit, across starts."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from mcp import Client
+
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of, until
+from tests.upstreams.changing import Changing
+from tests.ways import IN_MEMORY, Way
+from toolpost.config import Config, StoreSettings
+from toolpost.contracts.ids import META_KEY
+from toolpost.store import AuditFilter
+from toolpost.upstreams.greeting import BUILD_LIMIT, Greeting
+from toolpost.upstreams.spec import ServerSpec
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+
+
+def kept(folder: Path) -> Config:
+    return msgspec.structs.replace(
+        IN_MEMORY, project=str(folder), store=StoreSettings(url=f"sqlite:{folder / 'store.db'}")
+    )
+
+
+async def versions(client: Client) -> dict[str, Any]:
+    return {tool.name: (tool.meta or {})[META_KEY]["toolingVersion"] for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+@pytest.mark.parametrize("era", ERAS)
+async def test_each_tool_has_its_server_s_version(way: Way, era: str) -> None:
+    async with gateway(hostile(version=era), way=way) as (app, client):
+        found = await versions(client)
+        await client.call_tool("up__echo", {"text": "a"})
+        (entry,) = await app.store.audit.entries(AuditFilter(tool="up__echo"), limit=1)
+
+    assert set(found.values()) == {entry.entry.tooling_version} != {""}
+
+
+async def test_a_list_is_the_same_before_and_after_the_server_starts(tmp_path: Path) -> None:
+    maps = Changing(tmp_path)
+    async with gateway(maps.spec(), config=kept(tmp_path)) as (app, client):
+        first = await versions(client)
+    async with gateway(maps.spec(), config=kept(tmp_path)) as (app, client):
+        before = (await client.list_tools()).tools
+        was_started = app.servers.sources["maps"].supervisor.report().pids
+        digest = next(iter(app.gateway.catalogue)).contract.digest
+        text_of(await client.call_tool("maps__lookup", {"place": "Ulm"}))
+        await anyio.sleep(0.2)
+        after = (await client.list_tools()).tools
+
+        assert was_started == ()
+        assert next(iter(app.gateway.catalogue)).contract.digest == digest
+    assert first == {"maps__lookup": "7.1"}
+    assert before == after
+
+
+async def test_another_build_is_listed_and_breaks_no_promise(tmp_path: Path) -> None:
+    maps = Changing(tmp_path)
+    async with gateway(maps.spec(), config=kept(tmp_path)):
+        pass
+    other = ServerSpec(name="maps", command=(*maps.command, "7.2"))
+    config = msgspec.structs.replace(kept(tmp_path), contracts="enforce")
+    async with gateway(other, config=config) as (app, client):
+        await app.servers.sources["maps"].supervisor.ensure_ready()
+        await until(lambda: app.servers.sources["maps"].build == "7.2")
+        await anyio.sleep(0.2)
+
+        assert await versions(client) == {"maps__lookup": "7.2"}
+        assert app.servers.sources["maps"].standings == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "build"),
+    [(None, ""), (7, ""), ("", ""), ("1.0\x1b[2J", ""), ("2.1-rc🦉", "2.1-rc🦉"), ("x" * 10_000, "x" * BUILD_LIMIT)],
+)
+async def test_a_version_is_a_short_text_on_one_line(told: Any, build: str) -> None:
+    assert Greeting(version="2025-11-25", is_modern=False, info={"version": told}).build == build
