@@ -33,6 +33,7 @@ from toolpost.endpoints.listener import bound_socket, open_http_server
 from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.paths import MCP_PATH
 from toolpost.endpoints.roster import Roster
+from toolpost.endpoints.rounds import Rounds
 from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.gateway import Gateway
 from toolpost.members import members_of, scopes_of
@@ -49,6 +50,9 @@ from toolpost.upstreams.spec import ServerSpec
 
 _SETTLE_S: Final = 0.05
 _NEWS_LIMIT: Final = 1_000
+
+STATE_KEY: Final = "request state"
+"""The name of the key that signs what clients carry from one round of a call to the next."""
 
 EVERY_SERVER: Final = frozenset({"*"})
 """Stands for all of them, and the plugins: no server can have this name."""
@@ -117,7 +121,8 @@ async def open_app(
             on_news=news.note,
         )
         async with host.open_started(), behind.open_running():
-            app = _assembled(config, store, host, behind, changes, metrics, reranker)
+            rounds = Rounds(await store.keys.of(STATE_KEY))
+            app = _assembled(config, store, host, behind, changes, metrics, reranker, rounds)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
@@ -175,6 +180,7 @@ def _assembled(
     changes: "Changes",
     metrics: Metrics,
     reranker: Reranker | None,
+    rounds: Rounds,
 ) -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     catalogue = _catalogue(config, host, servers)
@@ -182,7 +188,7 @@ def _assembled(
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
     finding = AutomaticMcp(finder, store.seen, metrics)
     gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
-    lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode))
+    lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode), rounds)
     return App(
         config=config,
         store=store,
@@ -191,7 +197,7 @@ def _assembled(
         gateway=gateway,
         lane=lane,
         sdk=LateSdk(
-            Relay(servers.sources), store.audit, INSTRUCTIONS if config.discovery.mode == "automatic" else None
+            Relay(servers.sources), store.audit, rounds, INSTRUCTIONS if config.discovery.mode == "automatic" else None
         ),
         roster=Roster(),
         changes=changes,

@@ -74,6 +74,11 @@ class Relay:
         part._owner_of, part._without = self._owner_of, self._without
         return part
 
+    @property
+    def limit_s(self) -> float:
+        """How long a read may take: as long as a call of the most patient server."""
+        return max((source.timeout_s for source in self.sources.values()), default=LIST_LIMIT_S)
+
     def seen_by(self, shows: Callable[[str, ServerSource], bool]) -> "Relay":
         """Return the same for the servers that are shown alone."""
         names = frozenset(name for name, source in self.sources.items() if shows(name, source))
@@ -111,6 +116,12 @@ class Relay:
         """Follow a resource no more."""
         if (source := self.sources.get(subscription.server)) is not None:
             await source.supervisor.unsubscribe(subscription.uri, key=subscription.key)
+
+    async def roots_changed(self, asker: Asker) -> None:
+        """Tell the servers that know of a client's folders that these have changed."""
+        if asker.respondent is not None:
+            for source in tuple(self.sources.values()):
+                await source.supervisor.roots_changed(asker.respondent, key=asker.key)
 
     async def _at_owner(self, uri: str, asker: Asker, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         if uri not in self._owner_of:

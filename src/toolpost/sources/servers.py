@@ -62,7 +62,7 @@ class ServerSource:
         )
         self.definitions: list[JsonObject] | None = None
         """As they came; None until they are known."""
-        self._timeout_s = spec.timeout_s or default_timeout_s
+        self.timeout_s = spec.timeout_s or default_timeout_s
         self._on_seen = on_seen
         self._on_change = on_change
         self._promises = promises
@@ -143,7 +143,7 @@ class ServerSource:
                 name=name,
                 closes=self.spec.unknown_arguments == "reject",
                 version="",
-                timeout_s=self._timeout_s,
+                timeout_s=self.timeout_s,
             )
             mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused as refusal:

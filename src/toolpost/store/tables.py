@@ -57,7 +57,7 @@ TABLES: Final = (
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
 )
 
-OWN: Final = frozenset({"migrations", "audit_head"})
+OWN: Final = frozenset({"migrations", "audit_head", "keys"})
 """What each store writes for itself."""
 
 

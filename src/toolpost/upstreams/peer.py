@@ -10,10 +10,10 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.asking import CALLS, Questions, Respondent, carried_for
+from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent, carried_for
 from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
-from toolpost.upstreams.news import LOG, NOBODY, Hear, tell_callers
-from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
+from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
+from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -93,6 +93,9 @@ class Peer:
         self._send(raw)
         try:
             return await pending.answer
+        except ServerRefused as refusal:
+            self._questions.note_refusal(refusal, respondent)
+            raise
         except asyncio.CancelledError:
             self._call_off(number, method, pending)
             raise
@@ -104,6 +107,11 @@ class Peer:
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
         self._tell(method, fields)
+
+    async def roots_changed(self, respondent: Respondent) -> None:
+        """Tell the server that a client has other folders."""
+        if self._questions.stand_for_roots(respondent):
+            self._tell(ROOTS_CHANGED, b"")
 
     def take(self, raw: bytes) -> None:
         """Take a message from the server; nonsense is counted and passed over."""
@@ -163,6 +171,9 @@ class Peer:
     def _take_notice(self, method: str, params: bytes) -> None:
         if method == "notifications/cancelled":
             self._questions.call_off(params)
+            return
+        if method == ELICITED:
+            self._on_notice(method, params, self._questions.sent_to(params))
             return
         if method != "notifications/progress":
             callers = (pending.respondent for pending in self._pending.values())
