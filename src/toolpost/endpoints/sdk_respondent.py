@@ -1,7 +1,7 @@
 """A client that reads a resource or gets a prompt through the SDK, as the server behind it may turn to it."""
 
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import msgspec
@@ -10,10 +10,8 @@ from mcp.shared.exceptions import MCPError
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.rpc import encode
-from toolpost.upstreams.asking import INTERNAL_ERROR, asked_for
+from toolpost.upstreams.asking import INTERNAL_ERROR, STANDING_LIMIT_S, asked_for
 from toolpost.upstreams.wire import ServerRefused
-
-STANDING_LIMIT_S: Final = 30.0
 
 
 class SdkRespondent:

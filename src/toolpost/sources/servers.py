@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -241,14 +242,16 @@ def _reporting_to(context: Context) -> Notice | None:
     if not context.wants_progress:
         return None
 
-    def report(_method: str, params: bytes) -> None:
-        try:
-            note = _progress.decode(params)
-        except msgspec.DecodeError:
-            return
-        context.progress(note.progress, note.total, note.message)
+    relay = context.relay_progress
+    return lambda _method, params: relay(partial(_read_progress, params))
 
-    return report
+
+def _read_progress(params: bytes) -> tuple[float | None, float | None, str | None] | None:
+    try:
+        note = _progress.decode(params)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return note.progress, note.total, note.message
 
 
 def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:

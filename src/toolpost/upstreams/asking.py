@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -33,6 +34,9 @@ OFFERED: Final[JsonObject] = {
 """What a server of the handshake era is told we can: it is met before any caller, so all that some caller may be able to."""
 
 ROOTS_CHANGED: Final = "notifications/roots/list_changed"
+
+STANDING_LIMIT_S: Final = 30.0
+"""How long a client may take to answer what is asked outside any call."""
 
 PAGES_LIMIT: Final = 100
 """Of how many pages that clients were sent to it is remembered whose they are."""
@@ -129,13 +133,22 @@ def check_askable(method: str, params: bytes, respondent: Respondent | None) -> 
         raise ServerRefused(INVALID_PARAMS, "The client that made this call takes no tools for sampling")
 
 
+@dataclass(slots=True)
+class _Waiting:
+    task: "asyncio.Task[None]"
+    owner: object
+    """What it ends with."""
+    rooted: Hashable | None
+    """The client, if it was asked for its folders."""
+
+
 class Questions:
     """The questions of one server that wait for an answer."""
 
     def __init__(self, server: str, send: Callable[[bytes], None]) -> None:
         self._server = server
         self._send = send
-        self._waiting: dict[int | str | None, tuple[asyncio.Task[None], object]] = {}
+        self._waiting: dict[int | str | None, _Waiting] = {}
         self._sent_to: dict[str, Hashable] = {}
         """Which client was sent to a page, by the id of the elicitation."""
         self._rooted: set[Hashable] = set()
@@ -163,7 +176,7 @@ class Questions:
         assert respondent is not None
         self._note(method, bytes(message.params), respondent)
         task = asyncio.create_task(self._asked(message, respondent))
-        self._waiting[message.id] = (task, owner)
+        self._waiting[message.id] = _Waiting(task, owner, respondent.client if method == ROOTS else None)
         task.add_done_callback(lambda _task: self._waiting.pop(message.id, None))
 
     def __len__(self) -> int:
@@ -202,17 +215,23 @@ class Questions:
 
     def end(self, owner: object, *, heir: object | None = None) -> None:
         """Give up the questions of a call that has ended, or leave them to another of the same client."""
-        for number, (task, whose) in tuple(self._waiting.items()):
-            if whose is owner and heir is not None:
-                self._waiting[number] = (task, heir)
-            elif whose is owner:
-                task.cancel("ended")
+        for waiting in tuple(self._waiting.values()):
+            if waiting.owner is not owner:
+                continue
+            if heir is not None:
+                waiting.owner = heir
+            elif self._standing is not None and waiting.rooted == self._standing.client:
+                # It was asked because folders have changed, and the call was there by chance.
+                waiting.owner = None
+                asyncio.get_running_loop().call_later(STANDING_LIMIT_S, waiting.task.cancel, "ended")
+            else:
+                waiting.task.cancel("ended")
 
     def call_off(self, params: bytes) -> None:
         """Give up a question that the server takes back."""
         found = self._waiting.get(_read(params).get("requestId"))
         if found is not None:
-            found[0].cancel("taken back")
+            found.task.cancel("taken back")
 
     async def _asked(self, message: Incoming, respondent: Respondent) -> None:
         try:
