@@ -102,9 +102,17 @@ class App:
 
 @asynccontextmanager
 async def open_app(
-    config: Config, *, plugins: Sequence[Plugin] = (), bundled: bool = True, servers: Sequence[ServerSpec] | None = None
+    config: Config,
+    *,
+    plugins: Sequence[Plugin] = (),
+    bundled: bool = True,
+    servers: Sequence[ServerSpec] | None = None,
+    learn_limit_s: float | None = None,
 ) -> AsyncIterator[App]:
-    """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit."""
+    """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit.
+
+    `learn_limit_s` is how long servers whose tools nobody has seen are waited for; later their tools come by themselves.
+    """
     changes, news = Changes(config), _News()
     async with (
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
@@ -119,6 +127,7 @@ async def open_app(
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
             on_news=news.note,
+            learn_limit_s=learn_limit_s,
         )
         async with host.open_started(), behind.open_running():
             rounds = Rounds(await store.keys.of(STATE_KEY))

@@ -20,6 +20,8 @@ _log = logging.getLogger("toolpost.upstreams")
 _SILENT = frozenset({"initialize", "server/discover"})
 """What is never called off: the first must not be, and before it a server knows no cancellation."""
 
+_GIVEN_UP_LIMIT = 1_000
+
 _WONDERS = 10
 """How many oddities of a server are told; the rest are counted."""
 
@@ -54,6 +56,8 @@ class Peer:
         self._on_notice = on_notice
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
+        self._given_up: dict[int, None] = {}
+        """Requests that may still be answered, though nobody waits any more; the oldest first."""
         self._envelope: JsonObject = {}
         self._questions = Questions(server, send)
         self._lost: str | None = None
@@ -145,9 +149,13 @@ class Peer:
                 pending.answer.set_exception(WireLost(reason, was_sent=id(pending.raw) not in spared))
 
     def _take_answer(self, message: Incoming, raw: bytes) -> None:
-        pending = self._pending.get(_number(message.id))
-        if pending is None or pending.answer.done():
-            # Late, twice, or never asked for: whoever asked has been answered.
+        number = _number(message.id)
+        pending = self._pending.get(number)
+        if pending is None and number in self._given_up:
+            # It was on its way when we gave it up.
+            del self._given_up[number]
+        elif pending is None or pending.answer.done():
+            # Twice, or never asked for: whoever asked has been answered.
             self._wonder("an answer that nobody waits for", raw)
         elif error := message.refusal:
             pending.answer.set_exception(refusal_of(error))
@@ -184,6 +192,9 @@ class Peer:
             pending.on_notice(method, params)
 
     def _call_off(self, number: int, method: str, pending: _Pending) -> None:
+        self._given_up[number] = None
+        if len(self._given_up) > _GIVEN_UP_LIMIT:
+            del self._given_up[next(iter(self._given_up))]
         if not pending.answer.cancelled():
             # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
             pending.answer.exception()

@@ -19,7 +19,7 @@ RESULTS: dict[str, Any] = {
 
 
 def main(is_modern: bool) -> None:
-    capabilities = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
     info = {"name": "unusual", "version": "1"}
     greetings = {
         "initialize": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info},
