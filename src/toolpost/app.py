@@ -36,6 +36,7 @@ from toolpost.endpoints.listener import bound_socket, open_http_server
 from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.paths import MCP_PATH
 from toolpost.endpoints.roster import Roster
+from toolpost.endpoints.rounds import Rounds
 from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.endpoints.tasks import TaskLane
 from toolpost.gateway import Gateway
@@ -56,6 +57,9 @@ from toolpost.upstreams.spec import ServerSpec
 
 _SETTLE_S: Final = 0.05
 _NEWS_LIMIT: Final = 1_000
+
+STATE_KEY: Final = "request state"
+"""The name of the key that signs what clients carry from one round of a call to the next."""
 
 EVERY_SERVER: Final = frozenset({"*"})
 """Stands for all of them, and the plugins: no server can have this name."""
@@ -125,10 +129,12 @@ async def open_app(
     bundled: bool = True,
     servers: Sequence[ServerSpec] | None = None,
     holds: bool = True,
+    learn_limit_s: float | None = None,
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit.
 
-    Its servers' tools are held to the lock, unless whoever opens it compares them by itself.
+    Its servers' tools are held to the lock, unless whoever opens it compares them by itself. `learn_limit_s` is how long
+    servers whose tools nobody has seen are waited for; later their tools come by themselves.
     """
     changes, news = Changes(config), _News()
     async with (
@@ -146,10 +152,12 @@ async def open_app(
             on_change=changes.note,
             beside=[name for source in host.sources for name in source.tools],
             on_news=news.note,
+            learn_limit_s=learn_limit_s,
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         async with host.open_started(), behind.open_running(), sweeping:
-            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus)
+            rounds = Rounds(await store.keys.of(STATE_KEY))
+            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds)
             async with create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
@@ -211,6 +219,7 @@ def _assembled(
     metrics: Metrics,
     reranker: Reranker | None,
     bus: Bus,
+    rounds: Rounds,
 ) -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     catalogue = _catalogue(config, host, servers)
@@ -218,7 +227,7 @@ def _assembled(
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
     finding = AutomaticMcp(finder, store.seen, metrics)
     gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
-    lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode))
+    lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode), rounds)
     deferred = DeferredCalls(
         store,
         gateway,
@@ -235,7 +244,7 @@ def _assembled(
         gateway=gateway,
         lane=lane,
         sdk=LateSdk(
-            Relay(servers.sources), store.audit, INSTRUCTIONS if config.discovery.mode == "automatic" else None
+            Relay(servers.sources), store.audit, rounds, INSTRUCTIONS if config.discovery.mode == "automatic" else None
         ),
         roster=Roster(),
         changes=changes,

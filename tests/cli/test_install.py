@@ -275,3 +275,15 @@ def test_what_was_installed_is_not_imported(here: Toolpost) -> None:
     ended = here("import", "--json")
 
     assert (ended.code, ended.json["servers"]) == (0, [])
+
+
+def test_servers_that_would_be_seen_twice_are_named(here: Toolpost, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('[servers.clock]\ncommand = "x"\n[servers.git]\ncommand = "y"\n')
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"clock": {"command": "x"}, "maps": {"command": "z"}}}')
+
+    first = here("install", "claude-code")
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"maps": {"command": "z"}}}')
+    second = here("install", "claude-code")
+
+    assert "the file has `clock` too" in first.err
+    assert "too, which" not in second.err

@@ -132,9 +132,7 @@ def differences(found: Seen, expected: Seen, *, in_order: bool, eras_differ: boo
     """Say what is not the same: in any field, and `in_order` in the order of the fields too."""
     told = []
     for one, other in zip(_comparable(found, eras_differ), _comparable(expected, eras_differ), strict=True):
-        # What is no tool's goes through the SDK, which has an order of its own.
-        is_ordered = in_order and one["asked"].startswith("tools/")
-        texts = [_timeless(json.dumps(value, sort_keys=not is_ordered, ensure_ascii=False)) for value in (one, other)]
+        texts = [_timeless(json.dumps(value, sort_keys=not in_order, ensure_ascii=False)) for value in (one, other)]
         if texts[0] != texts[1]:
             told.append(f"\nthrough: {texts[0][:3_000]}\ndirect:  {texts[1][:3_000]}")
     return told

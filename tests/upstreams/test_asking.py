@@ -17,6 +17,7 @@ from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
 from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
 from toolpost.app import App, open_app, open_http
+from toolpost.config import Config
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams.spec import ServerSpec
 
@@ -77,7 +78,7 @@ async def client_on(app: App, way: Way, **options: Any) -> AsyncIterator[Client]
 
 
 @asynccontextmanager
-async def asking_behind(back: Way, **options: Any) -> AsyncIterator[App]:
+async def asking_behind(back: Way, config: Config = IN_MEMORY, **options: Any) -> AsyncIterator[App]:
     """Open a gateway with the asking server behind it."""
     async with AsyncExitStack() as stack:
         if back.transport == "stdio":
@@ -86,7 +87,7 @@ async def asking_behind(back: Way, **options: Any) -> AsyncIterator[App]:
         else:
             app = await stack.enter_async_context(asking_app(is_modern=back.mode == MODERN))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
-        yield await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec]))
+        yield await stack.enter_async_context(open_app(config, bundled=False, servers=[spec]))
 
 
 @pytest.mark.parametrize("back", BACKS, ids=str)

@@ -1,4 +1,5 @@
-"""npm's own servers, directly and through `toolpost serve`: the same tools, calls, resources, prompts, completions and errors.
+"""npm's own servers, directly and through `toolpost serve`: the same tools, calls, resources, prompts, completions and errors,
+and the same questions to the client, logs and updates.
 
 `scripts/node-servers` puts them into `.venv/node`. They know only the handshake; clients of both eras come to them.
 """
@@ -8,13 +9,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import pytest
+from mcp import Client, MCPError, StdioServerParameters
 
+from tests.upstreams.behind import until
 from tests.upstreams.comparing import (
     Compared,
     Script,
@@ -29,7 +34,13 @@ from tests.upstreams.comparing import (
     through_http,
     through_stdio,
 )
-from tests.ways import server_environment
+from tests.upstreams.test_asking import Person
+from tests.upstreams.test_telling import Ear
+from tests.ways import IN_MEMORY, MODERN, Way, server_environment
+from tests.wire.callers import names
+from toolpost.app import open_app, open_http
+from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.upstreams.spec import ServerSpec
 
 PLACE = Path(sys.prefix) / "node" / "node_modules" / "@modelcontextprotocol"
 NODE = shutil.which("node")
@@ -43,7 +54,11 @@ def missing() -> str | None:
     return f"npm's {' and '.join(names)} are not in {PLACE}: scripts/node-servers puts them there" if names else None
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(missing() is not None, reason=missing() or ""),
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
 
 ASKING_BACK: Final = frozenset(
     {
@@ -203,3 +218,91 @@ async def test_servers_are_the_same_over_http(
 
     told = differences(found, expected, in_order=not is_modern, eras_differ=is_modern)
     assert not told, "".join(told)
+
+
+QUESTIONS: Script = calls(
+    ("trigger-elicitation-request", {}),
+    ("trigger-url-elicitation", {"url": "https://example.com/", "elicitationId": "e-1"}),
+    ("trigger-sampling-request", {"prompt": "grüezi", "maxTokens": 7}),
+    ("get-roots-list", {}),
+    ("trigger-url-elicitation", {"url": "https://example.com/", "elicitationId": "e-2", "errorPath": True}),
+)
+PAGE: Final = "demo://resource/dynamic/text/1"
+
+
+@dataclass
+class Told:
+    """What a client was answered, asked and told."""
+
+    answers: list[Any]
+    asked: list[str]
+    heard: set[str]
+    has_logs: bool
+
+
+@asynccontextmanager
+async def asked_client(where: Any, way: Way, person: Person, ear: Ear) -> AsyncIterator[Client]:
+    options: dict[str, Any] = {"logging_callback": ear.log, **person.callbacks}
+    options |= {"log_level": "debug"} if way.mode == MODERN else {"message_handler": ear.hear}
+    async with Client(where, mode=way.mode, **options) as client:
+        if way.mode != MODERN:
+            await client.set_logging_level("debug")
+        yield client
+
+
+async def told_to(where: Any, way: Way, prefix: str = "") -> Told:
+    """Let the server ask everything that it can, and tell what it tells."""
+    person, ear, answers = Person(), Ear(), []
+    async with asked_client(where, way, person, ear) as client:
+        with anyio.fail_after(60):
+            # They are offered only once the server knows whom it talks to.
+            while f"{prefix}get-roots-list" not in await names(client):
+                await anyio.sleep(0.1)
+            for _, params in QUESTIONS:
+                answers.append(await answer_of(client, prefix + params["name"], params["arguments"]))
+            async with ear.following(client, way, PAGE):
+                await anyio.sleep(0.3)
+                await client.call_tool(f"{prefix}toggle-subscriber-updates")
+                await until(lambda: f"updated {PAGE}" in ear.heard, limit_s=30)
+                await client.call_tool(f"{prefix}toggle-subscriber-updates")
+            ear.logs.clear()
+            await client.call_tool(f"{prefix}toggle-simulated-logging")
+            await until(lambda: ear.logs, limit_s=30)
+            await client.call_tool(f"{prefix}toggle-simulated-logging")
+    asked = [question for question in person.asked if question != "roots"]
+    return Told(answers, asked, {told for told in ear.heard if told.startswith("updated")}, bool(ear.logs))
+
+
+async def answer_of(client: Client, tool: str, arguments: dict[str, Any]) -> Any:
+    try:
+        answer = await client.call_tool(tool, arguments)
+    except MCPError as refusal:
+        # The page that it names first has another id each time.
+        return [refusal.code, refusal.message, len(refusal.error.data["elicitations"])]
+    return [getattr(block, "text", None) for block in answer.content]
+
+
+@pytest.mark.parametrize("front", [Way(t, m) for t in ("memory", "http") for m in ("legacy", MODERN)], ids=str)
+@pytest.mark.parametrize("back", ["stdio", "streamableHttp", "sse"])
+async def test_what_it_asks_and_tells_is_the_same(back: str, front: Way, servers: list[Compared]) -> None:
+    command = (servers[0].where["command"], *servers[0].where["args"])
+    itself = StdioServerParameters(command=command[0], args=list(command[1:]), env=server_environment())
+    with everything_on_a_port(back) if back != "stdio" else nullcontext(0) as port:
+        spec = ServerSpec(name="npm", command=command)
+        if back != "stdio":
+            path = {"streamableHttp": "mcp", "sse": "sse"}[back]
+            spec = ServerSpec(name="npm", url=f"http://127.0.0.1:{port}/{path}")
+        async with open_app(IN_MEMORY, bundled=False, servers=[spec]) as app, AsyncExitStack() as stack:
+            where: Any = open_memory_endpoint(app.lane, app.sdk)
+            if front.transport == "http":
+                where = await stack.enter_async_context(open_http(app))
+            found = await told_to(where, front, "npm__")
+    if "told" not in _itself:
+        _itself["told"] = await told_to(itself, Way("stdio", "legacy"))
+
+    assert found == _itself["told"]
+    assert found.has_logs
+    assert len(found.asked) == 3
+
+
+_itself: dict[str, Told] = {}

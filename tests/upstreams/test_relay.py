@@ -1,14 +1,19 @@
 """Resources, prompts and completions of a server reach a client of the gateway, on every way in and out."""
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference
 
+from tests.upstreams.behind import SERVERS
+from tests.upstreams.raw import raw_http
+from tests.upstreams.servers import unusual
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
-from toolpost.app import open_app
+from toolpost.app import open_app, open_http
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = pytest.mark.anyio
@@ -45,3 +50,37 @@ async def test_what_a_server_has_besides_tools_passes_through(way: Way) -> None:
     assert prompt.messages[0].content.text == "Review Moby-Dick."  # type: ignore[union-attr]
     assert completed.completion.values == ["Mo!"]
     assert unknown.value.code == -32602
+
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("resources/list", {}),
+    ("resources/templates/list", {}),
+    ("resources/read", {"uri": "odd://one"}),
+    ("prompts/list", {}),
+    ("prompts/get", {"name": "up__greet"}),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "up__greet"}, "argument": {"name": "w", "value": ""}},
+    ),
+]
+
+
+@pytest.mark.parametrize("server_era", ["handshake", "modern"])
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
+async def test_fields_that_no_revision_knows_survive_in_their_order(is_modern: bool, server_era: str) -> None:
+    command = (sys.executable, "-S", "-E", str(SERVERS / "unusual.py"), server_era)
+    async with open_app(IN_MEMORY, bundled=False, servers=[ServerSpec(name="up", command=command)]) as app:
+        async with open_http(app) as url, raw_http(url, is_modern=is_modern) as ask:
+            found = {method: (await ask(method, params))["result"] for method, params in ASKED}
+            nonsense = await ask("resources/read", {"uri": "odd://nonsense"})
+
+    era = {"resultType", "ttlMs", "cacheScope", "_meta"}
+    for method, result in found.items():
+        shown = json.dumps({key: value for key, value in result.items() if key not in era}).replace("up__", "")
+        expected = {key: value for key, value in unusual.RESULTS[method].items() if key not in era}
+        assert shown == json.dumps(expected)
+        assert ("resultType" in result) == is_modern
+    meta = found["resources/read"]["_meta"]
+    assert [key for key in meta if len(key) == 1] == ["b", "a"]
+    assert ("io.modelcontextprotocol/serverInfo" in meta) == is_modern
+    assert nonsense["error"]["data"]["code"] == "UPSTREAM_UNAVAILABLE"

@@ -254,7 +254,7 @@ async def test_what_is_read_is_on_the_record(front: Way) -> None:
     async with telling_behind(Way("stdio", "legacy")) as app, ear.client(app, front, **person.callbacks) as client:
         await client.read_resource("page://one")
         with pytest.raises(MCPError):
-            await client.get_prompt("up__nothing__here" if front.mode == MODERN else "nobody__greet")
+            await client.get_prompt("nobody__greet")
         records = await app.store.audit.entries(AuditFilter(), limit=10)
 
     entries = [(record.entry.tool, record.entry.source, record.entry.outcome) for record in records]
@@ -265,13 +265,8 @@ async def test_what_is_read_is_on_the_record(front: Way) -> None:
 
 @pytest.mark.parametrize(("front", "back"), PAIRS, ids=str)
 async def test_a_prompt_and_a_resource_may_ask_too(front: Way, back: Way) -> None:
-    """All but one pair: a question in the middle of a read cannot be the result of it, where the client has no session."""
     ear, person = Ear(), Person()
     async with telling_behind(back) as app, ear.client(app, front, **person.callbacks) as client:
-        if front.mode == MODERN and back.mode != MODERN:
-            with pytest.raises(MCPError):
-                await client.get_prompt("up__greet")
-            return
         prompt = await client.get_prompt("up__greet")
         page = await client.read_resource("page://two")
 

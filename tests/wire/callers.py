@@ -40,10 +40,10 @@ class Project:
 
 
 @asynccontextmanager
-async def client_of(url: str, token: str, mode: str) -> AsyncIterator[Client]:
+async def client_of(url: str, token: str, mode: str, **options: Any) -> AsyncIterator[Client]:
     """Connect with a token."""
     async with create_mcp_http_client(headers={"authorization": f"Bearer {token}"}) as http:
-        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+        async with Client(streamable_http_client(url, http_client=http), mode=mode, **options) as client:
             yield client
 
 

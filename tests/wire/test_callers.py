@@ -4,13 +4,14 @@ import http.client
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
+from anyio.abc import TaskStatus
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
@@ -29,6 +30,7 @@ from toolpost.protocol.era import REVISIONS
 from toolpost.reload import follow_config, take_over
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
+from toolpost.upstreams.news import PROMPTS_CHANGED, News
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = pytest.mark.anyio
@@ -409,6 +411,71 @@ async def test_a_removed_caller_loses_their_session(project: Project) -> None:
             statuses.append([await listed("ada"), await listed("bob")])
 
     assert statuses == [[200, 200], [200, 401], [200, 404]]
+
+
+async def test_what_a_removed_caller_listens_to_ends(project: Project) -> None:
+    project.write("ada", "bob")
+    ended: list[str] = []
+    async with served(project.load()) as (app, url), AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+
+        async def listen(name: str, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+            async with client_of(url, f"{name}-token", MODERN) as client:
+                async with client.listen(tools_list_changed=True) as subscription:
+                    task_status.started()
+                    async for _ in subscription:
+                        pass
+            ended.append(name)
+
+        for name in ("ada", "bob"):
+            await tasks.start(listen, name)
+        project.write("ada")
+        await take_over(app, project.load)
+        with anyio.fail_after(10):
+            while not ended:
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.3)
+        tasks.cancel_scope.cancel()
+
+    assert ended == ["bob"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_whoever_sees_less_hears_less(mode: str, project: Project) -> None:
+    """A subscription, or a session, that was opened before goes by what its caller may see now."""
+    project.write('ada\ntags = ["a", "b"]', more=TWO)
+    heard: list[Any] = []
+
+    async def hear(message: Any) -> None:
+        heard.append(message)
+
+    async with served(project.load()) as (app, url), AsyncExitStack() as stack:
+        options = {"message_handler": hear} if mode == "legacy" else {}
+        client = await stack.enter_async_context(client_of(url, "ada-token", mode, **options))
+        await names(client)
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        if mode != "legacy":
+            subscription = await stack.enter_async_context(client.listen(prompts_list_changed=True))
+
+            async def follow() -> None:
+                async for event in subscription:
+                    heard.append(event)
+
+            tasks.start_soon(follow)
+        project.write('ada\ntags = ["b"]', more=TWO)
+        await take_over(app, project.load)
+        await anyio.sleep(0.3)
+        heard.clear()
+        audience = (await app.sdk.server()).audience
+        for server in ("one", "two"):
+            await audience.hear(News(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
+        with anyio.fail_after(5):
+            while not heard:
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.2)
+        tasks.cancel_scope.cancel()
+
+    assert len(heard) == 1, "of the server that is out of sight nothing is heard"
 
 
 @pytest.mark.parametrize("mode", ERAS)

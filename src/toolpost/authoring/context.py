@@ -1,6 +1,6 @@
 """What a running tool is handed: who called, a way to report progress, a way to run a command."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +11,9 @@ from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.asking import Respondent
 
+ReadProgress = Callable[[], tuple[float | None, float | None, str | None] | None]
+"""Reads progress, total and message of a report; None if there are none in it."""
+
 
 class Reporter(Protocol):
     """Takes progress from a tool, from any thread, and never makes it wait."""
@@ -19,6 +22,10 @@ class Reporter(Protocol):
         self, progress: float | None, total: float | None, message: str | None, *, stream: str, phase: str
     ) -> None:
         """Note how far the work has come; what reaches the client is shaped elsewhere."""
+        ...
+
+    def relay(self, read: ReadProgress) -> None:
+        """Note what another server reports: it is read only if it is sent on. From the loop's own thread."""
         ...
 
 
@@ -68,6 +75,11 @@ class Context:
         """Say how far the work has come. Call it as often as you like, from any thread: it is shaped before it is sent."""
         if self._reporter is not None:
             self._reporter.report(progress, total, message, stream=stream, phase=phase)
+
+    def relay_progress(self, read: ReadProgress) -> None:
+        """Pass on what another server reports; most of a flood is never read."""
+        if self._reporter is not None:
+            self._reporter.relay(read)
 
     async def run(
         self,

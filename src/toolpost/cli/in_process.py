@@ -23,6 +23,9 @@ Result = TypeVar("Result")
 
 _FORGETFUL: Final = StoreSettings(url="sqlite::memory:")
 
+LEARN_LIMIT_S: Final = 30.0
+"""How long one command waits for servers to say what they have: for it, nothing comes later."""
+
 
 def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
     """Run an asynchronous function on the event loop that the server uses."""
@@ -34,7 +37,7 @@ async def open_quiet_app(config: Config, *, holds: bool = True) -> AsyncIterator
     """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout."""
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
-        async with open_app(config, holds=holds) as app:
+        async with open_app(config, holds=holds, learn_limit_s=LEARN_LIMIT_S) as app:
             yield app
 
 

@@ -129,6 +129,7 @@ def install(
         _print_facts(target, change, backup, entry=entry)
     else:
         _tell_installed(target, change, backup, entry, dry_run=dry_run)
+        _tell_of_doubles(target, config_path)
 
 
 @click.command(
@@ -278,6 +279,19 @@ def _tell_installed(target: _Target, change: Change, backup: Path | None, entry:
     if "headers" in entry:
         needed = f"{target.client.title} needs TOOLPOST_TOKEN in its environment: the token itself was not written"
         tell("note", needed, colour="cyan")
+
+
+def _tell_of_doubles(target: _Target, config_path: Path | None) -> None:
+    """Say which of the servers behind Toolpost the client starts by itself too: it would see their tools twice."""
+    others = member_at(target.text or "", (target.client.key,))
+    served = load_config(config_path).servers
+    if doubles := sorted(name for name in others or () if name in served) if isinstance(others, dict) else []:
+        listed = ", ".join(f"`{name}`" for name in doubles)
+        tell(
+            "note",
+            f"the file has {listed} too, which Toolpost serves: take out what is not to be seen twice",
+            colour="cyan",
+        )
 
 
 def _tell_removed(target: _Target, change: Change, backup: Path | None, *, dry_run: bool) -> None:

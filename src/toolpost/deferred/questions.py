@@ -40,6 +40,11 @@ class LaterRespondent:
             if not question.answer.done()
         }
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a question is with the client."""
+        return bool(self._questions)
+
     def take(self, responses: JsonObject) -> None:
         """Take answers; those to questions that do not wait, or wait no more, are passed over."""
         for key, response in responses.items():

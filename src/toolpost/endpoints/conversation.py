@@ -29,6 +29,11 @@ class Conversation:
         """Whether a server may have anything to say to this client."""
         return bool(self.capabilities) or self.log_level is not None
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the client has a question to answer."""
+        return bool(self._asked)
+
     def note_level(self, params: JsonObject) -> None:
         """Take what the client says with `logging/setLevel`."""
         if (level := params.get("level")) in LEVELS:
@@ -88,6 +93,11 @@ class Correspondent:
     def log_level(self) -> str | None:
         """From which level on the client wants to hear logs."""
         return self._conversation.log_level
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a question is with the client."""
+        return self._conversation.is_asked
 
     def hears(self, level: str) -> bool:
         """Whether a log message of this level is wanted; a client that has set none leaves it to the server."""

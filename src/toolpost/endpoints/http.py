@@ -152,9 +152,10 @@ class HttpEndpoint:
             await self._sdk.run(task_status=task_status)
 
     async def _let_go(self) -> None:
-        """End the sessions of callers who may come in no more, whenever others are known."""
+        """End what callers have open who may come in no more, whenever others are known."""
         while True:
             await self._access.roster.replaced.wait()
+            self._sdk.reseat(self._access.roster.scopes_of)
             for session_id in self._sessions.of_others_than(self._access.roster.knows):
                 await self._sdk.end(session_id)
 
@@ -276,7 +277,7 @@ class HttpEndpoint:
             resumption=resumption,
         )
         if session is None and call.mirrors_arguments:
-            await _check_parameter_headers(call, request, message.id)
+            await _check_parameter_headers(call, arguments, request, message.id)
         with _noted(session, message, call):
             answering = self._lane.answer(message.id, call, revision)
             if stream is None:
@@ -312,10 +313,12 @@ def _agreed(
     return era.MODERN
 
 
-async def _check_parameter_headers(call: Call, request: HttpRequest, request_id: bytes) -> None:
+async def _check_parameter_headers(call: Call, arguments: JsonObject, request: HttpRequest, request_id: bytes) -> None:
     text = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     schema = call.tool.contract.takes.raw
-    if (problem := await parameter_header_problem(schema, call.arguments, text)) is not None:
+    if (problem := await parameter_header_problem(schema, arguments, text)) is not None:
+        # One that was held is nobody's any more: its state has been used.
+        call.cancel("the client came back with headers that do not match the body")
         raise ProtocolError(era.HEADER_MISMATCH, problem, request_id=request_id)
 
 

@@ -41,11 +41,11 @@ _KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "is
 class Lane:
     """Two methods, in bytes."""
 
-    def __init__(self, gateway: Gateway, listing: Listing) -> None:
+    def __init__(self, gateway: Gateway, listing: Listing, rounds: Rounds) -> None:
         self.gateway = gateway
         self.listing = listing
         """Swapped for another when the tools change."""
-        self.rounds = Rounds()
+        self.rounds = rounds
         self.tasks: TaskLane | None = None
         """Calls that outlive their requests, where there is a store for them."""
 
@@ -81,11 +81,12 @@ class Lane:
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
         if respondent is None and (meta.get(CLIENT_CAPABILITIES) or LOG_LEVEL in meta):
-            respondent = Held(self.rounds, caller, meta, notify)
+            respondent = Held(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
         if resumption is not None:
-            found = self.rounds.resumed(resumption, caller=caller, tool=name, request_id=request_id)
+            bound_to = _bound_to(name, arguments)
+            found = self.rounds.resumed(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
             if isinstance(found, Held):
-                return self.rounds.gone_on(found, notify, emit)
+                return _gone_on(found, notify, emit)
             resumption = found
         try:
             if not self.listing.serves(name):
@@ -116,7 +117,7 @@ class Lane:
             answer = await self.gateway.call(call)
         else:
             assert isinstance(respondent, Held)
-            outcome = await self.rounds.answered(respondent, call, self.gateway.call)
+            outcome = await self.rounds.answered(respondent, call, lambda: self.gateway.call(call))
             if isinstance(outcome, bytes):
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
@@ -125,7 +126,7 @@ class Lane:
             error = ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
             return error.as_response()
         if answer.passed is not None and is_asking(answer.passed):
-            answer = self._sealed(answer, answer.passed)
+            answer = self._sealed(answer, answer.passed, respondent)
         return result_response(request_id, call_result(answer, revision))
 
     async def _begun(self, request_id: bytes, call: Call) -> bytes | Answer:
@@ -135,13 +136,28 @@ class Lane:
         except ProtocolError as error:
             return error.as_response()
 
-    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw]) -> Answer:
+    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw], held: Respondent | None) -> Answer:
         """Make a server's own state one that only this caller can bring back."""
         state = msgspec.json.decode(passed.get("requestState", b"null"))
-        if not isinstance(state, str):
+        if not isinstance(state, str) or not isinstance(held, Held):
             return answer
-        sealed = self.rounds.sealed_theirs(state, answer.call)
+        sealed = self.rounds.sealed_theirs(state, held)
         return msgspec.structs.replace(answer, passed={**passed, "requestState": msgspec.Raw(encode(sealed))})
+
+
+def _bound_to(name: str, arguments: JsonObject) -> str:
+    """Say what a state is good for: a tool, also where another one runs it."""
+    return f"{name} {arguments.get('toolName')}" if name in AUTOMATIC_NAMES else name
+
+
+def _gone_on(held: Held, notify: Notify | None, emit: Callable[[ProgressNote], None] | None) -> Call:
+    """Let a call that was held be heard again, in the round that is on now."""
+    call = held.wish
+    assert isinstance(call, Call)
+    held.send = notify
+    if call.progress is not None:
+        call.progress.redirect(emit)
+    return call
 
 
 def call_result(answer: Answer, revision: Revision) -> bytes:

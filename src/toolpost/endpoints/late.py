@@ -8,6 +8,7 @@ from anyio import Lock, to_thread
 from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.oauth_rules import OAuthRules
 from toolpost.endpoints.roster import Judge
+from toolpost.endpoints.rounds import Rounds
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 class LateSdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, instructions: str | None = None) -> None:
-        """Take what servers have besides tools, where it is recorded, and what clients are told about these tools."""
+    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None = None) -> None:
+        """Take what servers have besides tools, where it is recorded and held, and what clients are told about these tools."""
         self._relay = relay
         self._audit = audit
+        self._rounds = rounds
         self._instructions = instructions
         self._lock = Lock()
         self._server: SdkServer | None = None
@@ -36,7 +38,8 @@ class LateSdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    self._server = await to_thread.run_sync(_load, self._relay, self._audit, self._instructions)
+                    parts = (self._relay, self._audit, self._rounds, self._instructions)
+                    self._server = await to_thread.run_sync(_load, *parts)
         return self._server
 
 
@@ -53,10 +56,10 @@ async def parameter_header_problem(
     return await to_thread.run_sync(check)
 
 
-def _load(relay: Relay, audit: AuditLog, instructions: str | None) -> "SdkServer":
+def _load(relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
-    return SdkServer(relay, audit, instructions)
+    return SdkServer(relay, audit, rounds, instructions)
 
 
 def resource_server(rules: OAuthRules) -> Judge:

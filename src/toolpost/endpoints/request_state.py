@@ -1,13 +1,12 @@
 """`requestState`: what a client of the stateless era carries for us from one round of a call to the next, signed.
 
-It comes back through hands that we do not know. So it is bound to the caller and the tool, has an end, and what was changed
-in it is seen.
+It comes back through hands that we do not know. So it is bound to the caller and to what was asked for, has an end, and what
+was changed in it is seen.
 """
 
 import base64
 import binascii
 import hmac
-import secrets
 import time
 from typing import Final
 
@@ -28,6 +27,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     caller: str
     tool: str
+    """What was asked for: a tool by its name, a prompt or a resource by method and name."""
     until: float
     call: str = ""
     """A call that waits here for its answers."""
@@ -40,10 +40,10 @@ _decoder = msgspec.json.Decoder(State)
 
 
 class StateSeal:
-    """Writes states and reads them back. Its key lives as long as the process, and so do the calls that wait."""
+    """Writes states and reads them back. Whoever has the same key can go on where another has left off."""
 
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+    def __init__(self, key: bytes) -> None:
+        self._key = key
 
     def sealed(self, state: State) -> str:
         """Write a state so that it can be read here alone."""

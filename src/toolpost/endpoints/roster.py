@@ -211,6 +211,19 @@ class Roster:
         names = {known.name for known in (*self.members.callers, *filter(None, [self.members.others]))}
         return caller.partition(":")[0] in names
 
+    def scopes_of(self, caller: CallerId) -> tuple[Scope, ...] | None:
+        """Say what somebody of this id is limited to; None if they may not come in any more."""
+        if not self.knows(caller):
+            return None
+        if self.everybody is not None:
+            return self.everybody.scopes
+        known = (*self.members.callers, *filter(None, [self.members.others]))
+        name = caller.partition(":")[0]
+        return self._scopes(next(one for one in known if one.name == name))
+
+    def _scopes(self, known: KnownCaller) -> tuple[Scope, ...]:
+        return tuple(scope for scope in (self.members.endpoint, known.scope) if scope.is_limited)
+
     def _admission(self, known: KnownCaller, caller: CallerId, until: float | None = None) -> Admission:
-        scopes = tuple(scope for scope in (self.members.endpoint, known.scope) if scope.is_limited)
+        scopes = self._scopes(known)
         return Admission(Caller(id=caller, transport="http"), scopes=scopes, is_admin=known.is_admin, until=until)

@@ -1,7 +1,7 @@
-"""Calls of the stateless era that take several rounds: a question is the result of one, its answer comes with the next.
+"""Requests of the stateless era that take several rounds: a question is the result of one, its answer comes with the next.
 
-A server of the handshake era asks in the middle of a call. That call goes on here between the rounds, within its own time
-limit; a server of the stateless era keeps nothing, and its state travels with the client.
+A server of the handshake era asks in the middle of a request. That request goes on here between the rounds, within its own
+time limit; a server of the stateless era keeps nothing, and its state travels with the client.
 """
 
 import asyncio
@@ -9,13 +9,11 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import META_KEY, JsonObject
 from toolpost.endpoints.request_state import PASSED_TTL_S, State, StateSeal, principal, refused
-from toolpost.gateway import Answer
-from toolpost.pipeline import Call, ProgressNote
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
 from toolpost.upstreams.asking import INTERNAL_ERROR, asked_for
@@ -24,12 +22,31 @@ from toolpost.upstreams.wire import ServerRefused
 
 HELD_LIMIT: Final = 1_000
 HELD_BY_ONE_LIMIT: Final = 100
-"""How many calls may wait for answers, of all callers and of one."""
+"""How many requests may wait for answers, of all callers and of one."""
 
 KEPT_S: Final = 60.0
-"""How long the answer of a call that ended meanwhile is kept for a client that comes back."""
+"""How long the answer of a request that ended meanwhile is kept for a client that comes back."""
 
 Tell = Callable[[bytes], None]
+
+_T = TypeVar("_T")
+
+
+class Wish(Protocol):
+    """What a client asked for, as far as it matters while it is held."""
+
+    @property
+    def ends_at(self) -> float:
+        """When its time limit is reached, by the clock of the loop."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """Give it up."""
+        ...
+
+    def is_left(self) -> None:
+        """Take note that the round is over, and nobody hears of its progress until the next."""
+        ...
 
 
 class _Question:
@@ -42,19 +59,21 @@ class _Question:
 
 
 class Held:
-    """A call of the stateless era as its server may turn to it; it is held here while a question is with the client."""
+    """A request of the stateless era as its server may turn to it; it is held here while a question is with the client."""
 
     takes_rounds = True
 
-    def __init__(self, rounds: "Rounds", caller: Caller, meta: JsonObject, tell: Tell | None) -> None:
+    def __init__(self, rounds: "Rounds", caller: Caller, meta: JsonObject, tell: Tell | None, *, bound_to: str) -> None:
+        """Take also what its state is good for: `bound_to` names it."""
         self.id = secrets.token_urlsafe(16)
         self.caller = caller
+        self.bound_to = bound_to
         self.capabilities = asked_for(meta.get(CLIENT_CAPABILITIES))
         level = meta.get(LOG_LEVEL)
         self.log_level = level if isinstance(level, str) and tell is not None else None
         self.client: Hashable = (caller.id, _session_of(caller, meta) or self.id)
-        self.call: Call | None = None
-        self.task: asyncio.Task[Answer] | None = None
+        self.wish: Wish | None = None
+        self.task: asyncio.Task[Any] | None = None
         self.round = 0
         self.send = tell
         self._rounds = rounds
@@ -66,6 +85,11 @@ class Held:
     def questions(self) -> dict[str, _Question]:
         """What has not been answered yet."""
         return {key: question for key, question in self._questions.items() if not question.answer.done()}
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a question is with the client."""
+        return bool(self._questions)
 
     async def ask(self, method: str, params: bytes) -> bytes:
         """Let the question be the result of the round that is on, and wait for the one that brings the answer."""
@@ -94,7 +118,7 @@ class Held:
                 question.answer.set_result(encode(responses[key]))
 
     async def ended_or_asking(self) -> None:
-        """Wait until the call has ended or has something to ask."""
+        """Wait until the request has ended or has something to ask."""
         assert self.task is not None
         while not self.task.done() and not self.questions:
             self._news.clear()
@@ -102,18 +126,21 @@ class Held:
             # What a server asks at once is asked at once.
             await asyncio.sleep(0)
 
-    def wake(self, _task: object = None) -> None:
-        """Say that something has happened."""
+    def end(self, task: "asyncio.Task[Any]") -> None:
+        """Take note that the request has ended; how it did is for the client that comes back, if one does."""
+        if not task.cancelled():
+            task.exception()
         self._news.set()
 
 
 class Rounds:
-    """The calls that wait for answers."""
+    """The requests that wait for answers."""
 
-    def __init__(self) -> None:
-        self._seal = StateSeal()
+    def __init__(self, key: bytes) -> None:
+        """Take the key that states are signed with."""
+        self._seal = StateSeal(key)
         self._held: dict[str, Held] = {}
-        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def check_room(self, held: Held) -> None:
         """Refuse a question where too many wait already."""
@@ -122,11 +149,13 @@ class Rounds:
         if len(others) >= HELD_LIMIT or own >= HELD_BY_ONE_LIMIT:
             raise ServerRefused(INTERNAL_ERROR, "Too many calls wait for their clients' answers")
 
-    def resumed(self, resumption: Resumption, *, caller: Caller, tool: str, request_id: bytes) -> "Held | Resumption":
-        """Find the call that a client comes back to; for a server that keeps nothing, what it is to be given."""
+    def resumed(
+        self, resumption: Resumption, *, caller: Caller, bound_to: str, request_id: bytes
+    ) -> "Held | Resumption":
+        """Find the request that a client comes back to; for a server that keeps nothing, what it is to be given."""
         if resumption.state is None:
             return resumption
-        state = self._seal.opened(resumption.state, caller=caller, tool=tool, request_id=request_id)
+        state = self._seal.opened(resumption.state, caller=caller, tool=bound_to, request_id=request_id)
         if not state.call:
             return Resumption(responses=resumption.responses, state=state.theirs)
         held = self._held.get(state.call)
@@ -138,60 +167,54 @@ class Rounds:
         held.take(resumption.responses)
         return held
 
-    async def answered(self, held: Held, call: Call, passing: Callable[[Call], Awaitable[Answer]]) -> Answer | bytes:
-        """Go on with a call until it ends or asks: its answer, or the result that asks."""
+    async def answered(self, held: Held, wish: Wish, passing: Callable[[], Awaitable[_T]]) -> _T | bytes:
+        """Go on with a request until it ends or asks: its answer, or the result that asks."""
         if held.task is None:
-            held.call = call
-            held.task = asyncio.ensure_future(passing(call))
-            held.task.add_done_callback(held.wake)
+            held.wish = wish
+            held.task = asyncio.ensure_future(passing())
+            held.task.add_done_callback(held.end)
             self._tasks.add(held.task)
             held.task.add_done_callback(self._tasks.discard)
         try:
             await held.ended_or_asking()
         except asyncio.CancelledError:
-            call.cancel("the client is gone")
+            wish.cancel("the client is gone")
             raise
         if held.task.done():
-            return held.task.result()
-        return self._asking(held, call)
+            result: _T = held.task.result()
+            return result
+        return self._asking(held, wish)
 
     def end_of(self, caller: Caller) -> None:
-        """Give up the calls of a client that is gone."""
+        """Give up what a client that is gone has left behind."""
         for held in tuple(self._held.values()):
-            if held.caller == caller and held.call is not None:
-                held.call.cancel("the client is gone")
+            if held.caller == caller and held.wish is not None:
+                held.wish.cancel("the client is gone")
 
     async def closed(self) -> None:
-        """Wait for the end of calls that were cancelled."""
+        """Give up what is still held, and wait for its end."""
+        for held in tuple(self._held.values()):
+            if held.wish is not None:
+                held.wish.cancel("the server is shutting down")
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def gone_on(self, held: Held, tell: Tell | None, emit: Callable[[ProgressNote], None] | None) -> Call:
-        """Let a call that was held be heard again, in the round that is on now."""
-        assert held.call is not None
-        held.send = tell
-        if held.call.progress is not None:
-            held.call.progress.redirect(emit)
-        return held.call
-
-    def sealed_theirs(self, theirs: str, call: Call) -> str:
+    def sealed_theirs(self, theirs: str, held: Held) -> str:
         """Seal a server's own state on its way through a client."""
         until = time.time() + PASSED_TTL_S
-        tool = call.tool.contract.name
-        return self._seal.sealed(State(caller=principal(call.caller), tool=tool, until=until, theirs=theirs))
+        return self._seal.sealed(State(caller=principal(held.caller), tool=held.bound_to, until=until, theirs=theirs))
 
-    def _asking(self, held: Held, call: Call) -> bytes:
+    def _asking(self, held: Held, wish: Wish) -> bytes:
         loop = asyncio.get_running_loop()
         held.round += 1
         held.send = None
-        if call.progress is not None:
-            call.progress.redirect(None)
+        wish.is_left()
         self._held[held.id] = held
-        left_s = max(0.0, call.started + call.tool.contract.timeout_s - loop.time()) + KEPT_S
+        left_s = max(0.0, wish.ends_at - loop.time()) + KEPT_S
         loop.call_later(left_s, self._forget, held, held.round)
         state = State(
-            caller=principal(call.caller),
-            tool=call.tool.contract.name,
+            caller=principal(held.caller),
+            tool=held.bound_to,
             until=time.time() + left_s,
             call=held.id,
             round=held.round,

@@ -22,14 +22,18 @@ from toolpost.contracts.version import __version__
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.paths import show
+from toolpost.endpoints.rounds import Rounds
 from toolpost.endpoints.sdk_audience import Audience
-from toolpost.endpoints.sdk_relay import Handler, relay_handlers, told
+from toolpost.endpoints.sdk_faithful import as_it_came
+from toolpost.endpoints.sdk_relay import Handler, RelayHandlers, told
+from toolpost.endpoints.sdk_respondent import StandingRespondent
 from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.tasks import EXTENSION
 from toolpost.protocol.era import MODERN
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
+from toolpost.upstreams.asking import ROOTS_CHANGED
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
@@ -75,7 +79,7 @@ class _AnnouncingServer(Server[Any]):
 class SdkServer:
     """The SDK's server, with a way in for duplex connections and one for HTTP."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, instructions: str | None = None) -> None:
+    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None = None) -> None:
         self.audience = Audience(relay)
         self._server = _AnnouncingServer(
             SERVER_NAME,
@@ -87,8 +91,9 @@ class SdkServer:
             on_subscriptions_listen=self.audience.listen,
             on_subscribe_resource=_empty(told(relay, self.audience.subscribe)),
             on_unsubscribe_resource=_empty(told(relay, self.audience.unsubscribe)),
-            **relay_handlers(relay, audit),
+            **RelayHandlers(relay, audit, rounds).by_name(),
         )
+        self._server.middleware.append(as_it_came)
         self._server.relay = relay
         self._server.add_request_handler(
             "logging/setLevel", mcp_types.SetLevelRequestParams, _empty(told(relay, self.audience.set_level))
@@ -96,6 +101,10 @@ class SdkServer:
         self._server.add_notification_handler(
             "notifications/initialized", mcp_types.NotificationParams, self._note_session
         )
+        self._server.add_notification_handler(ROOTS_CHANGED, mcp_types.NotificationParams, self._note_roots)
+
+    async def _note_roots(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
+        await self.audience.roots_changed(StandingRespondent(context, SEAT.get().caller))
 
     async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
         self.audience.listener_of(context)

@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 import msgspec
 from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
@@ -18,12 +21,16 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
+from toolpost.contracts.caller import Scope
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
+from toolpost.contracts.ids import CallerId
 from toolpost.discovery.views import View, tags_of
 from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.sources.relay import Asker, Relay, Subscription
+from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.news import (
+    ELICITED,
     LEVELS,
     LOG,
     PROMPTS_CHANGED,
@@ -69,6 +76,7 @@ class Audience:
         self._relay = relay
         self._listeners: dict[int, Listener] = {}
         self._bus = _SeatedBus()
+        self._listening: set[_Listening] = set()
         self._listen = ListenHandler(self._bus)
 
     def listener_of(self, context: Any) -> Listener:
@@ -92,6 +100,10 @@ class Audience:
         """Pass on what a server said, to those concerned."""
         if news.method == RESOURCE_UPDATED:
             await self._tell_of_update(news)
+        elif news.method == ELICITED:
+            for listener in tuple(self._listeners.values()):
+                if (listener.seat.caller.id, listener.seat.caller.session) in news.told:
+                    await self._tell(listener, news.method, news.params)
         elif news.method == LOG:
             level = level_of(news.params)
             for listener in self._concerned(news):
@@ -105,6 +117,22 @@ class Audience:
             await self._bus.publish(_EVENTS[news.method], lambda seat: self._concerns(news, seat))
             for listener in self._concerned(news):
                 await self._tell(listener, news.method, news.params)
+
+    async def roots_changed(self, respondent: Respondent) -> None:
+        """Pass on to servers that a client's folders have changed."""
+        seat = SEAT.get()
+        await self._relay_of(seat).roots_changed(Asker(caller=seat.caller, respondent=respondent))
+
+    def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+        """Let everybody who came over HTTP hear what they may see now; None ends what is open of one who may not come in."""
+        for listener in self._listeners.values():
+            listener.seat = _seated(listener.seat, scopes_of) or listener.seat
+        for listening in tuple(self._listening):
+            seat = _seated(listening.seat, scopes_of)
+            if seat is None:
+                listening.scope.cancel()
+            else:
+                listening.seat = seat
 
     async def set_level(self, context: Any, params: Any) -> dict[str, Any]:
         """Take `logging/setLevel`: for this session, and for every server that it sees as low as any session wants it."""
@@ -137,6 +165,8 @@ class Audience:
         seat = SEAT.get()
         relay = self._relay_of(seat)
         held: list[Subscription] = []
+        listening = _Listening(seat)
+        self._listening.add(listening)
         try:
             for uri in params.notifications.resource_subscriptions or ():
                 try:
@@ -144,8 +174,12 @@ class Audience:
                 except (ServerRefused, ToolpostError) as error:
                     # As with a resource that nobody has: it is agreed to, and never heard of.
                     event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
-            return await self._listen(context, params)
+            _LISTENING.set(listening)
+            with listening.scope:
+                return await self._listen(context, params)
+            return SubscriptionsListenResult.model_validate({"_meta": {SUBSCRIPTION_ID_META_KEY: context.request_id}})
         finally:
+            self._listening.discard(listening)
             with anyio.CancelScope(shield=True):
                 await self._let_go(held)
 
@@ -203,23 +237,41 @@ class Audience:
                 event(_log, logging.DEBUG, "not unsubscribed", uri=subscription.uri[:200], reason=str(error))
 
 
+class _Listening:
+    """One open `subscriptions/listen`: whose it is, and what ends it."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self.scope = anyio.CancelScope()
+
+
+_LISTENING: Final[ContextVar[_Listening]] = ContextVar("toolpost_listening")
+
+
+def _seated(seat: Seat, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> Seat | None:
+    if seat.caller.transport != "http":
+        return seat
+    scopes = scopes_of(seat.caller.id)
+    return None if scopes is None else replace(seat, view=seat.view.path.within(scopes))
+
+
 class _SeatedBus:
     """The SDK's subscriptions, each with the seat of whoever made it."""
 
     def __init__(self) -> None:
-        self._subscribed: dict[object, tuple[Callable[[ServerEvent], None], Seat]] = {}
+        self._subscribed: dict[object, tuple[Callable[[ServerEvent], None], _Listening]] = {}
 
     async def publish(self, what: ServerEvent, concerns: Callable[[Seat], bool] = lambda _seat: True) -> None:
         """Tell whoever is concerned."""
-        for deliver, seat in tuple(self._subscribed.values()):
-            if concerns(seat):
+        for deliver, listening in tuple(self._subscribed.values()):
+            if concerns(listening.seat):
                 deliver(what)
         await anyio.lowlevel.checkpoint()
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Note a subscription; called by the SDK while it handles the request that makes it."""
         token = object()
-        self._subscribed[token] = (listener, SEAT.get())
+        self._subscribed[token] = (listener, _LISTENING.get())
 
         def unsubscribe() -> None:
             self._subscribed.pop(token, None)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from toolpost.contracts.caller import Caller
+from toolpost.contracts.caller import Caller, Scope
 from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.ids import CallerId
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.paths import show
 from toolpost.endpoints.refusal import Refused
@@ -82,6 +83,11 @@ class SdkHttp:
                 await self._tasks.start(_keep_running, manager)
                 self._manager = manager
             return self._manager
+
+    def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+        """Let whoever listens hear what they may see now."""
+        if self._sdk.loaded is not None:
+            self._sdk.loaded.audience.reseat(scopes_of)
 
     async def end(self, session_id: str) -> None:
         """End a session that nobody uses, at the SDK too, through its own front door."""

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
 
+import msgspec
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel
 
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ErrorCode, ToolpostError
@@ -14,105 +14,149 @@ from toolpost.contracts.ids import JsonObject, ToolName, new_call_id, new_trace_
 from toolpost.discovery import View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.paths import shown_by
+from toolpost.endpoints.reading import Reading
+from toolpost.endpoints.rounds import Held, Rounds
+from toolpost.endpoints.sdk_faithful import leave
 from toolpost.endpoints.sdk_respondent import SdkRespondent
 from toolpost.endpoints.seat import SEAT
 from toolpost.pipeline.audit import written
-from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from toolpost.protocol.era import CLIENT_CAPABILITIES, MODERN
+from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
 from toolpost.sources.relay import Asker, Relay, unknown_prompt
 from toolpost.store import AuditEntry, AuditLog
+from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.wire import ServerRefused
 
 _COMPLETE: Final[JsonObject] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 Handler = Callable[[Any, Any], Awaitable[JsonObject]]
-Reading = Callable[[Asker], Awaitable[tuple[str, JsonObject]]]
+Read = Callable[[JsonObject, Asker], Awaitable[tuple[str, JsonObject]]]
 
 
-def relay_handlers(relay: Relay, audit: AuditLog) -> dict[str, Any]:
-    """Return the handlers that the SDK's server takes, by their names there."""
+class RelayHandlers:
+    """The handlers, with what they share."""
 
-    async def list_resources(context: Any, _params: Any) -> JsonObject:
-        return {"resources": await _seen(relay, context, whole=True).resources(_asker(context))}
+    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds) -> None:
+        self._relay = relay
+        self._audit = audit
+        self._rounds = rounds
 
-    async def list_templates(context: Any, _params: Any) -> JsonObject:
-        return {"resourceTemplates": await _seen(relay, context, whole=True).templates(_asker(context))}
+    def by_name(self) -> dict[str, Any]:
+        """Return them as the SDK's server takes them."""
+        handlers = {
+            "on_list_resources": self._list_resources,
+            "on_list_resource_templates": self._list_templates,
+            "on_list_prompts": self._list_prompts,
+            "on_read_resource": self._read_resource,
+            "on_get_prompt": self._get_prompt,
+            "on_completion": self._complete,
+        }
+        return {name: _left(told(self._relay, handler)) for name, handler in handlers.items()}
 
-    async def list_prompts(context: Any, _params: Any) -> JsonObject:
+    async def _list_resources(self, context: Any, _params: Any) -> JsonObject:
+        return {"resources": await self._seen(context, whole=True).resources(_asker(context))}
+
+    async def _list_templates(self, context: Any, _params: Any) -> JsonObject:
+        return {"resourceTemplates": await self._seen(context, whole=True).templates(_asker(context))}
+
+    async def _list_prompts(self, context: Any, _params: Any) -> JsonObject:
         view = _view(context)
-        prompts = await _seen(relay, context).prompts(_asker(context))
+        prompts = await self._seen(context).prompts(_asker(context))
         return {"prompts": [prompt for prompt in prompts if view.admits(prompt["name"])]}
 
-    async def read_resource(context: Any, params: Any) -> JsonObject:
-        plain, servers = _plain(params), _seen(relay, context, whole=True)
-        reading: Reading = lambda asker: servers.read(str(params.uri), plain, asker)  # noqa: E731
-        return await _recorded(audit, "resources/read", plain, reading, context)
+    async def _read_resource(self, context: Any, params: Any) -> JsonObject:
+        uri, servers = str(params.uri), self._seen(context, whole=True)
+        return await self._asked(context, uri, servers, lambda wish, asker: servers.read(uri, wish, asker))
 
-    async def get_prompt(context: Any, params: Any) -> JsonObject:
-        _check_prompt(params.name, _view(context))
-        plain, servers = _plain(params), _seen(relay, context)
-        reading: Reading = lambda asker: servers.prompt(params.name, plain, asker)  # noqa: E731
-        return await _recorded(audit, "prompts/get", plain, reading, context)
+    async def _get_prompt(self, context: Any, params: Any) -> JsonObject:
+        name, servers = params.name, self._seen(context)
+        _check_prompt(name, _view(context))
+        return await self._asked(context, name, servers, lambda wish, asker: servers.prompt(name, wish, asker))
 
-    async def complete(context: Any, params: Any) -> JsonObject:
+    async def _complete(self, context: Any, params: Any) -> JsonObject:
         is_prompt = params.ref.type == "ref/prompt"
         if is_prompt:
             _check_prompt(params.ref.name, _view(context))
-        return await _seen(relay, context, whole=not is_prompt).complete(_plain(params), _asker(context))
+        return await self._seen(context, whole=not is_prompt).complete(_plain(context), _asker(context))
 
-    handlers = {
-        "on_list_resources": list_resources,
-        "on_list_resource_templates": list_templates,
-        "on_list_prompts": list_prompts,
-        "on_read_resource": read_resource,
-        "on_get_prompt": get_prompt,
-        "on_completion": complete,
-    }
-    return {name: told(relay, handler) for name, handler in handlers.items()}
+    def _seen(self, context: Any, *, whole: bool = False) -> Relay:
+        """Choose the servers that whoever asks sees; `whole` those of which they see what has no name to match."""
+        view = _view(context)
+        shows = view.shows_whole if whole else view.shows
+        return self._relay.seen_by(lambda name, source: shows(name, tags_of(source)))
 
+    async def _asked(self, context: Any, name: str, servers: Relay, read: Read) -> JsonObject:
+        """Read something, in as many rounds as it takes: a client of the stateless era is asked by the result."""
+        wish, caller = _plain(context), SEAT.get().caller
+        held, wish = self._held(context, f"{context.method} {name}", wish)
+        reading = Reading(name, limit_s=servers.limit_s)
+        if held is None:
+            respondent = None if _is_modern(context) else SdkRespondent(context, caller)
+            return await self._recorded(context.method, wish, read, _asker(context, respondent), reading)
+        asker = _asker(context, held)
+        passing = lambda: self._recorded(context.method, wish, read, asker, reading)  # noqa: E731
+        outcome = await self._rounds.answered(held, held.wish or reading, passing)
+        if isinstance(outcome, bytes):
+            asking: JsonObject = msgspec.json.decode(b"{%b}" % outcome)
+            return asking
+        if outcome.get("resultType") == "input_required" and isinstance(theirs := outcome.get("requestState"), str):
+            return outcome | {"requestState": self._rounds.sealed_theirs(theirs, held)}
+        return outcome
 
-def _seen(relay: Relay, context: Any, *, whole: bool = False) -> Relay:
-    """Choose the servers that whoever asks sees; `whole` those of which they see what has no name to match."""
-    view = _view(context)
-    shows = view.shows_whole if whole else view.shows
-    return relay.seen_by(lambda name, source: shows(name, tags_of(source)))
+    def _held(self, context: Any, bound_to: str, wish: JsonObject) -> tuple[Held | None, JsonObject]:
+        """Return what is held, or may be, for a client of the stateless era that can be asked; and what it wishes for now."""
+        if not _is_modern(context):
+            return None, wish
+        caller, meta = SEAT.get().caller, (context.params or {}).get("_meta") or {}
+        state, responses = wish.get("requestState"), wish.get("inputResponses")
+        if state is not None or responses is not None:
+            resumption = Resumption(responses=responses or {}, state=state)
+            found = self._rounds.resumed(resumption, caller=caller, bound_to=bound_to, request_id=b"null")
+            if isinstance(found, Held):
+                return found, wish
+            wish = {**wish, "inputResponses": found.responses, "requestState": found.state}
+        if not meta.get(CLIENT_CAPABILITIES):
+            return None, wish
+        return Held(self._rounds, caller, meta, None, bound_to=bound_to), wish
 
-
-def _asker(context: Any) -> Asker:
-    meta = dict(context.meta or {})
-    return Asker(caller=SEAT.get().caller, meta=meta, respondent=SdkRespondent(context, SEAT.get().caller))
-
-
-async def _recorded(audit: AuditLog, method: str, params: JsonObject, reading: Reading, context: Any) -> JsonObject:
-    """Read something and put it on the record, whatever came of it, before it is given out."""
-    began, at = time.monotonic(), time.time()
-    server, result, code = "", None, ErrorCode.HANDLER_ERROR
-    try:
-        server, result = await reading(_asker(context))
-    except ToolpostError as error:
-        code = error.code
-        raise
-    finally:
-        asked = {key: value for key, value in params.items() if key in ("uri", "name", "arguments")}
-        entry = audit.append(
-            AuditEntry(
-                at_utc=written(at),
-                call_id=new_call_id(),
-                trace_id=new_trace_id(),
-                caller=SEAT.get().caller.id,
-                tool=ToolName(method),
-                source=server,
-                contract="",
-                schema_version=0,
-                tooling_version="",
-                arguments=quick_digest(asked),
-                outcome="error" if result is None else "ok",
-                code=code.value if result is None else None,
-                duration_ms=round((time.monotonic() - began) * 1000, 3),
-                result=None if result is None else quick_digest(result),
+    async def _recorded(self, method: str, wish: JsonObject, read: Read, asker: Asker, reading: Reading) -> JsonObject:
+        """Read something and put it on the record, whatever came of it, before it is given out."""
+        began, at = time.monotonic(), time.time()
+        server, result, code = "", None, ErrorCode.HANDLER_ERROR
+        try:
+            server, result = await reading.within(lambda: read(wish, asker))
+        except ToolpostError as error:
+            code = error.code
+            raise
+        finally:
+            asked = {key: value for key, value in wish.items() if key in ("uri", "name", "arguments")}
+            await self._audit.append(
+                AuditEntry(
+                    at_utc=written(at),
+                    call_id=new_call_id(),
+                    trace_id=new_trace_id(),
+                    caller=asker.caller.id,
+                    tool=ToolName(method),
+                    source=server,
+                    contract="",
+                    schema_version=0,
+                    tooling_version="",
+                    arguments=quick_digest(asked),
+                    outcome="error" if result is None else "ok",
+                    code=code.value if result is None else None,
+                    duration_ms=round((time.monotonic() - began) * 1000, 3),
+                    result=None if result is None else quick_digest(result),
+                )
             )
-        )
-        await entry
-    return result
+        return result
+
+
+def _is_modern(context: Any) -> bool:
+    return bool(context.protocol_version == MODERN.version)
+
+
+def _asker(context: Any, respondent: Respondent | None = None) -> Asker:
+    return Asker(caller=SEAT.get().caller, meta=dict(context.meta or {}), respondent=respondent)
 
 
 def _view(context: Any) -> View:
@@ -124,8 +168,25 @@ def _check_prompt(name: str, view: View) -> None:
         raise unknown_prompt(name)
 
 
-def _plain(params: BaseModel) -> JsonObject:
-    return params.model_dump(by_alias=True, mode="json", exclude_none=True)
+def _plain(context: Any) -> JsonObject:
+    """Return the parameters as they came; the SDK has judged them, and its models would drop what they do not know."""
+    return {key: value for key, value in (context.params or {}).items() if key != "_meta"}
+
+
+def _left(handler: Handler) -> Handler:
+    """Let the answer go past the SDK's models."""
+
+    @wraps(handler)
+    async def answer(context: Any, params: Any) -> JsonObject:
+        result = await handler(context, params)
+        try:
+            empty = leave(context.method, result)
+        except ToolpostError as error:
+            raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
+        # What an older server does not say; the SDK leaves out what an older client does not know.
+        return _COMPLETE | empty
+
+    return answer
 
 
 def told(relay: Relay, handler: Handler) -> Handler:
@@ -137,12 +198,10 @@ def told(relay: Relay, handler: Handler) -> Handler:
             # A server that is added later brings these methods along.
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         try:
-            # What an older server does not say; the SDK leaves out what an older client does not know.
-            result = await handler(context, params)
-        except ServerRefused as refusal:
+            return await handler(context, params)
+        except (ServerRefused, ProtocolError) as refusal:
             raise MCPError(refusal.code, refusal.message, refusal.data) from refusal
         except ToolpostError as error:
             raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
-        return result if result.get("resultType") == "input_required" else _COMPLETE | result
 
     return answer

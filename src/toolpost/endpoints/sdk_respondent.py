@@ -3,47 +3,62 @@
 from collections.abc import Hashable
 from typing import Any
 
+import anyio
 import msgspec
 from mcp.shared.exceptions import MCPError
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
-from toolpost.protocol.era import LOG_LEVEL, MODERN
 from toolpost.protocol.rpc import encode
-from toolpost.upstreams.asking import METHOD_NOT_FOUND, asked_for
+from toolpost.upstreams.asking import INTERNAL_ERROR, STANDING_LIMIT_S, asked_for
 from toolpost.upstreams.wire import ServerRefused
 
 
 class SdkRespondent:
-    """Asks through the SDK's own session: a request of its own before, and nothing in the stateless era.
+    """Asks through the SDK's own session, as the handshake era has it. A client of the stateless era is `Held` instead."""
 
-    There a server of the same era asks by its result, which is passed on; one of the handshake era has nobody to ask.
-    """
+    takes_rounds = False
+    is_asked = False
 
     def __init__(self, context: Any, caller: Caller) -> None:
-        self.takes_rounds: bool = context.protocol_version == MODERN.version
         self.client: Hashable = (caller.id, caller.session or object())
         self._context = context
         declared = context.session.client_capabilities
         self.capabilities: JsonObject = asked_for(
             declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared is not None else None
         )
-        level = (context.meta or {}).get(LOG_LEVEL)
-        self.log_level: str | None = level if isinstance(level, str) else None
+        self.log_level: str | None = None
 
     def hears(self, _level: str) -> bool:
         """Logs are left to the session as a whole."""
         return False
 
+    @property
+    def _channel(self) -> Any:
+        return self._context.session._request_outbound  # noqa: SLF001 (its typed methods drop what they do not know)
+
     async def ask(self, method: str, params: bytes) -> bytes:
         """Put a question to the client."""
-        if self.takes_rounds:
-            raise ServerRefused(METHOD_NOT_FOUND, f"{method} can only be asked during a tool call, for this client")
-        channel = self._context.session._request_outbound  # noqa: SLF001 (its typed methods drop what they do not know)
         try:
-            return encode(await channel.send_raw_request(method, msgspec.json.decode(params) or None))
+            return encode(await self._channel.send_raw_request(method, msgspec.json.decode(params) or None))
         except MCPError as error:
             raise ServerRefused(error.code, error.message, error.error.data) from error
 
     def tell(self, method: str, params: bytes) -> None:
         """Nothing is told here: `hears` says so."""
+
+
+class StandingRespondent(SdkRespondent):
+    """Asks a client of the handshake era that has nothing in flight, on the stream that belongs to no request."""
+
+    @property
+    def _channel(self) -> Any:
+        return self._context.session._connection.outbound  # noqa: SLF001 (as above)
+
+    async def ask(self, method: str, params: bytes) -> bytes:
+        """Put a question to the client; nothing else limits how long it is waited for."""
+        try:
+            with anyio.fail_after(STANDING_LIMIT_S):
+                return await super().ask(method, params)
+        except TimeoutError as error:
+            raise ServerRefused(INTERNAL_ERROR, f"The client did not answer within {STANDING_LIMIT_S:g} s") from error

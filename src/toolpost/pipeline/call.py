@@ -26,6 +26,7 @@ class Call:
         "at",
         "caller",
         "context",
+        "ends_at",
         "has_entered",
         "id",
         "progress",
@@ -71,8 +72,10 @@ class Call:
         self.at = time.time()
         self.started = asyncio.get_running_loop().time()
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
-        deadline = self.started + tool.contract.timeout_s
-        self.scope: Limit | anyio.CancelScope = Limit(deadline) if tool.waits else anyio.CancelScope(deadline=deadline)
+        self.ends_at = self.started + tool.contract.timeout_s
+        self.scope: Limit | anyio.CancelScope = (
+            Limit(self.ends_at) if tool.waits else anyio.CancelScope(deadline=self.ends_at)
+        )
         self.has_entered = False
         self.asked_as: str | None = None
         """The former name of the tool, if that is what was asked for."""
@@ -96,6 +99,11 @@ class Call:
         if self.scope.cancel_called:
             raise self._timed_out()
 
+    def is_left(self) -> None:
+        """Take note that nobody hears of the progress any more, until somebody says otherwise."""
+        if self.progress is not None:
+            self.progress.redirect(None)
+
     def _timed_out(self) -> ToolpostError:
         limit_s = self.tool.contract.timeout_s
         return ToolTimedOut(
@@ -108,6 +116,11 @@ class Call:
         """Tell the source what it is to blame for."""
         if self.tool.on_fault is not None:
             self.tool.on_fault(reason)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the source has put a question to the client, which has not answered yet."""
+        return self.context.respondent is not None and self.context.respondent.is_asked
 
     @property
     def mirrors_arguments(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from toolpost.authoring.context import ReadProgress
 from toolpost.contracts.ids import CallId, JsonObject, ToolName
 
 GAP_S = 1 / 3
@@ -44,7 +45,7 @@ class ProgressShaper:
         self._tool = tool
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._waiting: _Report | None = None
+        self._waiting: _Report | ReadProgress | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_at = 0.0
         self._last = -math.inf
@@ -61,6 +62,10 @@ class ProgressShaper:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._take, note)
 
+    def relay(self, read: ReadProgress) -> None:
+        """Take a report that is read only if it is sent on; called on the loop."""
+        self._take(read)
+
     def redirect(self, emit: Callable[[ProgressNote], None] | None) -> None:
         """Tell somebody else from now on, or nobody: a call of several rounds is heard in the one that is on."""
         self._emit = emit or _unheard
@@ -75,7 +80,7 @@ class ProgressShaper:
         self._waiting = None
         self._is_closed = True
 
-    def _take(self, report: _Report) -> None:
+    def _take(self, report: _Report | ReadProgress) -> None:
         if self._is_closed:
             return
         self._waiting = report
@@ -93,7 +98,10 @@ class ProgressShaper:
             self._next_at = self._loop.time() + GAP_S
             self._send(report)
 
-    def _send(self, report: _Report) -> None:
+    def _send(self, waiting: _Report | ReadProgress) -> None:
+        report = waiting if isinstance(waiting, _Report) else _relayed(waiting)
+        if report is None:
+            return
         self._last = self._risen(report.progress)
         self._emit(
             ProgressNote(
@@ -118,6 +126,11 @@ class ProgressShaper:
         if self._has_values:
             return math.nextafter(self._last, math.inf)
         return max(self._last, 0) + 1
+
+
+def _relayed(read: ReadProgress) -> _Report | None:
+    found = read()
+    return None if found is None else _Report(*found, "info", "progress")
 
 
 def _unheard(_note: ProgressNote) -> None:

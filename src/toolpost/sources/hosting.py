@@ -64,8 +64,12 @@ class ServerHost:
         on_change: Callable[[Collection[str]], None],
         beside: Iterable[str] = (),
         on_news: Callable[[News], None] = lambda _news: None,
+        learn_limit_s: float | None = None,
     ) -> None:
-        """Tell `on_change` the names of servers whose tools are other ones now; `beside` are those of other tools."""
+        """Tell `on_change` the names of servers whose tools are other ones now; `beside` are those of other tools.
+
+        `learn_limit_s` is how long an opening waits for servers whose tools nobody has seen.
+        """
         self._known = known
         self.promises = promises
         promises.on_judged = self._reconsider
@@ -75,6 +79,7 @@ class ServerHost:
         self._default_timeout_s = default_timeout_s
         self._on_change = on_change
         self._on_news = on_news
+        self._learn_limit_s = LEARN_LIMIT_S if learn_limit_s is None else learn_limit_s
         self._seen = anyio.Event()
         self._unsaved: set[str] = set()
         self._tasks: TaskGroup | None = None
@@ -203,7 +208,7 @@ class ServerHost:
     async def _learn_missing(self) -> None:
         """Start the servers whose tools nobody has seen, side by side, and wait for them a while."""
         missing = [source for source in self.sources.values() if source.definitions is None]
-        with anyio.move_on_after(LEARN_LIMIT_S):
+        with anyio.move_on_after(self._learn_limit_s):
             async with anyio.create_task_group() as tasks:
                 for source in missing:
                     tasks.start_soon(self._learn, source)

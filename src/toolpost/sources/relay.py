@@ -74,6 +74,11 @@ class Relay:
         part._owner_of, part._without = self._owner_of, self._without
         return part
 
+    @property
+    def limit_s(self) -> float:
+        """How long a read may take: as long as a call of the most patient server."""
+        return max((source.timeout_s for source in self.sources.values()), default=LIST_LIMIT_S)
+
     def seen_by(self, shows: Callable[[str, ServerSource], bool]) -> "Relay":
         """Return the same for the servers that are shown alone."""
         names = frozenset(name for name, source in self.sources.items() if shows(name, source))
@@ -87,7 +92,15 @@ class Relay:
 
     async def resources(self, asker: Asker) -> list[JsonObject]:
         """List the resources of every server, under their own URIs."""
-        return await self._listed("resources/list", "resources", self._note_owner, asker)
+        owners: dict[str, str] = {}
+
+        def note_owner(server: str, item: JsonObject) -> JsonObject:
+            owners.setdefault(str(item.get("uri")), server)
+            return item
+
+        listed = await self._listed("resources/list", "resources", note_owner, asker)
+        self._owner_of |= owners
+        return listed
 
     async def templates(self, asker: Asker) -> list[JsonObject]:
         """List the resource templates of every server."""
@@ -111,6 +124,12 @@ class Relay:
         """Follow a resource no more."""
         if (source := self.sources.get(subscription.server)) is not None:
             await source.supervisor.unsubscribe(subscription.uri, key=subscription.key)
+
+    async def roots_changed(self, asker: Asker) -> None:
+        """Tell the servers that know of a client's folders that these have changed."""
+        if asker.respondent is not None:
+            for source in tuple(self.sources.values()):
+                await source.supervisor.roots_changed(asker.respondent, key=asker.key)
 
     async def _at_owner(self, uri: str, asker: Asker, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         if uri not in self._owner_of:
@@ -149,10 +168,6 @@ class Relay:
             raise unknown_prompt(name)
         return server, rest
 
-    def _note_owner(self, server: str, item: JsonObject) -> JsonObject:
-        self._owner_of.setdefault(str(item.get("uri")), server)
-        return item
-
     async def _listed(
         self, method: str, field: str, shown: Callable[[str, JsonObject], JsonObject], asker: Asker
     ) -> list[JsonObject]:
@@ -162,8 +177,7 @@ class Relay:
         async def ask(server: str) -> None:
             try:
                 with anyio.fail_after(LIST_LIMIT_S):
-                    pages = await self._pages(server, method, field, asker)
-                    found[server] = [shown(server, item) for item in pages]
+                    found[server] = await self._pages(server, method, field, asker)
             except (ServerRefused, ToolpostError, TimeoutError) as error:
                 event(_log, logging.INFO, "server left out of a list", server=server, method=method, reason=str(error))
 
@@ -171,7 +185,8 @@ class Relay:
             for server in self.sources:
                 if (server, method) not in self._without:
                     tasks.start_soon(ask, server)
-        return [item for server in self.sources for item in found.get(server, ())]
+        # In the order in which the servers are configured: one that is quicker has no better right to a URI.
+        return [shown(server, item) for server in self.sources for item in found.get(server, ())]
 
     async def _pages(self, server: str, method: str, field: str, asker: Asker) -> list[JsonObject]:
         items: list[JsonObject] = []

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -64,7 +65,7 @@ class ServerSource:
         """As they came; None until they are known."""
         self.build = ""
         """The version that the server gives itself."""
-        self._timeout_s = spec.timeout_s or default_timeout_s
+        self.timeout_s = spec.timeout_s or default_timeout_s
         self._on_seen = on_seen
         self._on_change = on_change
         self._promises = promises
@@ -151,7 +152,7 @@ class ServerSource:
                 name=name,
                 closes=self.spec.unknown_arguments == "reject",
                 version=self.build,
-                timeout_s=self._timeout_s,
+                timeout_s=self.timeout_s,
             )
             mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused as refusal:
@@ -249,14 +250,16 @@ def _reporting_to(context: Context) -> Notice | None:
     if not context.wants_progress:
         return None
 
-    def report(_method: str, params: bytes) -> None:
-        try:
-            note = _progress.decode(params)
-        except msgspec.DecodeError:
-            return
-        context.progress(note.progress, note.total, note.message)
+    relay = context.relay_progress
+    return lambda _method, params: relay(partial(_read_progress, params))
 
-    return report
+
+def _read_progress(params: bytes) -> tuple[float | None, float | None, str | None] | None:
+    try:
+        note = _progress.decode(params)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return note.progress, note.total, note.message
 
 
 def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:

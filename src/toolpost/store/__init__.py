@@ -4,6 +4,7 @@ base                  Store (protocol), open_store: the front door, chooses by U
 urls                  what a URL names, and how it may be shown
 audit                 what a call leaves on the record, and how it is asked for
 chain                 the hash chain that makes the record evidence; no I/O
+keys                  secrets that gateways of one store share
 known_tools           the tools of each server, as they were last seen
 pins                  the tools of each server, as they were first seen
 seen                  what each session has been sent of the tools
@@ -13,7 +14,7 @@ copying               one store copied into another, of any kind
 migrate               migrations/KIND/*.sql: which there are, which are missing
 
 sqlite                SqliteStore: one file, one writer, a few readers
-sqlite_ROOM           a room in it: audit, known_tools, pins, seen, wakeups, tables
+sqlite_ROOM           a room in it: audit, keys, known_tools, pins, seen, wakeups, tables
 sqlite_connection     how a database file is opened, and what its errors mean
 sqlite_readers        reading, on connections of its own
 sqlite_migrate        migrations, applied at open
@@ -21,7 +22,7 @@ group_commit          the writer thread: everything that waits, in one transacti
 notes                 entries that came alone, written down until they are committed
 
 postgres              PostgresStore: a schema of a database, shared by several gateways
-postgres_ROOM         a room in it: audit, known_tools, pins, seen, wakeups, tables
+postgres_ROOM         a room in it: audit, keys, known_tools, pins, seen, wakeups, tables
 postgres_connection   how a server is reached, what its errors mean, how long a lost one is waited for
 postgres_link         one connection of its own, opened again when it was lost
 postgres_groups       what waits, written group by group

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.audit import AuditLog
+from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.scripts import Scripts
@@ -47,6 +48,11 @@ class Store(Protocol):
     @property
     def wakeups(self) -> Wakeups:
         """Who waits for something to happen here, is told."""
+        ...
+
+    @property
+    def keys(self) -> Keys:
+        """Secrets that gateways of this store share."""
         ...
 
     @property

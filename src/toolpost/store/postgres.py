@@ -10,6 +10,7 @@ import anyio
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
 from toolpost.store.audit import AuditLog
 from toolpost.store.base import POOL, RETRY_S, StoreFacts
+from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
 from toolpost.store.pins import Pins
@@ -29,6 +30,7 @@ from toolpost.store.postgres_connection import (
     persist,
 )
 from toolpost.store.postgres_groups import Groups
+from toolpost.store.postgres_keys import PostgresKeys
 from toolpost.store.postgres_known_tools import PostgresKnownTools
 from toolpost.store.postgres_link import Link
 from toolpost.store.postgres_migrate import lock_within, migrate
@@ -70,6 +72,7 @@ class PostgresStore:
         self._wakeups = PostgresWakeups(database, self.read)
         self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = PostgresAuditLog(groups=self._groups, read=self.read)
+        self.keys: Keys = PostgresKeys(self)
         self.known_tools: KnownTools = PostgresKnownTools(self)
         self.pins: Pins = PostgresPins(self)
         self.seen: SeenTools = PostgresSeenTools(self)

@@ -11,6 +11,7 @@ from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog
 from toolpost.store.base import StoreFacts
 from toolpost.store.group_commit import GroupCommit
+from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
 from toolpost.store.notes import open_notes, take_over_notes
@@ -19,6 +20,7 @@ from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite_connection import explained, open_at_once, open_writer
+from toolpost.store.sqlite_keys import SqliteKeys
 from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_migrate import migrate
 from toolpost.store.sqlite_pins import SqlitePins
@@ -49,6 +51,7 @@ class SqliteStore:
         self._wakeups = SqliteWakeups(path)
         self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
+        self.keys: Keys = SqliteKeys(write=self.write, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)

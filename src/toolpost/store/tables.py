@@ -122,7 +122,7 @@ TABLES: Final = (
     Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
 )
 
-OWN: Final = frozenset({"migrations", "audit_head"})
+OWN: Final = frozenset({"migrations", "audit_head", "keys"})
 """What each store writes for itself."""
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -25,8 +26,23 @@ CAPABILITY_OF: Final = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS:
 CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """What a server may ask back about; lists and signs of life are our own."""
 
-OFFERED: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+OFFERED: Final[JsonObject] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {"listChanged": True},
+}
 """What a server of the handshake era is told we can: it is met before any caller, so all that some caller may be able to."""
+
+ROOTS_CHANGED: Final = "notifications/roots/list_changed"
+
+STANDING_LIMIT_S: Final = 30.0
+"""How long a client may take to answer what is asked outside any call."""
+
+PAGES_LIMIT: Final = 100
+"""Of how many pages that clients were sent to it is remembered whose they are."""
+
+PAGE_NEEDED: Final = -32042
+"""The error of a call that cannot be made before its client has been to a page."""
 
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
@@ -58,6 +74,11 @@ class Respondent(Protocol):
     @property
     def takes_rounds(self) -> bool:
         """Whether the client takes questions as the result of its request, and sends it again with the answers."""
+        ...
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a question is with the client."""
         ...
 
     async def ask(self, method: str, params: bytes) -> bytes:
@@ -112,13 +133,28 @@ def check_askable(method: str, params: bytes, respondent: Respondent | None) -> 
         raise ServerRefused(INVALID_PARAMS, "The client that made this call takes no tools for sampling")
 
 
+@dataclass(slots=True)
+class _Waiting:
+    task: "asyncio.Task[None]"
+    owner: object
+    """What it ends with."""
+    rooted: Hashable | None
+    """The client, if it was asked for its folders."""
+
+
 class Questions:
     """The questions of one server that wait for an answer."""
 
     def __init__(self, server: str, send: Callable[[bytes], None]) -> None:
         self._server = server
         self._send = send
-        self._waiting: dict[int | str | None, tuple[asyncio.Task[None], object]] = {}
+        self._waiting: dict[int | str | None, _Waiting] = {}
+        self._sent_to: dict[str, Hashable] = {}
+        """Which client was sent to a page, by the id of the elicitation."""
+        self._rooted: set[Hashable] = set()
+        """Clients whose folders the server has asked for."""
+        self._standing: Respondent | None = None
+        """The client that said last that its folders have changed."""
 
     def take(self, message: Incoming, candidates: Iterable[Respondent | None], *, owner: object) -> None:
         """Answer a request of the server's own, or have it answered; it ends with its owner."""
@@ -129,7 +165,8 @@ class Questions:
         try:
             if method not in CAPABILITY_OF:
                 raise ServerRefused(METHOD_NOT_FOUND, f"{method} has nobody to go to")
-            respondent = chosen(candidates)
+            known = list(candidates)
+            respondent = chosen(known) if known or method != ROOTS else self._standing
             check_askable(method, bytes(message.params), respondent)
             if message.id in self._waiting:
                 raise ServerRefused(-32600, "A request with this id is in flight already")
@@ -137,26 +174,64 @@ class Questions:
             self._refuse(message, refusal)
             return
         assert respondent is not None
+        self._note(method, bytes(message.params), respondent)
         task = asyncio.create_task(self._asked(message, respondent))
-        self._waiting[message.id] = (task, owner)
+        self._waiting[message.id] = _Waiting(task, owner, respondent.client if method == ROOTS else None)
         task.add_done_callback(lambda _task: self._waiting.pop(message.id, None))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def note_refusal(self, refusal: ServerRefused, respondent: Respondent | None) -> None:
+        """Remember whom a server sends to pages by refusing a call."""
+        if refusal.code == PAGE_NEEDED and respondent is not None and isinstance(refusal.data, dict):
+            pages = refusal.data.get("elicitations")
+            for page in pages if isinstance(pages, list) else ():
+                self._note_page(page if isinstance(page, dict) else {}, respondent)
+
+    def sent_to(self, params: bytes) -> frozenset[Hashable]:
+        """Say which client was sent to the page that a server says is done with; once."""
+        client = self._sent_to.pop(str(_read(params).get("elicitationId")), None)
+        return frozenset() if client is None else frozenset({client})
+
+    def stand_for_roots(self, respondent: Respondent) -> bool:
+        """Let a server ask for the folders of a client at any time, from now on; False if it never did during a call."""
+        if respondent.client not in self._rooted:
+            return False
+        self._standing = respondent
+        return True
+
+    def _note(self, method: str, params: bytes, respondent: Respondent) -> None:
+        if method == ROOTS:
+            self._rooted.add(respondent.client)
+        elif method == ELICITATION and b"elicitationId" in params:
+            self._note_page(_read(params), respondent)
+
+    def _note_page(self, page: JsonObject, respondent: Respondent) -> None:
+        if isinstance(number := page.get("elicitationId"), str):
+            self._sent_to[number] = respondent.client
+            if len(self._sent_to) > PAGES_LIMIT:
+                del self._sent_to[next(iter(self._sent_to))]
+
     def end(self, owner: object, *, heir: object | None = None) -> None:
         """Give up the questions of a call that has ended, or leave them to another of the same client."""
-        for number, (task, whose) in tuple(self._waiting.items()):
-            if whose is owner and heir is not None:
-                self._waiting[number] = (task, heir)
-            elif whose is owner:
-                task.cancel("ended")
+        for waiting in tuple(self._waiting.values()):
+            if waiting.owner is not owner:
+                continue
+            if heir is not None:
+                waiting.owner = heir
+            elif self._standing is not None and waiting.rooted == self._standing.client:
+                # It was asked because folders have changed, and the call was there by chance.
+                waiting.owner = None
+                asyncio.get_running_loop().call_later(STANDING_LIMIT_S, waiting.task.cancel, "ended")
+            else:
+                waiting.task.cancel("ended")
 
     def call_off(self, params: bytes) -> None:
         """Give up a question that the server takes back."""
         found = self._waiting.get(_read(params).get("requestId"))
         if found is not None:
-            found[0].cancel("taken back")
+            found.task.cancel("taken back")
 
     async def _asked(self, message: Incoming, respondent: Respondent) -> None:
         try:

@@ -15,13 +15,13 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers, header_value
-from toolpost.upstreams.asking import CALLS, Questions, Respondent, carried_for
+from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent, carried_for
 from toolpost.upstreams.http_client import HeaderLines, HttpClient, HttpFailed, Response, header_lines
 from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, result_in, result_of
 from toolpost.upstreams.message import Incoming
-from toolpost.upstreams.news import LOG, NOBODY, Hear, tell_callers
+from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
+from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -117,15 +117,24 @@ class HttpWire:
                 self._questions.end(number)
         if method == "initialize":
             self._note_session(response)
-        if exchange.answer is not None:
-            return result_of(exchange.answer)
-        if self._session is not None and has_forgotten_us(response):
-            raise WireLost(_FORGOTTEN, was_sent=False)
-        return result_in(response, method=method, number=number)
+        try:
+            if exchange.answer is not None:
+                return result_of(exchange.answer)
+            if self._session is not None and has_forgotten_us(response):
+                raise WireLost(_FORGOTTEN, was_sent=False)
+            return result_in(response, method=method, number=number)
+        except ServerRefused as refusal:
+            self._questions.note_refusal(refusal, respondent)
+            raise
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
         await self._posted(_notification(method, fields), self._headers_for(method, None), None)
+
+    async def roots_changed(self, respondent: Respondent) -> None:
+        """Tell the server that a client has other folders."""
+        if self._questions.stand_for_roots(respondent):
+            self._run_errand(_notification(ROOTS_CHANGED, b""))
 
     async def listen(self, on_gone: Callable[[str], None]) -> None:
         """Hold the stream on which a server of the handshake era speaks by itself, where it has one."""
@@ -223,7 +232,9 @@ class HttpWire:
         if method == "notifications/cancelled":
             self._questions.call_off(params)
             return
-        if method == LOG and respondent is not None:
+        if method == ELICITED:
+            self._on_notice(method, params, self._questions.sent_to(params))
+        elif method == LOG and respondent is not None:
             tell_callers(params, (respondent,))
         else:
             self._on_notice(method, params, tell_callers(params, self._calls.values()) if method == LOG else NOBODY)

@@ -13,14 +13,15 @@ TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 PROMPTS_CHANGED: Final = "notifications/prompts/list_changed"
 RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
+ELICITED: Final = "notifications/elicitation/complete"
 
-PASSED_ON: Final = frozenset({LOG, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
+PASSED_ON: Final = frozenset({LOG, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED, ELICITED})
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Of a log message, the least grave first."""
 
 Told = frozenset[Hashable]
-"""Clients that have heard of something already."""
+"""Clients that have heard of something already; of an elicitation that is complete, those that are to hear of it."""
 
 NOBODY: Final[Told] = frozenset()
 

@@ -10,15 +10,17 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.asking import CALLS, Questions, Respondent, carried_for
+from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent, carried_for
 from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
-from toolpost.upstreams.news import LOG, NOBODY, Hear, tell_callers
-from toolpost.upstreams.wire import Notice, WireLost, encode, parameters
+from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
+from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
 
 _SILENT = frozenset({"initialize", "server/discover"})
 """What is never called off: the first must not be, and before it a server knows no cancellation."""
+
+_GIVEN_UP_LIMIT = 1_000
 
 _WONDERS = 10
 """How many oddities of a server are told; the rest are counted."""
@@ -54,6 +56,8 @@ class Peer:
         self._on_notice = on_notice
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
+        self._given_up: dict[int, None] = {}
+        """Requests that may still be answered, though nobody waits any more; the oldest first."""
         self._envelope: JsonObject = {}
         self._questions = Questions(server, send)
         self._lost: str | None = None
@@ -93,6 +97,9 @@ class Peer:
         self._send(raw)
         try:
             return await pending.answer
+        except ServerRefused as refusal:
+            self._questions.note_refusal(refusal, respondent)
+            raise
         except asyncio.CancelledError:
             self._call_off(number, method, pending)
             raise
@@ -104,6 +111,11 @@ class Peer:
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
         self._tell(method, fields)
+
+    async def roots_changed(self, respondent: Respondent) -> None:
+        """Tell the server that a client has other folders."""
+        if self._questions.stand_for_roots(respondent):
+            self._tell(ROOTS_CHANGED, b"")
 
     def take(self, raw: bytes) -> None:
         """Take a message from the server; nonsense is counted and passed over."""
@@ -137,9 +149,13 @@ class Peer:
                 pending.answer.set_exception(WireLost(reason, was_sent=id(pending.raw) not in spared))
 
     def _take_answer(self, message: Incoming, raw: bytes) -> None:
-        pending = self._pending.get(_number(message.id))
-        if pending is None or pending.answer.done():
-            # Late, twice, or never asked for: whoever asked has been answered.
+        number = _number(message.id)
+        pending = self._pending.get(number)
+        if pending is None and number in self._given_up:
+            # It was on its way when we gave it up.
+            del self._given_up[number]
+        elif pending is None or pending.answer.done():
+            # Twice, or never asked for: whoever asked has been answered.
             self._wonder("an answer that nobody waits for", raw)
         elif error := message.refusal:
             pending.answer.set_exception(refusal_of(error))
@@ -164,6 +180,9 @@ class Peer:
         if method == "notifications/cancelled":
             self._questions.call_off(params)
             return
+        if method == ELICITED:
+            self._on_notice(method, params, self._questions.sent_to(params))
+            return
         if method != "notifications/progress":
             callers = (pending.respondent for pending in self._pending.values())
             self._on_notice(method, params, tell_callers(params, callers) if method == LOG else NOBODY)
@@ -173,6 +192,9 @@ class Peer:
             pending.on_notice(method, params)
 
     def _call_off(self, number: int, method: str, pending: _Pending) -> None:
+        self._given_up[number] = None
+        if len(self._given_up) > _GIVEN_UP_LIMIT:
+            del self._given_up[next(iter(self._given_up))]
         if not pending.answer.cancelled():
             # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
             pending.answer.exception()

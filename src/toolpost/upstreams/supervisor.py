@@ -177,6 +177,13 @@ class Supervisor:
         if not instance.greeting.is_modern:
             await instance.wire.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
 
+    async def roots_changed(self, respondent: Respondent, *, key: str = "") -> None:
+        """Tell a server of the handshake era that the folders of a client have changed, if it runs and knows of them."""
+        instance = self._pool.ready_now(key if self.spec.strategy == "per_session" else "")
+        if instance is None or instance.wire is None or instance.greeting is None or instance.greeting.is_modern:
+            return
+        await instance.wire.roots_changed(respondent)
+
     async def set_log_level(self, level: str) -> None:
         """Have the server log from this level on, in the era that has such a thing; another instance will too."""
         self._log_level = level

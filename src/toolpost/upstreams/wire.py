@@ -68,6 +68,10 @@ class Wire(Protocol):
         """Tell the server something."""
         ...
 
+    async def roots_changed(self, respondent: "Respondent") -> None:
+        """Tell the server that a client has other folders, if it knows of those; it may ask for them."""
+        ...
+
 
 def parameters(fields: bytes, meta: JsonObject) -> bytes:
     """Write parameters: the fields as they are, and `_meta` if there is any."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-from mcp import MCPError
+from mcp import MCPError, UrlElicitationRequiredError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -32,9 +32,12 @@ QUESTIONS: dict[str, tuple[Any, Any]] = {
     "roots": (types.ListRootsRequest(), types.ListRootsResult),
 }
 
+SEEN: list[Any] = []
+"""Folders that were asked for because they had changed."""
+
 TOOLS = [
     types.Tool(name=name, input_schema={"type": "object"})
-    for name in ("ask", "ask_twice", "ask_apart", "wait", "leave")
+    for name in ("ask", "ask_twice", "ask_apart", "wait", "leave", "page_done", "page_needed", "roots_seen")
 ]
 
 
@@ -70,6 +73,13 @@ async def call_tool(
     if params.name == "wait":
         await anyio.sleep(arguments.get("seconds", 0.5))
         return text("waited")
+    if params.name == "roots_seen":
+        return text(SEEN)
+    if params.name == "page_done":
+        await context.session.send_elicit_complete("e-1")
+        return text("told")
+    if params.name == "page_needed":
+        raise UrlElicitationRequiredError([URL])
     if context.protocol_version == MODERN:
         return in_rounds(params, what, 2 if params.name == "ask_twice" else 1)
     if params.name == "leave":
@@ -82,6 +92,11 @@ async def call_tool(
     if params.name == "ask_twice":
         answers.append(await ask(context, "roots"))
     return text(answers if len(answers) > 1 else answers[0])
+
+
+async def note_roots(context: Any, _params: Any) -> None:
+    """Ask for the folders anew, outside any call; whoever asks for `roots_seen` is told."""
+    SEEN.append(await ask(context, "roots", apart=True))
 
 
 def in_rounds(
@@ -97,13 +112,22 @@ def in_rounds(
 
 
 def make_server() -> "Server[Any]":
-    return Server("asking", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+    server = Server[Any]("asking", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+    server.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, note_roots)
+    return server
 
 
 @asynccontextmanager
 async def asking_app(*, is_modern: bool) -> AsyncIterator[Any]:
     """Give the server as an ASGI application; one of the handshake era knows nothing of the other."""
-    manager = StreamableHTTPSessionManager(app=make_server())
+    async with application_of(make_server(), is_modern=is_modern) as app:
+        yield app
+
+
+@asynccontextmanager
+async def application_of(server: "Server[Any]", *, is_modern: bool) -> AsyncIterator[Any]:
+    """Give any server as an application."""
+    manager = StreamableHTTPSessionManager(app=server)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()

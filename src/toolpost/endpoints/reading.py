@@ -1,0 +1,42 @@
+"""One read of what is no tool's, a resource or a prompt: it ends by its time limit at the latest, or when it is given up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+from toolpost.contracts.errors import CallCancelled, ToolTimedOut
+
+_T = TypeVar("_T")
+
+
+class Reading:
+    """What a client waits for, in one round or several."""
+
+    def __init__(self, what: str, *, limit_s: float) -> None:
+        self.ends_at = asyncio.get_running_loop().time() + limit_s
+        self._what = what
+        self._limit_s = limit_s
+        self._scope = anyio.CancelScope(deadline=self.ends_at)
+        self._reason: str | None = None
+
+    async def within(self, read: Callable[[], Awaitable[_T]]) -> _T:
+        """Read, or say why it was stopped."""
+        with self._scope:
+            return await read()
+        if self._reason is not None:
+            raise CallCancelled(f"The request was cancelled: {self._reason}.")
+        raise ToolTimedOut(
+            f"`{self._what[:200]}` was not answered within {self._limit_s:g} s.",
+            timeout_ms=round(self._limit_s * 1000),
+            hint="raise the time limit of the server that it comes from",
+        )
+
+    def cancel(self, reason: str) -> None:
+        """Stop it; a second reason changes nothing."""
+        self._reason = self._reason or reason
+        self._scope.cancel()
+
+    def is_left(self) -> None:
+        """Do nothing: a read has no progress that anybody would hear of."""
