@@ -32,8 +32,11 @@ def idle_cpu_percent(count: int, seconds: float) -> float:
 
 
 async def _measured(port: int, count: int, seconds: float, cpu_s: Callable[[], float]) -> float:
-    polls = [asyncio.ensure_future(_poll(port, f"w{number}")) for number in range(count)]
-    await asyncio.sleep(count / 100 + 2)
+    ready = asyncio.Semaphore(0)
+    polls = [asyncio.ensure_future(_poll(port, f"w{number}", ready)) for number in range(count)]
+    for _ in polls:
+        await ready.acquire()
+    await asyncio.sleep(5)  # until the last of them waits
     if any(poll.done() for poll in polls):
         raise BenchError("a poll ended before its time")
     before, began = cpu_s(), time.perf_counter()
@@ -47,10 +50,11 @@ async def _measured(port: int, count: int, seconds: float, cpu_s: Callable[[], f
     return used
 
 
-async def _poll(port: int, name: str) -> None:
+async def _poll(port: int, name: str, ready: asyncio.Semaphore) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         await _asked(reader, writer, "register_worker", {"name": name})
+        ready.release()
         await _asked(reader, writer, "poll_task", {"name": name, "timeout_ms": POLL_MS})
     finally:
         writer.close()
