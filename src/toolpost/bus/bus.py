@@ -117,13 +117,13 @@ class Bus:
         is_heard = False
         async with self._store.wakeups.open_listener(_topic(name)) as listener:
             try:
-                polled, resets = await self._run(lambda: polling.start_poll(name, poll, wait_s, self.times))
+                polled, resets = await self._run_poll(lambda: polling.start_poll(name, poll, wait_s, self.times))
                 self._ring(name)  # an older poll of this worker ends
                 with anyio.move_on_after(wait_s):
                     while not _is_answer(polled):
                         with anyio.move_on_after(LOOK_S):
                             await listener.wait()
-                        polled = await self._run(lambda: polling.look(name, poll, resets, self.times))
+                        polled = await self._run_poll(lambda: polling.look(name, poll, resets, self.times))
                 if not _is_answer(polled):
                     polled = await self._last_look(name, poll, resets)
                 is_heard = True
@@ -136,14 +136,14 @@ class Bus:
         return polled
 
     async def _last_look(self, name: WorkerName, poll: PollId, resets: int) -> Polled:
-        polled = await self._run(lambda: polling.look(name, poll, resets, self.times))
+        polled = await self._run_poll(lambda: polling.look(name, poll, resets, self.times))
         if not _is_answer(polled):
             await self._end_poll(name, poll, give_back=False)
         return polled
 
     async def _end_poll(self, name: WorkerName, poll: PollId, *, give_back: bool) -> None:
         with anyio.CancelScope(shield=True):
-            self._wake(await self._run(lambda: polling.end_poll(name, poll, self.times, give_back=give_back)))
+            self._wake(await self._run_poll(lambda: polling.end_poll(name, poll, self.times, give_back=give_back)))
 
     async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Task:
         """Begin a task, or extend the lease on it."""
@@ -182,8 +182,12 @@ class Bus:
             limit_s = self.times.sweep_s
             await anyio.sleep(limit_s if wait_s is None else min(limit_s, max(0.01, wait_s)))
 
-    async def _run(self, make: Callable[[], Script[Result]]) -> Result:
-        return await self._store.scripts.run(make)
+    async def _run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:
+        return await self._store.scripts.run(make, full=full)
+
+    async def _run_poll(self, make: Callable[[], Script[Result]]) -> Result:
+        """Run a step of a poll. An offer that a power cut undoes is one that was never made: the poll is gone too."""
+        return await self._run(make, full=False)
 
     def _wake(self, offered: Iterable[Task]) -> None:
         for task in offered:

@@ -58,8 +58,7 @@ class Times:
     """Whether what becomes of a task is told to the tracker that it comes from."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """One task, as it is now."""
 
     id: TaskId
@@ -92,8 +91,7 @@ class Task:
         return None if self.result is None else msgspec.json.decode(self.result)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Worker:
+class Worker(msgspec.Struct, frozen=True):
     """Somebody who does tasks, one at a time."""
 
     name: WorkerName
@@ -114,15 +112,13 @@ WORKER_COLUMNS: Final = "name, owner, seen_at, idle_since, task, poll, poll_unti
 
 
 def tasks_of(rows: Iterable[Row]) -> list[Task]:
-    """Read rows of `COLUMNS`."""
-    names = COLUMNS.split(", ")
-    return [Task(**dict(zip(names, row, strict=True))) for row in rows]
+    """Read rows of `COLUMNS`, which are the fields in their order."""
+    return [Task(*row) for row in rows]
 
 
 def workers_of(rows: Iterable[Row]) -> list[Worker]:
-    """Read rows of `WORKER_COLUMNS`."""
-    names = WORKER_COLUMNS.split(", ")
-    return [Worker(**dict(zip(names, row, strict=True))) for row in rows]
+    """Read rows of `WORKER_COLUMNS`, which are the fields in their order."""
+    return [Worker(*row) for row in rows]
 
 
 def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:

@@ -267,11 +267,12 @@ class GroupCommit:
 
     def _run(self) -> None:
         with contextlib.closing(self._connection):
-            while group := self._next_group():
-                self._commit(group)
-                # A loop that was closed has nobody left who waits.
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._settle_handed_over, group)
+            while taken := self._next_group():
+                for group in self._parted(taken):
+                    self._commit(group)
+                    # A loop that was closed has nobody left who waits.
+                    with contextlib.suppress(RuntimeError):
+                        self._loop.call_soon_threadsafe(self._settle_handed_over, group)
 
     def _next_group(self) -> list[_Job]:
         """Wait for a job, then take all that have come; none means the end."""
@@ -281,6 +282,12 @@ class GroupCommit:
         if group and None in taken:
             self._queue.put(None)  # the end comes after what came before it
         return group
+
+    def _parted(self, group: list[_Job]) -> list[list[_Job]]:
+        """Let those who need not wait for the disk go first: their commit costs little, and the others' is not theirs."""
+        if self._always_full or all(job.full for job in group) or not any(job.full for job in group):
+            return [group]
+        return [[job for job in group if not job.full], [job for job in group if job.full]]
 
     def _commit(self, group: list[_Job]) -> None:
         try:

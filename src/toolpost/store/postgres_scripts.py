@@ -20,8 +20,8 @@ class PostgresScripts:
     def __init__(self, store: "PostgresStore") -> None:
         self._store = store
 
-    async def run(self, make: Callable[[], Script[Result]]) -> Result:
-        """Run a script; done when it is committed."""
+    async def run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:  # noqa: ARG002
+        """Run a script; done when it is committed, which here always outlives a power cut."""
         return await self._store.write(lambda connection: _played(connection, make()), repeatable=True)
 
 

@@ -31,6 +31,6 @@ Script = Generator[Statement, list[Row], Result]
 class Scripts(Protocol):
     """Runs scripts, each in a transaction."""
 
-    async def run(self, make: Callable[[], Script[Result]]) -> Result:
-        """Run a script; done when it is committed, and outlives a power cut."""
+    async def run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:
+        """Run a script; done when it is committed, and outlives a power cut; without `full` perhaps not that."""
         ...

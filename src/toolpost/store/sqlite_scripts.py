@@ -36,9 +36,9 @@ class SqliteScripts:
         self._write = write
         self._clock = SteadyClock()
 
-    async def run(self, make: Callable[[], Script[Result]]) -> Result:
-        """Run a script; done when it is committed, and outlives a power cut."""
-        result: Result = await self._write(lambda connection: _played(connection, make(), self._clock), full=True)
+    async def run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:
+        """Run a script; done when it is committed, with `full` when it outlives a power cut too."""
+        result: Result = await self._write(lambda connection: _played(connection, make(), self._clock), full=full)
         return result
 
 
