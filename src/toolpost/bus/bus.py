@@ -24,7 +24,7 @@ from toolpost.store.scripts import Script
 _log = logging.getLogger("toolpost.bus")
 
 CAPACITY: Final = 10_000
-LOOK_S: Final = 10.0
+LOOK_S: Final = 14.0
 """How often a poll looks unasked: a wake-up may be lost with the process that was to ring."""
 
 _USUAL: Final = Times()
