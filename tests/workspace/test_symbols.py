@@ -7,6 +7,8 @@ from toolpost.workspace.languages import BY_NAME, LANGUAGES, language_of, langua
 from toolpost.workspace.symbols import symbols_of
 from toolpost.workspace.words import compound_parts, parts_of
 
+GO_REST = "type R interface{ Run() }\n\nconst (\n\tA = 1\n\tB = 2\n)\n"
+
 SAMPLES = {
     "python": (
         "LIMIT = 3\n\n@cached\nasync def load(a, b=1) -> int:\n    '''Load it.'''\n\nclass A(B):\n    def run(self): ...\n",
@@ -20,7 +22,7 @@ SAMPLES = {
         ],
     ),
     "typescript": (
-        "export interface I { run(a: string): void }\ntype T = string;\nenum E { A }\nabstract class A<T> {\n  go(): void {}\n}\n",
+        "export interface I { run(a: string): void }\ntype T = string;\nenum E { A }\nclass A<T> {\n  go(): void {}\n}\n",
         [
             *[("interface", "I", 1, 1), ("method", "I.run", 1, 1), ("type", "T", 2, 2), ("enum", "E", 3, 3)],
             *[("class", "A", 4, 6), ("method", "A.go", 5, 5)],
@@ -28,8 +30,7 @@ SAMPLES = {
     ),
     "tsx": ("export function App(p: P) {\n  return <div/>\n}\n", [("function", "App", 1, 3)]),
     "go": (
-        "package a\n\n// Run runs.\nfunc Run() error { return nil }\n\nfunc (s *S) Stop() {}\n\ntype S struct{}\n\n"
-        "type R interface{ Run() }\n\nconst (\n\tA = 1\n\tB = 2\n)\n",
+        "package a\n\n// Run runs.\nfunc Run() error { }\n\nfunc (s *S) Stop() {}\n\ntype S struct{}\n\n" + GO_REST,
         [
             *[("function", "Run", 4, 4), ("method", "Stop", 6, 6), ("struct", "S", 8, 8), ("interface", "R", 10, 10)],
             *[("constant", "A", 13, 13), ("constant", "B", 14, 14)],

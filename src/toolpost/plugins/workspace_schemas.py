@@ -231,7 +231,6 @@ CHECK_OUTPUT: Final = _closed(
         ),
         "capabilities": {"type": "object", "additionalProperties": _or_null(_TEXT)},
         "limits": {"type": "object", "additionalProperties": {"type": "number"}},
-        "watch": _FLAG,
         "warnings": _list(_closed({"code": _TEXT, "message": _TEXT, "repo": _TEXT}, optional=("repo",))),
     }
 )

@@ -38,10 +38,10 @@ def main() -> int:
 async def _built(order: BuildOrder) -> None:
     _tell(Step(phase="scan", done=0, message="waiting for its turn"))
     with building_alone(order.repository.home, wait_s=order.wait_s):
-        _tell(Step(phase="scan", done=0, message="looking for files"))
+        _tell(Step(phase="scan", done=1, message="looking for files"))
         scanned_at = time.time()
         found = await scan(order.repository, order.limits)
-        _tell(Step(phase="scan", done=0, total=len(found.files), message=f"{len(found.files)} files"))
+        _tell(Step(phase="scan", done=2, message=f"{len(found.files)} files"))
         facts = {"scannedAt": scanned_at, "git": await git_state(order.repository.root) if found.by_git else None}
         _tell(Build(order, found, facts, _tell).run())
 

@@ -93,7 +93,7 @@ class Build:
         number, folder = next_folder(self._home, base.folder)
         try:
             self._write(folder, base, plan)
-            self._tell(Step(phase="write", done=len(plan.to_read), total=len(plan.to_read), message="checking"))
+            self._tell(Step(phase="write", done=1, message="checking what was written"))
             built = self._put_into_place(number, folder, base)
         except BaseException:
             remove_others(self._home, base.pointer.generation if base.pointer else None)
@@ -163,7 +163,7 @@ class Build:
             self._take(writer, path, base.files.get(path), by_hash)
         self._removed = len(gone) - self._counts["renamed"]
         self._rows |= plan.kept
-        self._tell(Step(phase="write", done=len(plan.to_read), total=len(plan.to_read), message="writing the index"))
+        self._tell(Step(phase="write", done=0, message="writing the index"))
         writer.commit()
         writer.wait_merging_threads()
         self._compact(index, folder)

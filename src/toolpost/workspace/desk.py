@@ -14,7 +14,7 @@ from toolpost.workspace.patterns import search_pattern
 from toolpost.workspace.places import relative_in
 from toolpost.workspace.search import search_index
 from toolpost.workspace.show import show_slice
-from toolpost.workspace.spec import IN_FLIGHT_LIMIT, Repository, WorkspaceSpec
+from toolpost.workspace.spec import Repository, WorkspaceSpec
 from toolpost.workspace.status import check_status, index_status, workspace_status
 
 _STALE_LIMIT = 50
@@ -33,7 +33,7 @@ class Desk:
     def __init__(self, spec: WorkspaceSpec) -> None:
         self.spec = spec
         self._indexes = Indexes()
-        self._gate = Gate(IN_FLIGHT_LIMIT)
+        self._gate = Gate(spec.in_flight)
 
     async def build(
         self, call: BuildCall, *, repo: str | None, mode: Mode, incremental: bool, force: bool
@@ -140,9 +140,10 @@ class _Teller:
 
     def tell(self, step: Step) -> None:
         """Pass one step on."""
-        share = {"scan": 0.0, "parse": 0.02, "write": 0.9}[step.phase]
-        if step.phase == "parse" and step.total:
-            share += 0.88 * step.done / step.total
+        if step.phase == "parse":
+            share = 0.02 + 0.88 * step.done / max(1, step.total or 1)
+        else:
+            share = 0.005 * step.done if step.phase == "scan" else 0.9 + 0.05 * step.done
         percent = 100 * (self._number + share) / self._count
         counted = f" {step.done}/{step.total}" if step.phase == "parse" and step.total else ""
         message = f"{self._repository.name}: {step.phase}{counted} {step.message}".rstrip()

@@ -32,7 +32,7 @@ class BuildOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
-    """How far it has come."""
+    """How far it has come: files while they are parsed, steps of the phase otherwise."""
 
     phase: Phase
     done: int

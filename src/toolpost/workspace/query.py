@@ -32,10 +32,10 @@ class Wanted:
         """Return every word in lower case, whole."""
         return tuple(dict.fromkeys(word.lower() for word in self.words))
 
-    def parts(self) -> tuple[str, ...]:
-        """Return the parts of those words that are compounds."""
+    def compounds(self) -> tuple[tuple[str, ...], ...]:
+        """Return the parts of each word that has several."""
         found = (parts_of(word) for word in self.words)
-        return tuple(dict.fromkeys(part for parts in found if len(parts) > 1 for part in parts))
+        return tuple(dict.fromkeys(parts for parts in found if len(parts) > 1))
 
 
 def wanted(text: str) -> Wanted:

@@ -95,7 +95,8 @@ def _query(wish: Wish, asked: Wanted) -> Any:
     occur, query = tantivy.Occur, tantivy.Query
     terms = asked.terms()
     boosts = _OF_A_NAME if len(terms) == 1 or asked.identifier else _OF_A_SENTENCE
-    parts = [(occur.Must, _either([_term_query(term, boosts) for term in terms] + _part_queries(asked)))]
+    compounds = [_compound_query(parts) for parts in asked.compounds()]
+    parts = [(occur.Must, _either([_term_query(term, boosts) for term in terms] + compounds))]
     if (name := asked.identifier) is not None and not asked.phrases:
         parts += [(occur.Should, exact) for exact in _exact_queries(name)]
     for phrase in asked.phrases:
@@ -116,7 +117,8 @@ def _term_query(term: str, boosts: _Boosts) -> Any:
         query.boost_query(_of("name", term), boosts.name),
         query.boost_query(_of("text", term, "freq"), boosts.text),
     ]
-    for stem in engine.prose_words(term):
+    # The parts of a compound are looked for together, not each by itself.
+    for stem in engine.prose_words(term) if len(parts_of(term)) == 1 else ():
         fields += [
             query.boost_query(_of("name_words", stem, "freq"), boosts.name_words),
             query.boost_query(_of("doc", stem, "freq"), boosts.doc),
@@ -125,16 +127,16 @@ def _term_query(term: str, boosts: _Boosts) -> Any:
     return query.disjunction_max_query(fields, tie_breaker=boosts.tie)
 
 
-def _part_queries(asked: Wanted) -> list[Any]:
-    """Look for the parts of a compound too, for it may be spelled otherwise: `getUser` as `get_user`."""
+def _compound_query(parts: tuple[str, ...]) -> Any:
+    """Look for all parts of a compound, for it may be spelled otherwise: `getUser` as `get_user`."""
     tantivy = late.tantivy()
     query = tantivy.Query
     found = []
-    for part in asked.parts():
+    for part in dict.fromkeys(parts):
         fields = [_of("text", part, "freq")]
         fields += [query.boost_query(_of("name_words", stem, "freq"), 2.0) for stem in engine.prose_words(part)]
-        found.append(query.boost_query(query.disjunction_max_query(fields), _PARTS_BOOST))
-    return found
+        found.append((tantivy.Occur.Must, query.disjunction_max_query(fields)))
+    return query.boost_query(query.boolean_query(found), _PARTS_BOOST)
 
 
 def _exact_queries(name: str) -> list[Any]:

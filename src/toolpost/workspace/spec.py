@@ -42,7 +42,8 @@ class WorkspaceSpec:
     repositories: tuple[Repository, ...]
     limits: Limits = field(default_factory=Limits)
     build_limit_s: float = BUILD_LIMIT_S
-    watch: bool = False
+    in_flight: int = IN_FLIGHT_LIMIT
+    """Questions that may be asked at once."""
 
     def named(self, name: str | None) -> tuple[Repository, ...]:
         """Return the repository of this name, or all of them."""
@@ -71,7 +72,7 @@ def spec_of(
     index_dir: str = ".toolpost/workspace",
     limits: Limits | None = None,
     build_limit_s: float = BUILD_LIMIT_S,
-    watch: bool = False,
+    in_flight: int = IN_FLIGHT_LIMIT,
     forbidden: frozenset[Path] = frozenset(),
 ) -> WorkspaceSpec:
     """Make a workspace of folders, relative to the project; each is a repository, called as its folder is."""
@@ -87,7 +88,10 @@ def spec_of(
         home = project / Path(index_dir).expanduser() / f"{name}-{key}"
         found[name] = Repository(name=name, root=folder, home=home, forbidden=hidden)
     return WorkspaceSpec(
-        repositories=tuple(found.values()), limits=limits or Limits(), build_limit_s=build_limit_s, watch=watch
+        repositories=tuple(found.values()),
+        limits=limits or Limits(),
+        build_limit_s=build_limit_s,
+        in_flight=in_flight,
     )
 
 

@@ -16,7 +16,7 @@ from toolpost.workspace.languages import LANGUAGES, language_of
 from toolpost.workspace.manifest import FileRow
 from toolpost.workspace.opened import Indexes, OpenIndex
 from toolpost.workspace.scan import Scan, git_output, scan
-from toolpost.workspace.spec import IN_FLIGHT_LIMIT, Limits, Repository, WorkspaceSpec
+from toolpost.workspace.spec import Limits, Repository, WorkspaceSpec
 from toolpost.workspace.state import git_state
 
 NAMED_CHANGES: Final = 50
@@ -119,9 +119,8 @@ async def check_status(spec: WorkspaceSpec, indexes: Indexes) -> JsonObject:
             "files": spec.limits.files,
             "lineChars": spec.limits.line_chars,
             "buildSeconds": spec.build_limit_s,
-            "inFlight": IN_FLIGHT_LIMIT,
+            "inFlight": spec.in_flight,
         },
-        "watch": spec.watch,
         "warnings": warnings,
     }
 
