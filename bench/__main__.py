@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import compat, help_command, http_calls, proxy, register, report, stdio_calls, store
+from bench import compat, help_command, http_calls, proxy, register, report, stdio_calls, store, workspace
 from bench.figures import Figures, Pace, Part, say
 from bench.load import BenchError, compiled
 
@@ -20,6 +20,7 @@ PARTS: tuple[Part, ...] = (
     stdio_calls.PART,
     proxy.PART,
     store.PART,
+    workspace.PART,
 )
 """In this order they are measured, and stand on the page."""
 
