@@ -209,10 +209,10 @@ PART = Part(
     measure=measure,
     targets=targets,
     method="""\
-The standard library's Python files are copied and indexed through a client; the truth is what `ast` finds in them. 1,000 functions and
-classes are drawn at random. For its bare name, the first hit must hold a definition of that name; for the first sentence of its
-docstring, one of ten hits must be that very definition. Then site-packages join the library for the time of a search. The memory is
-that of the process that serves, while another one builds.""",
+The Python files of the standard library are copied and indexed through a client; the truth is what `ast` finds in them. 1,000
+functions and classes are drawn at random. For its bare name, the first hit must hold a definition of that name; for the first
+sentence of its docstring, one of ten hits must be that very definition. Then site-packages join the library for the time of a
+search. The memory is that of the process that serves, while another one builds.""",
 )
 
 
