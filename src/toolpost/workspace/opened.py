@@ -39,6 +39,17 @@ class OpenIndex:
         with self._lock:
             yield self.manifest
 
+    def find(self, query: Any, limit: int, *, offset: int = 0) -> list[engine.Entry]:
+        """Return the best chunks for a query; from any thread."""
+        try:
+            found = self.searcher.search(query, limit, count=False, offset=offset).hits
+            return [engine.entry_of(self.searcher.doc(address), score) for score, address in found]
+        except BaseException as error:
+            # What the engine panics with is no Exception, and would end more than this search.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise said(self.repository, Damaged(f"The index is damaged: {error}.")) from None
+
     def file(self, path: str) -> FileRow | None:
         """Return what is known of a file; from any thread."""
         with self._lock:
@@ -65,7 +76,7 @@ class Indexes:
             except Damaged as damage:
                 # A build may have replaced it in this very moment: then there is another by now.
                 if self._is_still_current(repository, damage):
-                    raise _said(repository, damage) from damage
+                    raise said(repository, damage) from damage
         return self._current(repository)
 
     def _current(self, repository: Repository) -> OpenIndex:
@@ -98,7 +109,8 @@ class Indexes:
         return False
 
 
-def _said(repository: Repository, damage: Damaged) -> ToolpostError:
+def said(repository: Repository, damage: Damaged) -> ToolpostError:
+    """Say to a caller that an index is damaged, and what to do."""
     return NoIndex(
         damage.message,
         hint="build it again with `index_build`: a damaged index is made anew",

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from toolpost.contracts.errors import InvalidArguments
-from toolpost.workspace import engine, late
+from toolpost.workspace import late
 from toolpost.workspace.engine import Entry, Stored
 from toolpost.workspace.fresh import Disk, State
 from toolpost.workspace.hits import Found, Hit, Wish, shown_line
@@ -117,8 +117,8 @@ def _hits(
 
 def _chunks(index: OpenIndex, row: FileRow) -> list[Stored]:
     """Return the chunks of a file, as they were indexed."""
-    found = index.searcher.search(filter_query("path", row.path), max(1, min(row.chunks, CHUNKS_PER_FILE)), count=False)
-    stored = [engine.entry_of(index.searcher.doc(address), 0.0).stored for _, address in found.hits]
+    found = index.find(filter_query("path", row.path), max(1, min(row.chunks, CHUNKS_PER_FILE)))
+    stored = [entry.stored for entry in found]
     return sorted(stored, key=lambda one: (one.start, -one.end))
 
 

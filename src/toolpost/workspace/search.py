@@ -73,9 +73,8 @@ def _ranked(index: OpenIndex, wish: Wish, asked: Wanted) -> Iterator[Entry]:
     step = max(BATCH, 2 * wish.top)
     offset = 0
     while offset < (CANDIDATE_LIMIT if is_picky else CANDIDATE_LIMIT // 4):
-        batch = index.searcher.search(query, step, count=False, offset=offset).hits
-        entries = [engine.entry_of(index.searcher.doc(address), score) for score, address in batch]
-        yield from sorted(entries, key=_preference, reverse=True)
+        batch = index.find(query, step, offset=offset)
+        yield from sorted(batch, key=_preference, reverse=True)
         if len(batch) < step:
             return
         offset += step
