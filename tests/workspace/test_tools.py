@@ -286,3 +286,17 @@ async def test_status_tells_what_has_changed_since(tmp_path: Path) -> None:
     }
     assert status["git"] == {"head": head, "branch": "main", "dirty": True}
     assert status["indexedGit"] == {"head": head, "branch": "main", "dirty": False}
+
+
+async def test_served_alone_its_tools_have_bare_names(tmp_path: Path) -> None:
+    make_repo(tmp_path)
+    arguments = ["serve", "--stdio", "--only", "workspace"]
+    server = StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment(), cwd=str(tmp_path))
+    async with Client(server, mode="legacy") as client:
+        listed = sorted(tool.name for tool in (await client.list_tools()).tools)
+        built = data_of(await client.call_tool("index_build", {}))
+        found = data_of(await client.call_tool("search", {"query": "UserStore"}))
+
+    assert listed == TOOLS
+    assert built["repositories"][0]["files"] == 3
+    assert found["hits"][0]["symbol"] == "UserStore"
