@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import bus, compat, help_command, http_calls, proxy, register, report, stdio_calls, store
+from bench import bus, compat, help_command, http_calls, proxy, register, report, stdio_calls, store, workspace
 from bench.figures import Figures, Pace, Part, say
 from bench.load import BenchError, compiled
 
@@ -21,6 +21,7 @@ PARTS: tuple[Part, ...] = (
     proxy.PART,
     store.PART,
     bus.PART,
+    workspace.PART,
 )
 """In this order they are measured, and stand on the page."""
 

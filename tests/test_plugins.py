@@ -251,7 +251,7 @@ async def test_an_installed_package_announces_its_plugin(tmp_path: Path, monkeyp
 
 
 async def test_a_plugin_may_be_left_out() -> None:
-    async with open_app(loading(disable=["time"])) as app:
+    async with open_app(loading(disable=["time", "bus", "workspace"])) as app:
         assert len(app.gateway.catalogue) == 0
 
 

@@ -46,6 +46,7 @@ from toolpost.pipeline import standard_pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
+from toolpost.plugins.workspace import workspace_plugin
 from toolpost.protocol.era import MODERN
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
@@ -54,6 +55,7 @@ from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.news import LOG, TOOLS_CHANGED, News
 from toolpost.upstreams.spec import ServerSpec
+from toolpost.workspace.spec import Limits, spec_of
 
 _SETTLE_S: Final = 0.05
 _NEWS_LIMIT: Final = 1_000
@@ -142,7 +144,7 @@ async def open_app(
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
         bus = bus_of(config, store, metrics)
-        host = _loaded_host(config, plugins, brought=[bus_plugin(bus)] if bundled else None)
+        host = _loaded_host(config, plugins, brought=[bus_plugin(bus), _workspace(config)] if bundled else None)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
@@ -365,6 +367,20 @@ def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None
     return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics)
+
+
+def _workspace(config: Config) -> Plugin:
+    settings = config.workspace
+    return workspace_plugin(
+        spec_of(
+            Path(config.project),
+            settings.roots or ["."],
+            index_dir=settings.index_dir,
+            limits=Limits(file_bytes=settings.file_limit_bytes, files=settings.files),
+            build_limit_s=settings.build_timeout_s,
+            forbidden=frozenset(config.secret_files),
+        )
+    )
 
 
 @asynccontextmanager

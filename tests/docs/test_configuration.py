@@ -54,6 +54,13 @@ threads = 4
 grace_s = 1
 page_size = 50
 
+[workspace]
+roots = [".", "../library"]
+index_dir = ".toolpost/workspace"
+file_limit_bytes = 1000000
+files = 1000
+build_timeout_s = 300
+
 [plugins]
 load = ["notes:plugin"]
 disable = ["time"]

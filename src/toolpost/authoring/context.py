@@ -90,15 +90,17 @@ class Context:
         input: bytes | None = None,  # noqa: A002 (as subprocess calls it)
         check: bool = True,
         keep_bytes: int = 1024 * 1024,
+        on_line: process_tree.LineListener | None = None,
     ) -> process_tree.Finished:
         """Run a command; its output is progress, its whole process tree ends with this call.
 
+        `on_line` is told each line instead, with the name of its stream, and makes of it what it likes.
         The last `keep_bytes` of each output are kept; `is_cut` says whether there was more. With `check`, an exit
         code other than 0 is `HANDLER_ERROR` with the end of both outputs. From a synchronous tool:
         `anyio.from_thread.run(ctx.run, ["make"])`.
         """
         finished = await process_tree.run(
-            command, cwd=cwd, env=env, input=input, on_line=self._show_line, tail_bytes=keep_bytes
+            command, cwd=cwd, env=env, input=input, on_line=on_line or self._show_line, tail_bytes=keep_bytes
         )
         if check and finished.returncode != 0:
             raise ToolFailed(

@@ -6,7 +6,7 @@ failures     what a failure looks like on stderr
 exits        what the process ends with
 leaving      the end of the process
 
-serve, tools, call, servers, doctor, audit, config, import_servers, install, completion: the commands
+serve, tools, call, servers, doctor, workspace, audit, config, import_servers, install, completion: the commands
 
 options      the options that commands share, and the configuration they make
 in_process   the gateway inside this process, for one command
@@ -17,7 +17,7 @@ takeover     a client's server as one of ours
 server_toml  servers as text of `toolpost.toml`
 safe_files   other people's files, changed with care
 arguments    `key=value` and JSON as a tool's arguments
-call_progress, definition, audit_view, show: what is put on the screen
+call_progress, definition, audit_view, workspace_view, show: what is put on the screen
 moments      points in time as people write them
 signals      Ctrl-C and SIGTERM
 logs         events on stderr, as text or as JSON lines

@@ -31,7 +31,7 @@ _CALLER: Final = Caller(id=CallerId("cli"), transport="cli")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wish:
+class Wish:
     """What was typed."""
 
     tool: str
@@ -77,14 +77,15 @@ def call(
     ARGUMENTS are key=value (read as the type that the tool declares), key:=json, one JSON object, @FILE, or - for stdin;
     what comes later wins. The call passes the whole pipeline and is on the audit's record, as caller `cli`.
     """
-    wish = _Wish(tool=name, words=read_words(arguments), limit_s=limit_s, quiet=quiet)
-    answer, has_run_out = run_async(_answered, configured(config_path, plugins), wish)
+    wish = Wish(tool=name, words=read_words(arguments), limit_s=limit_s, quiet=quiet)
+    answer, has_run_out = run_async(answered, configured(config_path, plugins), wish)
     if as_json:
         click.echo(answer.payload)
     return _show(answer, has_run_out=has_run_out, only_failure=as_json)
 
 
-async def _answered(config: Config, wish: _Wish) -> tuple[Answer, bool]:
+async def answered(config: Config, wish: Wish) -> tuple[Answer, bool]:
+    """Call the tool, showing its progress; says too whether the time of whoever typed it ran out."""
     async with open_quiet_app(config) as app:
         if not wish.quiet:
             warn_of_problems(app)
@@ -101,7 +102,7 @@ async def _answered(config: Config, wish: _Wish) -> tuple[Answer, bool]:
 
 
 @contextmanager
-def _limited(made: Call, wish: _Wish) -> Iterator[asyncio.Event]:
+def _limited(made: Call, wish: Wish) -> Iterator[asyncio.Event]:
     """Cancel the call when the time of whoever typed it has run out; the tool's own limit is the contract's business."""
     has_run_out = asyncio.Event()
     if wish.limit_s is None:
@@ -125,7 +126,7 @@ def _show(answer: Answer, *, has_run_out: bool, only_failure: bool) -> ExitCode:
         return _show_servers_own(answer, payload, only_failure=only_failure)
     is_wrapped = answer.style is ResultStyle.ENVELOPE
     if answer.is_error:
-        return _show_failure(answer, payload["error"] if is_wrapped else payload, has_run_out=has_run_out)
+        return show_failure_of(answer, payload["error"] if is_wrapped else payload, has_run_out=has_run_out)
     if not only_failure:
         print_json(payload["data"] if is_wrapped else payload)
         if kinds := ", ".join(str(block.get("type")) for block in answer.content):
@@ -148,7 +149,8 @@ def _show_servers_own(answer: Answer, result: Json, *, only_failure: bool) -> Ex
     return ExitCode.OK
 
 
-def _show_failure(answer: Answer, error: Json, *, has_run_out: bool) -> ExitCode:
+def show_failure_of(answer: Answer, error: Json, *, has_run_out: bool) -> ExitCode:
+    """Show the error that a call was answered with, and return what to end with."""
     code = exit_code_of(error["code"])
     # What a tool says in its own words is left as it is.
     message = error["message"] if code is ExitCode.FAILED else as_clause(error["message"])

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now."),
     "check": Late("toolpost.cli.check:check", "Compare every tool with the lock."),
     "diff": Late("toolpost.cli.diff:diff", "Explain each change between two states of the tools."),
+    "workspace": Late("toolpost.cli.workspace:workspace", "Build, search and look after the code index."),
     "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
     "store": Late("toolpost.cli.store:store", "Show the store, or move it to another place."),
     "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),

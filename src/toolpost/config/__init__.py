@@ -30,6 +30,7 @@ from toolpost.config.settings import (
     RerankerSettings,
     StdioSettings,
     StoreSettings,
+    WorkspaceSettings,
     parse_address,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "ServerSettings",
     "StdioSettings",
     "StoreSettings",
+    "WorkspaceSettings",
     "config_schema",
     "load_config",
     "parse_address",

@@ -143,6 +143,20 @@ class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = 0.0
 
 
+class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The `workspace` plugin: the folders whose code is indexed and may be read."""
+
+    roots: Annotated[list[str], Meta(description="folders, each a repository; the project unless given")] = []
+    index_dir: Annotated[str, Meta(description="where indexes are kept, relative to the project")] = (
+        ".toolpost/workspace"
+    )
+    file_limit_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed")] = (
+        2 * 1024 * 1024
+    )
+    files: Annotated[Count, Meta(description="files of one repository that are indexed")] = 250_000
+    build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build")] = 600.0
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that may be set; every part has a default that works."""
 
@@ -155,6 +169,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     discovery: DiscoverySettings = DiscoverySettings()
     bus: BusSettings = BusSettings()
     tasks: TaskSettings = TaskSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}

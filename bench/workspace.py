@@ -1,0 +1,224 @@
+"""The code index on real code: the standard library, with the truth from `ast`, and site-packages for size."""
+
+import ast
+import random
+import re
+import shutil
+import sysconfig
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import anyio
+import psutil
+
+from bench.figures import COUNT, MS, Figures, Metric, Pace, Part, S, Target, say
+from toolpost.plugins.workspace import workspace_plugin
+from toolpost.testing import client_of, data_of
+from toolpost.workspace.desk import Desk
+from toolpost.workspace.hits import Wish
+from toolpost.workspace.spec import WorkspaceSpec, spec_of
+
+WHO = "Toolpost"
+SCENARIO = "workspace"
+DRAWN = 1_000
+AIMS = {
+    "lines indexed in a second": ("≥", 20_000.0),
+    "index, share of the source's size": ("≤", 0.6),
+    "gateway's memory grown during the build, MiB": ("≤", 16.0),
+    "bare name: a definition of it is the first hit": ("≥", 0.95),
+    "docstring's first sentence: among ten hits": ("≥", 0.75),
+    "search, p50": ("≤", 15.0),
+    "update of 10,000 files, nothing changed": ("≤", 2.0),
+}
+_SENTENCE = re.compile(r"(?<=[.!?])\s|\n\s*\n")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function or class, as `ast` has it."""
+
+    name: str
+    path: str
+    line: int
+    doc: str
+
+
+def measure(figures: Figures, pace: Pace) -> None:
+    """Build, update and search; once, for what is drawn is the same each time."""
+    with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
+        place = Path(folder)
+        _measure_library(figures, place)
+        _measure_million(figures, place)
+        _measure_no_change(figures, place, pace.rounds)
+
+
+def _measure_library(figures: Figures, place: Path) -> None:
+    say("workspace: indexing the standard library")
+    library = place / "library"
+    source = Path(sysconfig.get_paths()["stdlib"])
+    shutil.copytree(source, library, ignore=_only_python)
+    spec = spec_of(place, ["library"], build_limit_s=3_600)
+    built, grown_mib = anyio.run(_built, spec)
+    _add(figures, "lines indexed in a second", built["lines"] / built["seconds"], COUNT)
+    _add(figures, "index, share of the source's size", built["bytes"] / built["sourceBytes"], COUNT)
+    _add(figures, "gateway's memory grown during the build, MiB", grown_mib, COUNT)
+    figures.note(f"standard library: {built['files']} files, {built['lines']} lines, {built['chunks']} chunks")
+    say("workspace: the truth from ast")
+    found = list(_definitions(library))
+    places: dict[str, set[tuple[str, int]]] = {}
+    for one in found:
+        places.setdefault(one.name, set()).add((one.path, one.line))
+    drawn = random.Random(8)
+    desk = Desk(spec)
+    say("workspace: searching for names")
+    names = [_is_first(desk, one.name, places[one.name]) for one in drawn.sample(found, DRAWN)]
+    _add(figures, "bare name: a definition of it is the first hit", sum(names) / DRAWN, COUNT)
+    say("workspace: searching for first sentences of docstrings")
+    documented = [one for one in found if one.doc]
+    sentences = [_is_among_ten(desk, one) for one in drawn.sample(documented, DRAWN)]
+    _add(figures, "docstring's first sentence: among ten hits", sum(sentences) / DRAWN, COUNT)
+
+
+def _measure_million(figures: Figures, place: Path) -> None:
+    say("workspace: a million lines")
+    packages = Path(sysconfig.get_paths()["purelib"])
+    # Without the folder's own name on the list of those never walked.
+    shutil.copytree(packages, place / "packages", ignore=_only_python, ignore_dangling_symlinks=True)
+    (place / "packages").rename(place / "library" / "packages")
+    spec = spec_of(place, ["library"], build_limit_s=3_600)
+    built, _ = anyio.run(_built, spec)
+    figures.note(f"with site-packages: {built['files']} files, {built['lines']} lines")
+    desk = Desk(spec)
+    drawn = random.Random(9)
+    found = [one for one in _definitions(place / "library") if one.doc]
+    times = []
+    for one in drawn.sample(found, min(500, len(found))):
+        for query in (one.name, _first_sentence(one.doc)):
+            began = time.perf_counter()
+            desk.search(Wish(query=query), None)
+            times.append((time.perf_counter() - began) * 1000)
+    _add(figures, "search, p50", median(times), MS)
+    figures.add(Metric(SCENARIO, "search, p99", MS), WHO, sorted(times)[int(len(times) * 0.99)])
+
+
+def _measure_no_change(figures: Figures, place: Path, rounds: int) -> None:
+    say("workspace: 10,000 files that do not change")
+    many = place / "many"
+    for number in range(10_000):
+        path = many / f"d{number % 100}" / f"f{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"def function_{number}(argument):\n    return argument + {number}\n")
+    spec = spec_of(place, ["many"], build_limit_s=3_600)
+    anyio.run(_built, spec)
+    times = [anyio.run(_built, spec)[0]["seconds"] for _ in range(max(3, rounds))]
+    _add(figures, "update of 10,000 files, nothing changed", median(times), S)
+
+
+async def _built(spec: WorkspaceSpec) -> tuple[Any, float]:
+    """Build through a client, and say by how much this process, the gateway, has grown."""
+    own = psutil.Process()
+    async with client_of(workspace_plugin(spec)) as client:
+        await client.call_tool("workspace__check_status", {})
+        before = largest = own.memory_info().rss
+
+        async def watch() -> None:
+            nonlocal largest
+            while True:
+                largest = max(largest, own.memory_info().rss)
+                await anyio.sleep(0.05)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            answer = await client.call_tool("workspace__index_build", {})
+            tasks.cancel_scope.cancel()
+    return data_of(answer)["repositories"][0], (largest - before) / 2**20
+
+
+def _only_python(folder: str, names: list[str]) -> set[str]:
+    return {
+        name
+        for name in names
+        if name in ("site-packages", "__pycache__") or (not name.endswith(".py") and not (Path(folder) / name).is_dir())
+    }
+
+
+def _definitions(root: Path) -> Iterator[Definition]:
+    for path in sorted(root.rglob("*.py")):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
+        relative = path.relative_to(root).as_posix()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield Definition(node.name, relative, node.lineno, ast.get_docstring(node) or "")
+
+
+def _is_first(desk: Desk, name: str, places: set[tuple[str, int]]) -> bool:
+    hits = desk.search(Wish(query=name, top=1), None)["hits"]
+    return bool(hits) and any(_holds(hits[0], path, line) for path, line in places)
+
+
+def _is_among_ten(desk: Desk, one: Definition) -> bool:
+    hits = desk.search(Wish(query=_first_sentence(one.doc), top=10), None)["hits"]
+    return any(_holds(hit, one.path, one.line) and hit["symbol"].split(".")[-1] == one.name for hit in hits)
+
+
+def _holds(hit: Any, path: str, line: int) -> bool:
+    return hit["path"] == path and "symbol" in hit and hit["startLine"] <= line <= hit["endLine"]
+
+
+def _first_sentence(doc: str) -> str:
+    return _SENTENCE.split(doc.strip(), maxsplit=1)[0].replace("\n", " ")[:1_000]
+
+
+def _add(figures: Figures, name: str, value: float, unit: str) -> None:
+    figures.add(Metric(SCENARIO, name, unit), WHO, value)
+
+
+def targets(figures: Figures) -> list[Target]:
+    found = []
+    for metric in figures.values:
+        value = figures.median(metric, WHO)
+        if value is None or metric.name not in AIMS:
+            continue
+        sign, limit = AIMS[metric.name]
+        found.append(
+            Target(
+                what=metric.name,
+                aim=f"{sign} {limit:g} {metric.unit}".strip(),
+                found=value,
+                shown=f"{value:,.3f}" if value < 100 else f"{value:,.0f}",
+                is_reached=value >= limit if sign == "≥" else value <= limit,
+            )
+        )
+    return found
+
+
+PART = Part(
+    name="workspace",
+    title="The code index: built, updated and searched",
+    measure=measure,
+    targets=targets,
+    method="""\
+The Python files of the standard library are copied and indexed through a client; the truth is what `ast` finds in them. 1,000
+functions and classes are drawn at random. For its bare name, the first hit must hold a definition of that name; for the first
+sentence of its docstring, one of ten hits must be that very definition. Then site-packages join the library for the time of a
+search. The memory is that of the process that serves, while another one builds.""",
+)
+
+
+if __name__ == "__main__":
+    measured = Figures()
+    measure(measured, Pace(rounds=3, seconds=1))
+    for aim in targets(measured):
+        print(f"{aim.what}: {aim.shown} ({aim.aim}) {'reached' if aim.is_reached else 'missed'}")
+    print(*measured.notes, sep="\n")

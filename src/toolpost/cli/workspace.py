@@ -1,0 +1,128 @@
+"""`toolpost workspace`: the code index built, searched and looked at from here."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from toolpost.cli.call import Wish, answered, show_failure_of
+from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.in_process import run_async
+from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.workspace_view import print_built, print_hits, print_status
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.workspace.languages import KINDS, LANGUAGES
+
+_MODES = click.Choice(["all", "code", "prose"])
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        ("toolpost workspace build", "index the code of this project"),
+        ("toolpost workspace search getUserById", "find a definition, then its uses"),
+        ("toolpost workspace status", "see how the index is doing"),
+    ),
+)
+def workspace() -> None:
+    """Build, search and look after the code index.
+
+    The same tools that clients call as workspace__index_build, workspace__search and workspace__workspace_status;
+    [workspace] in toolpost.toml names the folders.
+    """
+
+
+@workspace.command(
+    epilog=examples(
+        ("toolpost workspace build", "what has changed since the last build"),
+        ("toolpost workspace build --from-scratch --repo api", "one repository, all of it"),
+    )
+)
+@click.option("--repo", metavar="NAME", help="The repository to build; every one unless named.")
+@click.option("--mode", type=_MODES, default="all", show_default=True, help="What the index holds.")
+@click.option("--from-scratch", is_flag=True, help="Use nothing of the index before.")
+@click.option("--force", is_flag=True, help="Compare every file by its content, whatever its size and times say.")
+@config_option
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@json_option("Print what the tool returned, on one line.")
+def build(
+    repo: str | None,
+    mode: str,
+    config_path: Path | None,
+    *,
+    from_scratch: bool,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Build the index, or bring it up to date."""
+    arguments = _given(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
+    return _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
+
+
+@workspace.command(
+    epilog=examples(
+        ("toolpost workspace search getUserById", "by name: definitions first"),
+        ("toolpost workspace search 'read the configuration'", "in plain words"),
+        ("toolpost workspace search '\"raise ValueError\"' --path src -C 2", "a phrase, with lines around it"),
+        ("toolpost workspace search 'def test_\\w+' --regex --top 20", "a regular expression"),
+    )
+)
+@click.argument("query", nargs=-1, required=True)
+@click.option("--repo", metavar="NAME", help="The repository to search; all of them unless named.")
+@click.option("--mode", type=_MODES, default="all", show_default=True, help="Where to look.")
+@click.option("-n", "--top", type=click.IntRange(1, 100), default=5, show_default=True, help="How many hits.")
+@click.option("-C", "--context", type=click.IntRange(0, 50), default=0, help="Lines around the line that matters.")
+@click.option("--path", metavar="GLOB", help="A folder, a file or a glob.")
+@click.option("--language", type=click.Choice([language.name for language in LANGUAGES]), help="One language alone.")
+@click.option("--kind", type=click.Choice(list(KINDS)), help="One kind of symbol alone.")
+@click.option("--symbol", metavar="NAME", help="Name of the symbol; * stands for anything.")
+@click.option("--case", is_flag=True, help="Capitals matter.")
+@click.option("--regex", is_flag=True, help="The query is a regular expression (RE2).")
+@config_option
+@json_option("Print what the tool returned, on one line.")
+def search(
+    query: tuple[str, ...],
+    top: int,
+    context: int,
+    config_path: Path | None,
+    *,
+    case: bool,
+    regex: bool,
+    as_json: bool,
+    **filters: str | None,
+) -> ExitCode:
+    """Search the index."""
+    arguments = {"query": " ".join(query), "top": top, "context": context, "case": case, "regex": regex}
+    return _run("search", arguments | _given(**filters), config_path, print_hits, quiet=True, as_json=as_json)
+
+
+@workspace.command()
+@config_option
+@json_option("Print what the tool returned, on one line.")
+def status(config_path: Path | None, *, as_json: bool) -> ExitCode:
+    """Show every repository and how its index is doing."""
+    return _run("workspace_status", {}, config_path, print_status, quiet=True, as_json=as_json)
+
+
+def _given(**options: str | None) -> JsonObject:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _run(
+    tool: str, arguments: JsonObject, config_path: Path | None, show: Any, *, quiet: bool, as_json: bool
+) -> ExitCode:
+    """Call the tool through the same pipeline as any other caller, and show its answer."""
+    wish = Wish(tool=f"workspace__{tool}", words=[arguments], limit_s=None, quiet=quiet)
+    answer, has_run_out = run_async(answered, configured(config_path), wish)
+    if as_json:
+        click.echo(answer.payload)
+    payload: Json = msgspec.json.decode(answer.payload)
+    if answer.is_error:
+        return show_failure_of(answer, payload, has_run_out=has_run_out)
+    if not as_json:
+        show(payload)
+    return ExitCode.OK

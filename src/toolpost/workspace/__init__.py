@@ -1,0 +1,25 @@
+"""A code index: repositories taken apart by symbol, searched by name, by phrase and in plain words.
+
+desk         the workspace as its tools see it
+spec         what a workspace is: repositories, limits
+places       only what is allowed: a path becomes a file within a root, or is refused
+gate         how many may ask at once
+
+building     a build as the gateway sees it: a process, listened to, ended with its call
+order        what goes between the two
+__main__     that process
+build        files on disk to the next generation of an index
+scan, state  which files there are, and what git says of them
+reading      bytes as text
+languages, symbols, chunks, words   a file taken apart
+engine       the full-text index underneath
+manifest     what an index was made of
+generations  which generation counts; swapped atomically, checked when opened
+
+opened       an index that is open
+search, query, patterns   by words and phrases, or by regular expression
+fresh        each hit compared with the disk
+hits, merging   what a search returns, of several repositories as one
+show, status    a slice of a file; how an index is doing
+late         the libraries it is made of, loaded when first asked for
+"""

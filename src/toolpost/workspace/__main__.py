@@ -1,0 +1,66 @@
+"""The process that builds: an order on stdin, progress and what came of it on stdout, one JSON object a line."""
+
+import errno
+import os
+import sqlite3
+import sys
+import time
+
+import anyio
+
+from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.workspace.build import Build
+from toolpost.workspace.generations import building_alone
+from toolpost.workspace.order import BuildOrder, Failed, Step, Told, decode_order, encode
+from toolpost.workspace.scan import scan
+from toolpost.workspace.state import git_state
+
+
+def main() -> int:
+    """Build as ordered; the exit code says whether it worked."""
+    try:
+        # Whoever works on this machine goes first.
+        if hasattr(os, "nice"):
+            os.nice(5)
+        anyio.run(_built, decode_order(sys.stdin.buffer.read()))
+    except ToolpostError as error:
+        return _failed(error.code, error.message, error.hint)
+    except sqlite3.OperationalError as error:
+        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", "is another build running?")
+    except OSError as error:
+        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error.strerror}.", _hint(error.errno))
+    except ValueError as error:
+        # What the engine raises when it cannot write, among others for a full disk.
+        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", _hint(None))
+    return 0
+
+
+async def _built(order: BuildOrder) -> None:
+    _tell(Step(phase="scan", done=0, message="waiting for its turn"))
+    with building_alone(order.repository.home, wait_s=order.wait_s):
+        _tell(Step(phase="scan", done=1, message="looking for files"))
+        scanned_at = time.time()
+        found = await scan(order.repository, order.limits)
+        _tell(Step(phase="scan", done=2, message=f"{len(found.files)} files"))
+        facts = {"scannedAt": scanned_at, "git": await git_state(order.repository.root) if found.by_git else None}
+        _tell(Build(order, found, facts, _tell).run())
+
+
+def _tell(told: Told) -> None:
+    sys.stdout.buffer.write(encode(told) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _failed(code: ErrorCode, message: str, hint: str | None) -> int:
+    _tell(Failed(code=code.value, message=message, hint=hint))
+    return 1
+
+
+def _hint(number: int | None) -> str:
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "let Toolpost write to `workspace.index_dir`, or set another one"
+    return "see that there is room on the disk; the index before still answers"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The disk as it is now: a file of a hit is read, compared with what was indexed, and its lines are found again."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+
+from toolpost.contracts.errors import ToolpostError
+from toolpost.workspace.chunks import chunks_of
+from toolpost.workspace.engine import Stored, stored_of
+from toolpost.workspace.languages import BY_NAME
+from toolpost.workspace.manifest import FileRow, Stamp
+from toolpost.workspace.places import opened
+from toolpost.workspace.reading import decoded, is_binary
+from toolpost.workspace.spec import Limits, Repository
+
+
+class State(StrEnum):
+    """How a file is, compared with what was indexed."""
+
+    FRESH = "fresh"
+    CHANGED = "changed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A file as it is now."""
+
+    state: State
+    lines: list[str]
+
+
+GONE = OnDisk(State.GONE, [])
+
+
+class Disk:
+    """Reads each file once for one search."""
+
+    def __init__(self, repository: Repository, limits: Limits) -> None:
+        self._repository = repository
+        self._limits = limits
+        self._known: dict[str, OnDisk] = {}
+        self._moved: dict[str, dict[tuple[str, str, str], list[Stored]]] = {}
+
+    def look(self, row: FileRow) -> OnDisk:
+        """Read a file and say whether it is what was indexed."""
+        if row.path not in self._known:
+            self._known[row.path] = self._read(row)
+        return self._known[row.path]
+
+    def relocated(self, row: FileRow, stored: Stored) -> Stored | None:
+        """Find a symbol again in a file that has changed; None if it is not there any more."""
+        if row.path not in self._moved:
+            self._moved[row.path] = self._symbols_now(row)
+        found = self._moved[row.path].get((stored.kind, stored.scope, stored.name), [])
+        return min(found, key=lambda now: abs(now.start - stored.start), default=None)
+
+    def chunks_now(self, row: FileRow) -> list[Stored]:
+        """Take a file that has changed apart as it is now."""
+        chunks = chunks_of("\n".join(self.look(row).lines), BY_NAME[row.language])
+        return sorted(map(stored_of, chunks), key=lambda one: (one.start, -one.end))
+
+    def _read(self, row: FileRow) -> OnDisk:
+        try:
+            _, number = opened(self._repository, row.path)
+        except ToolpostError:
+            return GONE
+        with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
+            found = os.fstat(number)
+            try:
+                data = file.read(self._limits.file_bytes + 1)
+            except OSError:
+                return GONE
+        if len(data) > self._limits.file_bytes or is_binary(data):
+            return GONE
+        stamp = Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        is_same = stamp == row.stamp or hashlib.blake2b(data, digest_size=16).digest() == row.hash
+        return OnDisk(State.FRESH if is_same else State.CHANGED, decoded(data).text.split("\n"))
+
+    def _symbols_now(self, row: FileRow) -> dict[tuple[str, str, str], list[Stored]]:
+        found: dict[tuple[str, str, str], list[Stored]] = {}
+        for now in self.chunks_now(row):
+            if now.name:
+                found.setdefault((now.kind, now.scope, now.name), []).append(now)
+        return found

@@ -1,0 +1,139 @@
+"""What an index was made of: each file with its size, times and content hash, and what was left out and why."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+FILE_NAME: Final = "files.db"
+
+_TABLES: Final = """
+CREATE TABLE files (
+    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL,
+    hash BLOB NOT NULL, language TEXT NOT NULL, family TEXT NOT NULL, lines INTEGER NOT NULL, chunks INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE skipped (path TEXT PRIMARY KEY, reason TEXT NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """By what a file is known to be unchanged without reading it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """One file that is indexed."""
+
+    path: str
+    stamp: Stamp
+    hash: bytes
+    language: str
+    family: str
+    lines: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """One file that is not, and why."""
+
+    path: str
+    reason: str
+    size: int
+
+
+def write_manifest(
+    folder: Path, files: Iterable[FileRow], skipped: Iterable[SkippedRow], facts: dict[str, Any]
+) -> None:
+    """Write it anew."""
+    path = folder / FILE_NAME
+    path.unlink(missing_ok=True)
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
+        connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_as_row, files))
+        connection.executemany(
+            "INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)", ((row.path, row.reason, row.size) for row in skipped)
+        )
+        encoded = ((name, msgspec.json.encode(value).decode()) for name, value in facts.items())
+        connection.executemany("INSERT INTO facts VALUES (?, ?)", encoded)
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+class Manifest:
+    """Reads it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def files(self) -> Iterator[FileRow]:
+        """Go through all files, by path."""
+        for row in self._connection.execute("SELECT * FROM files ORDER BY path"):
+            yield _of_row(row)
+
+    def file(self, path: str) -> FileRow | None:
+        """Return one file."""
+        row = self._connection.execute("SELECT * FROM files WHERE path = ?", (path,)).fetchone()
+        return None if row is None else _of_row(row)
+
+    def skipped(self) -> list[SkippedRow]:
+        """Return what was left out."""
+        return [SkippedRow(*row) for row in self._connection.execute("SELECT * FROM skipped ORDER BY path")]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known of the build."""
+        found = self._connection.execute("SELECT name, value FROM facts")
+        return {name: msgspec.json.decode(value) for name, value in found}
+
+    def totals(self) -> dict[str, int]:
+        """Count files, lines, chunks and bytes of source."""
+        row = self._connection.execute(
+            "SELECT count(*), coalesce(sum(lines), 0), coalesce(sum(chunks), 0), coalesce(sum(size), 0) FROM files"
+        ).fetchone()
+        return dict(zip(("files", "lines", "chunks", "sourceBytes"), row, strict=True))
+
+    def languages(self) -> dict[str, int]:
+        """Count files by language."""
+        found = self._connection.execute("SELECT language, count(*) FROM files GROUP BY language ORDER BY 2 DESC, 1")
+        return dict(found.fetchall())
+
+    def skipped_by_reason(self) -> dict[str, int]:
+        """Count what was left out."""
+        found = self._connection.execute("SELECT reason, count(*) FROM skipped GROUP BY reason ORDER BY 1")
+        return dict(found.fetchall())
+
+
+@contextmanager
+def open_manifest(folder: Path) -> Iterator[Manifest]:
+    """Open it to read; it never changes once it is in its place."""
+    path = folder / FILE_NAME
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    try:
+        yield Manifest(connection)
+    finally:
+        connection.close()
+
+
+def _as_row(row: FileRow) -> tuple[Any, ...]:
+    stamp = row.stamp
+    return (
+        *(row.path, stamp.size, stamp.mtime_ns, stamp.ctime_ns),
+        *(row.hash, row.language, row.family, row.lines, row.chunks),
+    )
+
+
+def _of_row(row: tuple[Any, ...]) -> FileRow:
+    path, size, mtime_ns, ctime_ns, *rest = row
+    return FileRow(path, Stamp(size, mtime_ns, ctime_ns), *rest)

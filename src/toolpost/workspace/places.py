@@ -1,0 +1,77 @@
+"""Only what is allowed: a path of a caller's becomes a regular file within a root, or is refused."""
+
+import errno
+import os
+import stat
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Final
+
+from toolpost.contracts.errors import Forbidden, InvalidArguments, NotFound
+from toolpost.workspace.spec import Repository
+
+HIDDEN: Final = frozenset({".git", ".hg", ".svn", ".toolpost"})
+"""Folders that nobody gets to see into: they hold history, credentials and our own store."""
+
+
+def is_hidden(path: str) -> bool:
+    """Say whether a path leads into a folder that is kept from view."""
+    return not HIDDEN.isdisjoint(path.split("/"))
+
+
+def relative_in(repository: Repository, wanted: str) -> str:
+    """Return a path relative to the root, or refuse one that is not below it."""
+    if not wanted or "\0" in wanted:
+        raise InvalidArguments("That is no path.", issues=[{"path": "/path", "message": "it is empty or holds a NUL"}])
+    pure = PurePosixPath(wanted)
+    if ".." in pure.parts or (os.name == "nt" and ".." in PureWindowsPath(wanted).parts):
+        raise _forbidden(wanted, "it goes up with `..`", repository)
+    if pure.is_absolute() or Path(wanted).is_absolute():
+        if not Path(wanted).is_relative_to(repository.root):
+            raise _forbidden(wanted, "it is outside of the repository", repository)
+        pure = PurePosixPath(Path(wanted).relative_to(repository.root).as_posix())
+    return pure.as_posix()
+
+
+def opened(repository: Repository, wanted: str) -> tuple[str, int]:
+    """Open a regular file below the root; returns its relative path and the descriptor, which the caller closes."""
+    relative = relative_in(repository, wanted)
+    path = repository.root / relative
+    try:
+        real = path.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(
+            f"There is no file `{wanted[:500]}` in `{repository.name}`.", hint="paths are relative to the repository"
+        ) from error
+    except (OSError, RuntimeError) as error:
+        raise _forbidden(wanted, "it cannot be followed", repository) from error
+    if not real.is_relative_to(repository.root):
+        raise _forbidden(wanted, "it is a link that leads out of the repository", repository)
+    if is_hidden(real.relative_to(repository.root).as_posix()) or real in repository.forbidden:
+        raise _forbidden(wanted, "it is kept from view", repository)
+    return relative, _descriptor(real, wanted, repository)
+
+
+def _descriptor(real: Path, wanted: str, repository: Repository) -> int:
+    # Without waiting: to open a pipe that nobody writes to would take for ever.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        number = os.open(real, flags | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError as error:
+        raise NotFound(f"`{wanted[:500]}` has just gone.") from error
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ELOOP, errno.EISDIR):
+            raise _forbidden(wanted, "it is no regular file", repository) from error
+        raise _forbidden(wanted, os.strerror(error.errno or 0).lower(), repository) from error
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        is_folder = stat.S_ISDIR(os.fstat(number).st_mode)
+        os.close(number)
+        raise _forbidden(wanted, "it is a folder" if is_folder else "it is no regular file", repository)
+    return number
+
+
+def _forbidden(wanted: str, why: str, repository: Repository) -> Forbidden:
+    return Forbidden(
+        f"`{wanted[:500]}` may not be read: {why}.",
+        hint="name a file below the repository's root; `workspace.roots` in toolpost.toml says what may be read",
+        repo=repository.name,
+    )
