@@ -28,7 +28,12 @@ def shown(server: RunningServer) -> JsonObject:
     return {"project": server.project, "url": server.url, "pid": server.pid, "version": server.version}
 
 
-@click.command(epilog=examples(("toolpost bus status", "whether the server of this project runs, and where")))
+@click.command(
+    epilog=examples(
+        ("toolpost bus status", "whether the server of this project runs, and where"),
+        ("toolpost bus status --json", "for other programs"),
+    )
+)
 @project_option
 @json_option("Print `{project, running, url, pid, version}` on one line.")
 def status(project: Path | None, *, as_json: bool) -> ExitCode:
@@ -46,7 +51,13 @@ def status(project: Path | None, *, as_json: bool) -> ExitCode:
     return ExitCode.OK if server is not None else ExitCode.FAILED
 
 
-@click.command(name="list", epilog=examples(("toolpost bus list", "every bus server of yours on this machine")))
+@click.command(
+    name="list",
+    epilog=examples(
+        ("toolpost bus list", "every bus server of yours on this machine"),
+        ("toolpost bus list --json", "for other programs"),
+    ),
+)
 @json_option("Print one `{project, url, pid, version}` a line.")
 def list_servers(*, as_json: bool) -> None:
     """List the bus servers that run on this machine, of all projects."""
@@ -61,7 +72,12 @@ def list_servers(*, as_json: bool) -> None:
         print_table(table("project", "address", "process", "version", rows=rows))
 
 
-@click.command(epilog=examples(("toolpost bus stop", "end the server of this project; its tasks stay")))
+@click.command(
+    epilog=examples(
+        ("toolpost bus stop", "end the server of this project; its tasks stay"),
+        ("toolpost bus stop --json", "for other programs"),
+    )
+)
 @project_option
 @json_option("Print `{project, stopped, pid}` on one line.")
 def stop(project: Path | None, *, as_json: bool) -> None:

@@ -71,7 +71,12 @@ def submit(
     _tell_submitted(run_async(_submit, chosen(project), wish), as_json=as_json)
 
 
-@click.command(epilog=examples(("toolpost bus retry bd-42", "also if it is done, blocked, dead or cancelled")))
+@click.command(
+    epilog=examples(
+        ("toolpost bus retry bd-42", "also if it is done, blocked, dead or cancelled"),
+        ("toolpost bus retry bd-42 --json", "for other programs"),
+    )
+)
 @click.argument("task")
 @project_option
 @json_option("Print what `retry_task` answers, on one line.")
@@ -80,7 +85,12 @@ def retry(task: str, project: Path | None, *, as_json: bool) -> None:
     _tell_submitted(run_async(_retry, chosen(project), TaskId(task)), as_json=as_json)
 
 
-@click.command(epilog=examples(("toolpost bus cancel bd-42 --reason 'not needed any more'", "whoever has it")))
+@click.command(
+    epilog=examples(
+        ("toolpost bus cancel bd-42 --reason 'not needed any more'", "whoever has it"),
+        ("toolpost bus cancel bd-42 --json", "for other programs"),
+    )
+)
 @click.argument("task")
 @click.option("--reason", default="cancelled by a person", show_default=True, help="Kept with the task.")
 @project_option
@@ -94,7 +104,12 @@ def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> No
         click.echo(printable(f"`{task}` is cancelled"))
 
 
-@click.command(epilog=examples(("toolpost bus reset z.ai1", "its task goes back to the queue")))
+@click.command(
+    epilog=examples(
+        ("toolpost bus reset z.ai1", "its task goes back to the queue"),
+        ("toolpost bus reset z.ai1 --json", "for other programs"),
+    )
+)
 @click.argument("worker")
 @project_option
 @json_option("Print what `reset_worker` answers, on one line.")
@@ -108,7 +123,12 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
         click.echo(printable(f"`{worker}` is idle{had}"))
 
 
-@click.command(epilog=examples(("toolpost bus log bd-42", "who had it, when, and what came of it")))
+@click.command(
+    epilog=examples(
+        ("toolpost bus log bd-42", "who had it, when, and what came of it"),
+        ("toolpost bus log bd-42 --json", "for other programs"),
+    )
+)
 @click.argument("task")
 @project_option
 @json_option("Print `{bead_id, state, …, events}` on one line.")

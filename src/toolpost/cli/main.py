@@ -18,7 +18,7 @@ COMMANDS: Final = {
     ),
     "bus": Late("toolpost.cli.bus:bus", "Hand tasks to agents, and see what becomes of them."),
     "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin and tool, and what they run on."),
-    "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now."),
+    "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now, so that no change goes unnoticed."),
     "check": Late("toolpost.cli.check:check", "Compare every tool with the lock."),
     "diff": Late("toolpost.cli.diff:diff", "Explain each change between two states of the tools."),
     "workspace": Late("toolpost.cli.workspace:workspace", "Build, search and look after the code index."),

@@ -100,7 +100,12 @@ def search(
     return _run("search", arguments | _given(**filters), config_path, print_hits, quiet=True, as_json=as_json)
 
 
-@workspace.command()
+@workspace.command(
+    epilog=examples(
+        ("toolpost workspace status", "every repository, and how its index is"),
+        ("toolpost workspace status --json", "for other programs"),
+    )
+)
 @config_option
 @json_option("Print what the tool returned, on one line.")
 def status(config_path: Path | None, *, as_json: bool) -> ExitCode:
