@@ -1,6 +1,7 @@
 """No pair of definitions takes more than its budget, and what was not looked at is never called compatible."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -133,8 +134,8 @@ def test_a_hostile_pair_keeps_to_its_budget(name: str, role: str) -> None:
 
     judgement = judge(a_tool(role, old), a_tool(role, new))
 
-    # Of the processor, not of the clock: others may be using it too.
-    assert time.process_time() - started < 1.0
+    # Of the processor, not of the clock: others may be using it too. Whoever measures coverage pays for every line.
+    assert time.process_time() - started < (1.0 if sys.gettrace() is None else 3.0)
     assert judgement.changes
     assert not judgement.is_cut_short or judgement.verdict != "compatible"
 
