@@ -19,7 +19,7 @@ from tests.upstreams.changing import (
     Changing,
 )
 
-ONLY = "[plugins]\ninstalled = false\ndisable = ['time']\n"
+ONLY = "[plugins]\ninstalled = false\ndisable = ['time', 'bus', 'workspace']\n"
 
 
 @pytest.fixture
