@@ -116,6 +116,9 @@ async def test_connections_that_are_cut_lose_nothing_and_write_nothing_twice(
     assert found == Counter(load.acknowledged)
 
 
+@pytest.mark.skipif(
+    "TOOLPOST_LONG_TESTS" not in os.environ, reason="set TOOLPOST_LONG_TESTS=1: backends are stopped for long"
+)
 async def test_a_server_that_falls_silent_and_finishes_late_writes_nothing_twice(
     postgres: Postgres, url: str, entry: Make
 ) -> None:
