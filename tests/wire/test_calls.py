@@ -109,7 +109,7 @@ async def test_a_full_queue_says_so_at_once(way: Way) -> None:
         codes: list[str] = []
 
         async def call() -> None:
-            answer = await client.call_tool("does__serial", {"seconds": 0.2})
+            answer = await client.call_tool("does__serial", {"seconds": 0.8})
             codes.append(error_of(answer)["code"] if answer.is_error else "ok")
 
         async with anyio.create_task_group() as tasks:
@@ -126,7 +126,7 @@ async def test_too_many_calls_in_flight_are_refused(way: Way) -> None:
         codes: list[str] = []
 
         async def call() -> None:
-            answer = await client.call_tool("does__sleep", {"seconds": 0.3})
+            answer = await client.call_tool("does__sleep", {"seconds": 1.5})
             codes.append(error_of(answer)["code"] if answer.is_error else "ok")
 
         async with anyio.create_task_group() as tasks:
