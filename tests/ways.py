@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -60,8 +61,10 @@ class Way:
         """Open a client on a Toolpost that serves these plugins."""
         if self.transport == "stdio":
             options = ("--mode", config.discovery.mode)
-            async with Client(stdio_server(*references, arguments=options), mode=self.mode) as client:
-                yield client
+            with TemporaryDirectory() as folder:
+                server = stdio_server(*references, cwd=Path(folder), arguments=options)
+                async with Client(server, mode=self.mode) as client:
+                    yield client
             return
         async with open_app(config, plugins=[plugin_of(r) for r in references], bundled=False) as app:
             async with self.client_of(app) as client:
@@ -81,10 +84,11 @@ WAYS = [Way(transport, mode) for transport in ("memory", "http", "stdio") for mo
 QUICK_WAYS = [way for way in WAYS if way.transport != "stdio"]
 
 
-def stdio_server(*references: str, arguments: Sequence[str] = ()) -> StdioServerParameters:
+def stdio_server(*references: str, cwd: Path, arguments: Sequence[str] = ()) -> StdioServerParameters:
+    """Say how a server is started in a folder of its own, where its store is."""
     options = [part for reference in references for part in ("--plugin", reference)]
     arguments = ["serve", "--stdio", *options, *arguments]
-    return StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment())
+    return StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment(), cwd=cwd)
 
 
 def server_environment() -> dict[str, str]:

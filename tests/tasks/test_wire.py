@@ -92,9 +92,9 @@ async def test_a_handle_is_given_at_once_and_leads_to_the_result(config: Config,
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.mode == MODERN], ids=str)
-async def test_the_official_client_gets_the_result_of_any_tool(way: Way) -> None:
+async def test_the_official_client_gets_the_result_of_any_tool(way: Way, tmp_path: Path) -> None:
     tasks = Tasks()
-    async with _official(way, tasks) as client:
+    async with _official(way, tasks, tmp_path) as client:
         answer = await client.call_tool("errands__echo", {"text": "hello"})
         refused = await client.call_tool("errands__echo", {"txt": "hello"})
 
@@ -105,9 +105,9 @@ async def test_the_official_client_gets_the_result_of_any_tool(way: Way) -> None
 
 
 @asynccontextmanager
-async def _official(way: Way, tasks: Tasks) -> AsyncIterator[Client]:
+async def _official(way: Way, tasks: Tasks, folder: Path) -> AsyncIterator[Client]:
     if way.transport == "stdio":
-        async with Client(stdio_server(ERRANDS), mode=way.mode, extensions=[tasks]) as client:
+        async with Client(stdio_server(ERRANDS, cwd=folder), mode=way.mode, extensions=[tasks]) as client:
             yield client
         return
     async with open_app(IN_MEMORY, plugins=[plugin_of(ERRANDS)], bundled=False) as app:

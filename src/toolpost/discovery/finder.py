@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from anyio import to_thread
@@ -67,17 +67,27 @@ class Finder:
             return replace(found, hits=[*ranking.hits, *others])
         if self._reranker is not None and (order := await self._reranker.order(asked, _candidates(found))):
             return replace(found, hits=_reordered(found, order), is_reranked=True)
+        if len(ranking.hits) < LEAST:
+            return replace(found, hits=self._made_up(ranking.hits, visible))
         kept = cut(ranking, sizes_in_tokens=_sizes(visible), budget_tokens=BUDGET_TOKENS, least=LEAST, most=MOST)
         return replace(found, hits=kept)
 
     async def unasked(self, seen: Mapping[str, str], view: View) -> Found:
         """Without a query: what has not been seen yet, the best known first, capped."""
         visible = await self.visible(view)
-        called = sorted((name for name in self._uses if name in visible), key=lambda name: -self._uses[name])
-        wanted = dict.fromkeys(chain[str](called, visible.in_turn))
-        unseen = (name for name in wanted if seen.get(name) != visible.entry(name).digest)
+        unseen = (name for name in self._best_known(visible) if seen.get(name) != visible.entry(name).digest)
         hits = [Hit(name=name, score=0.0) for name in _within_budget(unseen, _sizes(visible))]
         return Found(visible=visible, hits=hits)
+
+    def _made_up(self, few: Sequence[Hit], visible: Visible) -> list[Hit]:
+        """Where hardly anything speaks for any tool, the best known make up the number, without a score."""
+        hits = {hit.name: hit for hit in few}
+        names = _within_budget(dict.fromkeys(chain(hits, self._best_known(visible))), _sizes(visible))
+        return [hits.get(name) or Hit(name=name, score=0.0) for name in islice(names, LEAST)]
+
+    def _best_known(self, visible: Visible) -> Iterable[str]:
+        called = sorted((name for name in self._uses if name in visible), key=lambda name: -self._uses[name])
+        return dict.fromkeys(chain[str](called, visible.in_turn))
 
 
 async def _ranked(visible: Visible, query: str, *, explain: bool) -> Ranking:
