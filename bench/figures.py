@@ -11,6 +11,7 @@ MS = "ms"
 US = "µs"
 MIB = "MiB"
 S = "s"
+PERCENT = "%"
 COUNT = ""
 
 OURS = "Toolpost"

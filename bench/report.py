@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import COUNT, OURS, Figures, Metric, Part, S, Target
+from bench.figures import COUNT, OURS, PERCENT, Figures, Metric, Part, S, Target
 
 PACKAGES = ("mcp", "fastmcp", "uvicorn", "uvloop", "httptools", "msgspec", "jsonschema-rs", "pydantic")
 
@@ -129,6 +129,8 @@ def _shown(value: float | None, unit: str) -> str:
         return "-"
     if unit == COUNT:
         return f"{value:,.0f}"
+    if unit == PERCENT:
+        return f"{value:.1f}"
     return f"{value:,.2f}" if unit == S or value < 10 else f"{value:,.0f}"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import psutil
 
-from bench.figures import COUNT, MS, Figures, Metric, Pace, Part, S, Target, say
+from bench.figures import MIB, MS, PERCENT, Figures, Metric, Pace, Part, S, Target, say
 from toolpost.plugins.workspace import workspace_plugin
 from toolpost.testing import client_of, data_of
 from toolpost.workspace.desk import Desk
@@ -27,12 +27,15 @@ from toolpost.workspace.spec import WorkspaceSpec, spec_of
 WHO = "Toolpost"
 SCENARIO = "workspace"
 DRAWN = 1_000
+SEEDS = (20_261, 4_093, 77)
+"""Whose draws are reported; none of them was looked at when the ranking was tuned (on 8)."""
+LINES_RATE = "lines/s"
 AIMS = {
-    "lines indexed in a second": ("≥", 20_000.0),
-    "index, share of the source's size": ("≤", 0.6),
-    "gateway's memory grown during the build, MiB": ("≤", 16.0),
-    "bare name: a definition of it is the first hit": ("≥", 0.95),
-    "docstring's first sentence: among ten hits": ("≥", 0.75),
+    "indexing": ("≥", 20_000.0),
+    "index, of the source's size": ("≤", 60.0),
+    "gateway's memory grown during the build": ("≤", 16.0),
+    "bare name: its definition is the first hit": ("≥", 95.0),
+    "docstring's first sentence: its definition is among ten hits": ("≥", 75.0),
     "search, p50": ("≤", 15.0),
     "update of 10,000 files, nothing changed": ("≤", 2.0),
 }
@@ -65,24 +68,30 @@ def _measure_library(figures: Figures, place: Path) -> None:
     shutil.copytree(source, library, ignore=_only_python)
     spec = spec_of(place, ["library"], build_limit_s=3_600)
     built, grown_mib = anyio.run(_built, spec)
-    _add(figures, "lines indexed in a second", built["lines"] / built["seconds"], COUNT)
-    _add(figures, "index, share of the source's size", built["bytes"] / built["sourceBytes"], COUNT)
-    _add(figures, "gateway's memory grown during the build, MiB", grown_mib, COUNT)
+    _add(figures, "indexing", built["lines"] / built["seconds"], LINES_RATE)
+    _add(figures, "index, of the source's size", 100 * built["bytes"] / built["sourceBytes"], PERCENT)
+    _add(figures, "gateway's memory grown during the build", grown_mib, MIB)
     figures.note(f"standard library: {built['files']} files, {built['lines']} lines, {built['chunks']} chunks")
     say("workspace: the truth from ast")
     found = list(_definitions(library))
+    desk = Desk(spec)
+    for seed in SEEDS:
+        _measure_draw(figures, desk, found, seed)
+
+
+def _measure_draw(figures: Figures, desk: Desk, found: list[Definition], seed: int) -> None:
+    """Draw, and count what is found where it is."""
+    say(f"workspace: searching for names and docstrings, seed {seed}")
     places: dict[str, set[tuple[str, int]]] = {}
     for one in found:
         places.setdefault(one.name, set()).add((one.path, one.line))
-    drawn = random.Random(8)
-    desk = Desk(spec)
-    say("workspace: searching for names")
-    names = [_is_first(desk, one.name, places[one.name]) for one in drawn.sample(found, DRAWN)]
-    _add(figures, "bare name: a definition of it is the first hit", sum(names) / DRAWN, COUNT)
-    say("workspace: searching for first sentences of docstrings")
+    drawn = random.Random(seed)
+    names = sum(_is_first(desk, one.name, places[one.name]) for one in drawn.sample(found, DRAWN))
     documented = [one for one in found if one.doc]
-    sentences = [_is_among_ten(desk, one) for one in drawn.sample(documented, DRAWN)]
-    _add(figures, "docstring's first sentence: among ten hits", sum(sentences) / DRAWN, COUNT)
+    sentences = sum(_is_among_ten(desk, one) for one in drawn.sample(documented, DRAWN))
+    _add(figures, "bare name: its definition is the first hit", 100 * names / DRAWN, PERCENT)
+    _add(figures, "docstring's first sentence: its definition is among ten hits", 100 * sentences / DRAWN, PERCENT)
+    figures.note(f"seed {seed}: of {DRAWN:,} names {names} first, of {DRAWN:,} sentences {sentences} among ten")
 
 
 def _measure_million(figures: Figures, place: Path) -> None:
@@ -94,17 +103,25 @@ def _measure_million(figures: Figures, place: Path) -> None:
     spec = spec_of(place, ["library"], build_limit_s=3_600)
     built, _ = anyio.run(_built, spec)
     figures.note(f"with site-packages: {built['files']} files, {built['lines']} lines")
-    desk = Desk(spec)
-    drawn = random.Random(9)
-    found = [one for one in _definitions(place / "library") if one.doc]
-    times = []
-    for one in drawn.sample(found, min(500, len(found))):
-        for query in (one.name, _first_sentence(one.doc)):
-            began = time.perf_counter()
-            desk.search(Wish(query=query), None)
-            times.append((time.perf_counter() - began) * 1000)
+    drawn = random.Random(SEEDS[0])
+    documented = [one for one in _definitions(place / "library") if one.doc]
+    queries = [q for one in drawn.sample(documented, 500) for q in (one.name, _first_sentence(one.doc))]
+    times = anyio.run(_search_times, spec, queries)
     _add(figures, "search, p50", median(times), MS)
-    figures.add(Metric(SCENARIO, "search, p99", MS), WHO, sorted(times)[int(len(times) * 0.99)])
+    _add(figures, "search, p99", sorted(times)[int(len(times) * 0.99)], MS)
+
+
+async def _search_times(spec: WorkspaceSpec, queries: list[str]) -> list[float]:
+    """Search through a client, one after the other, and say how many milliseconds each took."""
+    times = []
+    async with client_of(workspace_plugin(spec)) as client:
+        await client.call_tool("workspace__search", {"query": "first"})
+        for query in queries:
+            began = time.perf_counter()
+            answer = await client.call_tool("workspace__search", {"query": query})
+            times.append((time.perf_counter() - began) * 1000)
+            data_of(answer)
+    return times
 
 
 def _measure_no_change(figures: Figures, place: Path, rounds: int) -> None:
@@ -164,16 +181,17 @@ def _definitions(root: Path) -> Iterator[Definition]:
 
 def _is_first(desk: Desk, name: str, places: set[tuple[str, int]]) -> bool:
     hits = desk.search(Wish(query=name, top=1), None)["hits"]
-    return bool(hits) and any(_holds(hits[0], path, line) for path, line in places)
+    return bool(hits) and any(_is_at(hits[0], name, path, line) for path, line in places)
 
 
 def _is_among_ten(desk: Desk, one: Definition) -> bool:
     hits = desk.search(Wish(query=_first_sentence(one.doc), top=10), None)["hits"]
-    return any(_holds(hit, one.path, one.line) and hit["symbol"].split(".")[-1] == one.name for hit in hits)
+    return any(_is_at(hit, one.name, one.path, one.line) for hit in hits)
 
 
-def _holds(hit: Any, path: str, line: int) -> bool:
-    return hit["path"] == path and "symbol" in hit and hit["startLine"] <= line <= hit["endLine"]
+def _is_at(hit: Any, name: str, path: str, line: int) -> bool:
+    is_it = hit["path"] == path and hit.get("symbol", "").split(".")[-1] == name
+    return bool(is_it and hit["startLine"] <= line <= hit["endLine"])
 
 
 def _first_sentence(doc: str) -> str:
@@ -194,9 +212,9 @@ def targets(figures: Figures) -> list[Target]:
         found.append(
             Target(
                 what=metric.name,
-                aim=f"{sign} {limit:g} {metric.unit}".strip(),
+                aim=f"{sign} {limit:,g} {metric.unit}",
                 found=value,
-                shown=f"{value:,.3f}" if value < 100 else f"{value:,.0f}",
+                shown=f"{value:,.1f} {metric.unit}" if value < 1_000 else f"{value:,.0f} {metric.unit}",
                 is_reached=value >= limit if sign == "≥" else value <= limit,
             )
         )
@@ -210,9 +228,10 @@ PART = Part(
     targets=targets,
     method="""\
 The Python files of the standard library are copied and indexed through a client; the truth is what `ast` finds in them. 1,000
-functions and classes are drawn at random. For its bare name, the first hit must hold a definition of that name; for the first
+functions and classes are drawn at random, three times, with seeds that the ranking was not tuned on; the median is shown. For its
+bare name, the first hit must be a definition of that name at the line that `ast` says (any, where several have it); for the first
 sentence of its docstring, one of ten hits must be that very definition. Then site-packages join the library for the time of a
-search. The memory is that of the process that serves, while another one builds.""",
+search, through a client. The memory is that of the process that serves, while another one builds.""",
 )
 
 
