@@ -114,7 +114,7 @@ def _measure_million(figures: Figures, place: Path) -> None:
 async def _search_times(spec: WorkspaceSpec, queries: list[str]) -> list[float]:
     """Search through a client, one after the other, and say how many milliseconds each took."""
     times = []
-    async with client_of(workspace_plugin(spec)) as client:
+    async with client_of(workspace_plugin(Desk(spec))) as client:
         await client.call_tool("workspace__search", {"query": "first"})
         for query in queries:
             began = time.perf_counter()
@@ -140,7 +140,7 @@ def _measure_no_change(figures: Figures, place: Path, rounds: int) -> None:
 async def _built(spec: WorkspaceSpec) -> tuple[Any, float]:
     """Build through a client, and say by how much this process, the gateway, has grown."""
     own = psutil.Process()
-    async with client_of(workspace_plugin(spec)) as client:
+    async with client_of(workspace_plugin(Desk(spec))) as client:
         await client.call_tool("workspace__check_status", {})
         before = largest = own.memory_info().rss
 

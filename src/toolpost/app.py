@@ -55,7 +55,8 @@ from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.news import LOG, TOOLS_CHANGED, News
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.workspace.spec import Limits, spec_of
+from toolpost.workspace.desk import Desk
+from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
 
 _SETTLE_S: Final = 0.05
 _NEWS_LIMIT: Final = 1_000
@@ -144,7 +145,8 @@ async def open_app(
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
         bus = bus_of(config, store, metrics)
-        host = _loaded_host(config, plugins, brought=[bus_plugin(bus), _workspace(config)] if bundled else None)
+        desk = Desk(workspace_of(config))
+        host = _loaded_host(config, plugins, brought=[bus_plugin(bus), workspace_plugin(desk)] if bundled else None)
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
@@ -157,7 +159,8 @@ async def open_app(
             learn_limit_s=learn_limit_s,
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
-        async with host.open_started(), behind.open_running(), sweeping:
+        watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
+        async with host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
             app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds)
             async with create_task_group() as tasks:
@@ -369,18 +372,23 @@ def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
     return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics)
 
 
-def _workspace(config: Config) -> Plugin:
+def workspace_of(config: Config) -> WorkspaceSpec:
+    """Read the workspace out of the configuration."""
     settings = config.workspace
-    return workspace_plugin(
-        spec_of(
-            Path(config.project),
-            settings.roots or ["."],
-            index_dir=settings.index_dir,
-            limits=Limits(file_bytes=settings.file_limit_bytes, files=settings.files),
-            build_limit_s=settings.build_timeout_s,
-            forbidden=frozenset(config.secret_files),
-        )
+    return spec_of(
+        Path(config.project),
+        settings.roots or ["."],
+        index_dir=settings.index_dir,
+        limits=Limits(file_bytes=settings.file_limit_bytes, files=settings.files),
+        build_limit_s=settings.build_timeout_s,
+        settle_s=settings.settle_s,
+        forbidden=frozenset(config.secret_files),
     )
+
+
+def _is_watched(config: Config, host: PluginHost) -> bool:
+    is_served = any(plugin.name == "workspace" and plugin.source is not None for plugin in host.plugins)
+    return config.workspace.watch and is_served
 
 
 @asynccontextmanager

@@ -60,6 +60,8 @@ index_dir = ".toolpost/workspace"
 file_limit_bytes = 1000000
 files = 1000
 build_timeout_s = 300
+watch = true
+settle_s = 0.5
 
 [plugins]
 load = ["notes:plugin"]

@@ -6,12 +6,13 @@ from pathlib import Path
 from toolpost.contracts.contract import contract_of
 from toolpost.contracts.ids import META_KEY, PluginName
 from toolpost.plugins.workspace import workspace_plugin
+from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import spec_of
 
 
 def main() -> None:
     kept = {}
-    for tool in workspace_plugin(spec_of(Path.cwd(), ["."])).toolpost_tools():
+    for tool in workspace_plugin(Desk(spec_of(Path.cwd(), ["."]))).toolpost_tools():
         definition = contract_of(tool.terms, plugin=PluginName("workspace")).definition
         kept[definition["name"]] = {
             "inputSchema": definition["inputSchema"],

@@ -15,6 +15,7 @@ from toolpost.app import App, open_app
 from toolpost.config import Config
 from toolpost.plugins.workspace import workspace_plugin
 from toolpost.testing import data_of
+from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, spec_of
 
 MEMORY = Way("memory", MODERN)
@@ -95,7 +96,7 @@ async def workspace_app(project: Path, *roots: str, config: Config = IN_MEMORY, 
     limits = options.pop("limits", Limits())
     spec = spec_of(project, list(roots) or ["."], limits=limits, **options)
     config = msgspec.structs.replace(config, project=str(project))
-    async with open_app(config, plugins=[workspace_plugin(spec)], bundled=False) as app:
+    async with open_app(config, plugins=[workspace_plugin(Desk(spec))], bundled=False) as app:
         yield app
 
 

@@ -37,7 +37,9 @@ async def open_quiet_app(config: Config, *, holds: bool = True) -> AsyncIterator
     """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout."""
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
-        async with open_app(config, holds=holds, learn_limit_s=LEARN_LIMIT_S) as app:
+        # One command is over before there is anything to follow.
+        once = msgspec.structs.replace(config, workspace=msgspec.structs.replace(config.workspace, watch=False))
+        async with open_app(once, holds=holds, learn_limit_s=LEARN_LIMIT_S) as app:
             yield app
 
 

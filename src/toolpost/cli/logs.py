@@ -13,7 +13,7 @@ from toolpost.contracts.errors import ToolpostError
 LogFormat = Literal["text", "json"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-NOISY: Final = ("asyncio", "httpx", "mcp", "uvicorn")
+NOISY: Final = ("asyncio", "httpx", "mcp", "uvicorn", "watchfiles")
 """Libraries whose everyday news is not ours: heard from WARNING on."""
 
 _COLOURS: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}

@@ -1,19 +1,27 @@
 """`toolpost workspace`: the code index built, searched and looked at from here."""
 
+import asyncio
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from toolpost.app import workspace_of
 from toolpost.cli.call import Wish, answered, show_failure_of
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import warn
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.in_process import run_async
 from toolpost.cli.options import config_option, configured, json_option
-from toolpost.cli.workspace_view import print_built, print_hits, print_status
+from toolpost.cli.show import print_json_line
+from toolpost.cli.signals import on_signals
+from toolpost.cli.workspace_view import print_built, print_hits, print_status, print_update
+from toolpost.config import Config
 from toolpost.contracts.ids import Json, JsonObject
+from toolpost.workspace.desk import Desk
 from toolpost.workspace.languages import KINDS, LANGUAGES
 
 _MODES = click.Choice(["all", "code", "prose"])
@@ -39,12 +47,14 @@ def workspace() -> None:
     epilog=examples(
         ("toolpost workspace build", "what has changed since the last build"),
         ("toolpost workspace build --from-scratch --repo api", "one repository, all of it"),
+        ("toolpost workspace build --watch", "and what changes from now on, until Ctrl-C"),
     )
 )
 @click.option("--repo", metavar="NAME", help="The repository to build; every one unless named.")
 @click.option("--mode", type=_MODES, default="all", show_default=True, help="What the index holds.")
 @click.option("--from-scratch", is_flag=True, help="Use nothing of the index before.")
 @click.option("--force", is_flag=True, help="Compare every file by its content, whatever its size and times say.")
+@click.option("--watch", is_flag=True, help="Stay, and index what changes, until Ctrl-C.")
 @config_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @json_option("Print what the tool returned, on one line.")
@@ -55,12 +65,34 @@ def build(
     *,
     from_scratch: bool,
     force: bool,
+    watch: bool,
     quiet: bool,
     as_json: bool,
 ) -> ExitCode:
     """Build the index, or bring it up to date."""
     arguments = _given(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
-    return _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
+    code = _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
+    if watch and code is ExitCode.OK:
+        run_async(_watched, configured(config_path), repo, as_json)
+    return code
+
+
+async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
+    """Show each update, until a signal says that it is enough."""
+    spec = workspace_of(config)
+    desk = Desk(dataclasses.replace(spec, repositories=spec.named(repo)))
+    stop = asyncio.Event()
+
+    def show(built: JsonObject) -> None:
+        if as_json:
+            print_json_line({"repositories": [built], "failures": []})
+        else:
+            print_update(built)
+
+    with on_signals(stop.set):
+        async with desk.open_watching(on_built=show, on_trouble=lambda name, what: warn(f"{name}: {what}")):
+            click.echo("watching for changes (Ctrl-C ends it)", err=True)
+            await stop.wait()
 
 
 @workspace.command(

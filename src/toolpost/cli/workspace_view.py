@@ -1,6 +1,7 @@
 """The code index on the screen: hits in colour, builds and states as tables."""
 
 import sys
+from datetime import datetime
 
 import click
 
@@ -51,7 +52,7 @@ def print_built(built: JsonObject) -> None:
             one["repo"],
             f"{one['files']:,}",
             f"{one['lines']:,}",
-            f"{one['added']} added, {one['changed']} changed, {one['renamed']} renamed, {one['removed']} removed",
+            _done(one),
             f"{one['seconds']:.1f} s",
             ", ".join(f"{count} {reason}" for reason, count in one["skipped"].items()) or "-",
         )
@@ -63,6 +64,17 @@ def print_built(built: JsonObject) -> None:
             click.echo(f"{one['repo']} was built from nothing: {one['rebuilt']}", err=True)
     for failure in built["failures"]:
         warn(f"{failure['repo']}: {failure['message']}")
+
+
+def print_update(built: JsonObject) -> None:
+    """Print what a build in the background has done, in one line."""
+    at = datetime.now().astimezone().strftime("%H:%M:%S")
+    name = _styled(printable(built["repo"]), "magenta")
+    click.echo(f"{_styled(at, 'green')}  {name}: {_done(built)} in {built['seconds']:.1f} s")
+
+
+def _done(built: JsonObject) -> str:
+    return ", ".join(f"{built[kind]} {kind}" for kind in ("added", "changed", "renamed", "removed"))
 
 
 def print_status(status: JsonObject) -> None:

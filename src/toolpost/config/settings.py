@@ -155,6 +155,12 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     )
     files: Annotated[Count, Meta(description="files of one repository that are indexed")] = 250_000
     build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build")] = 600.0
+    watch: Annotated[
+        bool, Meta(description="whether a running server indexes changes by itself, in the background")
+    ] = False
+    settle_s: Annotated[
+        Seconds, Meta(description="how long files that are watched must be left alone before they are indexed")
+    ] = 1.0
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,7 +9,6 @@ from toolpost.contracts.version import __version__
 from toolpost.plugins import workspace_schemas as schemas
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.hits import Wish
-from toolpost.workspace.spec import WorkspaceSpec
 
 SEARCH_LIMIT_S: Final = 120.0
 
@@ -18,10 +17,9 @@ _OF_ALL: Final = (ErrorCode.INVALID_PARAMS, ErrorCode.QUEUE_OVERLOADED, ErrorCod
 _OF_INDEXES: Final = (*_OF_ALL, ErrorCode.NOT_FOUND, ErrorCode.CAPABILITY_MISSING, ErrorCode.HANDLER_ERROR)
 
 
-def workspace_plugin(spec: WorkspaceSpec) -> Plugin:
+def workspace_plugin(desk: Desk) -> Plugin:
     """Make the plugin for a workspace."""
     plugin = Plugin("workspace", version=__version__)
-    desk = Desk(spec)
     _add_build(plugin, desk)
     _add_search(plugin, desk)
     _add_show(plugin, desk)

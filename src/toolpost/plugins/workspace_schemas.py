@@ -190,7 +190,7 @@ SHOW_OUTPUT: Final = _closed(
 _GIT: Final = _or_null(_closed({"head": _or_null(_TEXT), "branch": _or_null(_TEXT), "dirty": _FLAG}))
 _MAYBE: Final = (
     *("message", "generation", "builtAt", "ageSeconds", "mode", "files", "lines", "chunks", "sourceBytes", "bytes"),
-    *("languages", "skipped", "indexedGit", "changed", "stale"),
+    *("languages", "skipped", "indexedGit", "changed", "stale", "watch"),
 )
 
 STATUS_INPUT: Final = {
@@ -219,6 +219,16 @@ STATUS_OUTPUT: Final = _closed(
             "description": "Files that differ from what was indexed",
         },
         "stale": _FLAG,
+        "watch": {
+            **_closed(
+                {
+                    "state": {"type": "string", "enum": ["starting", "watching", "indexing", "polling", "failing"]},
+                    "message": _TEXT,
+                },
+                optional=("message",),
+            ),
+            "description": "How it follows the repository by itself, where it does",
+        },
     },
     optional=_MAYBE,
 )

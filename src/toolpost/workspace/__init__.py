@@ -7,6 +7,9 @@ gate         how many may ask at once
 
 building     a build as the gateway sees it: a process, listened to, ended with its call
 order        what goes between the two
+turns        a caller's build comes before one in the background
+watch        an index that follows its repository by itself
+folders, notices   what has to be watched for that, and what the system says of it
 __main__     that process
 build        files on disk to the next generation of an index
 scan, state  which files there are, and what git says of them

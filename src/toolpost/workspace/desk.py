@@ -1,6 +1,10 @@
 """The workspace as its tools see it: every question comes here, and is put to the repositories that it is about."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
+
+import anyio
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.ids import JsonObject
@@ -16,6 +20,8 @@ from toolpost.workspace.search import search_index
 from toolpost.workspace.show import show_slice
 from toolpost.workspace.spec import Repository, WorkspaceSpec
 from toolpost.workspace.status import check_status, index_status, workspace_status
+from toolpost.workspace.turns import Turns
+from toolpost.workspace.watch import OnBuilt, OnTrouble, Watch
 
 _STALE_LIMIT = 50
 
@@ -34,6 +40,26 @@ class Desk:
         self.spec = spec
         self._indexes = Indexes()
         self._gate = Gate(spec.in_flight)
+        self._turns = Turns()
+        self._watches: dict[str, Watch] = {}
+
+    @asynccontextmanager
+    async def open_watching(
+        self, *, on_built: OnBuilt | None = None, on_trouble: OnTrouble | None = None
+    ) -> AsyncIterator[None]:
+        """Keep every index up to date, for as long as this is open."""
+        async with anyio.create_task_group() as tasks:
+            for repository in self.spec.repositories:
+                watch = Watch(
+                    self.spec, repository, self._indexes, self._turns, on_built=on_built, on_trouble=on_trouble
+                )
+                self._watches[repository.name] = watch
+                tasks.start_soon(watch.run)
+            try:
+                yield
+            finally:
+                self._watches.clear()
+                tasks.cancel_scope.cancel()
 
     async def build(
         self, call: BuildCall, *, repo: str | None, mode: Mode, incremental: bool, force: bool
@@ -45,17 +71,18 @@ class Desk:
         for number, repository in enumerate(repositories):
             teller = _Teller(call, repository, number, len(repositories))
             try:
-                built.append(
-                    await build_repository(
-                        self.spec,
-                        repository,
-                        call,
-                        mode=mode,
-                        incremental=incremental,
-                        force=force,
-                        on_step=teller.tell,
+                with self._turns.taken(repository.name):
+                    built.append(
+                        await build_repository(
+                            self.spec,
+                            repository,
+                            call,
+                            mode=mode,
+                            incremental=incremental,
+                            force=force,
+                            on_step=teller.tell,
+                        )
                     )
-                )
             except ToolpostError as error:
                 failures.append((repository.name, error))
         if failures and not built:
@@ -115,18 +142,27 @@ class Desk:
         """Say how one index is doing: that of the first repository, unless another is named."""
         check_capabilities()
         with self._gate.passed():
-            return await index_status(self.spec.named(repo)[0], self._indexes, self.spec.limits)
+            return self._watched(await index_status(self.spec.named(repo)[0], self._indexes, self.spec.limits))
 
     async def workspace_status(self) -> JsonObject:
         """Say how each index is doing."""
         check_capabilities()
         with self._gate.passed():
-            return await workspace_status(self.spec, self._indexes)
+            status = await workspace_status(self.spec, self._indexes)
+            return status | {"repositories": [self._watched(one) for one in status["repositories"]]}
+
+    def _watched(self, status: JsonObject) -> JsonObject:
+        """Add whether an index follows its repository by itself, and how that goes."""
+        watch = self._watches.get(status["repo"])
+        return status | ({"watch": watch.as_object()} if watch else {})
 
     async def check_status(self) -> JsonObject:
         """Say what is configured and available."""
         with self._gate.passed():
-            return await check_status(self.spec, self._indexes)
+            return await check_status(self.spec, self._indexes, self._troubles())
+
+    def _troubles(self) -> dict[str, str]:
+        return {name: watch.problem for name, watch in self._watches.items() if watch.problem}
 
 
 class _Teller:

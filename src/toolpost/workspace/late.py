@@ -34,6 +34,11 @@ def pathspec() -> Any:
     return _module("pathspec", "the reader of .gitignore files")
 
 
+def watchfiles() -> Any:
+    """Return what listens to the file system."""
+    return _module("watchfiles", "the watcher of files")
+
+
 def has(name: str) -> bool:
     """Say whether a module can be loaded, without loading it."""
     try:

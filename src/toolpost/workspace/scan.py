@@ -17,7 +17,7 @@ from toolpost.workspace.places import is_hidden
 from toolpost.workspace.spec import Limits, Repository
 
 _NEVER: Final = frozenset({"__pycache__", "node_modules", ".venv", "venv", ".tox", ".mypy_cache", ".ruff_cache"})
-_DEEPEST: Final = 200
+DEEPEST: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,9 @@ def _stamped(
     skipped: list[SkippedRow] = []
     forbidden = {os.fspath(path) for path in repository.forbidden}
     root = os.fspath(repository.root)
-    for path in listed if listed is not None else _walked(repository.root, skipped):
-        if is_hidden(path):
+    own = own_prefix(repository)
+    for path in listed if listed is not None else walked(repository.root, skipped):
+        if is_hidden(path) or (own is not None and path.startswith(own)):
             continue
         if len(files) >= limits.files:
             skipped.append(SkippedRow(_shown(path), "too many files", 0))
@@ -132,8 +133,16 @@ def _shown(path: str) -> str:
     return path.encode("utf-8", "replace").decode()
 
 
-def _walked(root: Path, skipped: list[SkippedRow]) -> Iterator[str]:
-    """Walk a folder without git; a .gitignore counts for its folder and what is below."""
+def own_prefix(repository: Repository) -> str | None:
+    """Return how paths of our own indexes begin, where they are kept within the repository: they are no part of it."""
+    for folder in (repository.home.parent, repository.home):
+        if folder != repository.root and folder.is_relative_to(repository.root):
+            return f"{folder.relative_to(repository.root).as_posix()}/"
+    return None
+
+
+def walked(root: Path, skipped: list[SkippedRow], folders: list[str] | None = None) -> Iterator[str]:
+    """Walk a folder without git; a .gitignore counts for its folder and what is below. Notes what it could not enter."""
     waiting: list[tuple[str, list[tuple[str, Any]], int]] = [("", [], 0)]
     while waiting:
         folder, rules, depth = waiting.pop()
@@ -142,6 +151,8 @@ def _walked(root: Path, skipped: list[SkippedRow]) -> Iterator[str]:
         except OSError:
             skipped.append(SkippedRow(_shown(folder or "."), "unreadable", 0))
             continue
+        if folders is not None:
+            folders.append(folder)
         if any(entry.name == ".gitignore" for entry in entries):
             rules = [*rules, (folder, _rules_in(root / folder / ".gitignore"))]
         for entry in entries:
@@ -151,7 +162,7 @@ def _walked(root: Path, skipped: list[SkippedRow]) -> Iterator[str]:
                 continue
             if not is_folder:
                 yield path
-            elif depth >= _DEEPEST:
+            elif depth >= DEEPEST:
                 skipped.append(SkippedRow(_shown(path), "too deep", 0))
             else:
                 waiting.append((path, rules, depth + 1))

@@ -10,6 +10,7 @@ from toolpost.contracts.nearest import nearest_name
 
 BUILD_LIMIT_S: Final = 600.0
 IN_FLIGHT_LIMIT: Final = 64
+SETTLE_S: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class WorkspaceSpec:
     build_limit_s: float = BUILD_LIMIT_S
     in_flight: int = IN_FLIGHT_LIMIT
     """Questions that may be asked at once."""
+    settle_s: float = SETTLE_S
+    """How long files that are watched must be left alone before they are indexed."""
 
     def named(self, name: str | None) -> tuple[Repository, ...]:
         """Return the repository of this name, or all of them."""
@@ -73,6 +76,7 @@ def spec_of(
     limits: Limits | None = None,
     build_limit_s: float = BUILD_LIMIT_S,
     in_flight: int = IN_FLIGHT_LIMIT,
+    settle_s: float = SETTLE_S,
     forbidden: frozenset[Path] = frozenset(),
 ) -> WorkspaceSpec:
     """Make a workspace of folders, relative to the project; each is a repository, called as its folder is."""
@@ -92,6 +96,7 @@ def spec_of(
         limits=limits or Limits(),
         build_limit_s=build_limit_s,
         in_flight=in_flight,
+        settle_s=settle_s,
     )
 
 

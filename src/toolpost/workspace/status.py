@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from toolpost.workspace.state import git_state
 
 NAMED_CHANGES: Final = 50
 _PARTS: Final = ("tantivy", "tree-sitter", "google-re2", "pathspec")
+_PARTS_OF_WATCHING: Final = ("watchfiles",)
 
 
 async def index_status(repository: Repository, indexes: Indexes, limits: Limits) -> JsonObject:
@@ -81,7 +83,7 @@ def _differs(row: FileRow, stamp: Any) -> bool:
     return bool(row.stamp != stamp)
 
 
-async def check_status(spec: WorkspaceSpec, indexes: Indexes) -> JsonObject:
+async def check_status(spec: WorkspaceSpec, indexes: Indexes, troubles: Mapping[str, str]) -> JsonObject:
     """Say what is configured, what is available, and what deserves a warning."""
     warnings: list[JsonObject] = []
     git = await git_output(["git", "--version"])
@@ -102,11 +104,12 @@ async def check_status(spec: WorkspaceSpec, indexes: Indexes) -> JsonObject:
     for language in languages:
         if not language["available"]:
             warnings.append(_warning("LANGUAGE_MISSING", f"The grammar of {language['name']} is not installed."))
-    parts = {name: _version(name) for name in _PARTS}
+    parts = {name: _version(name) for name in (*_PARTS, *_PARTS_OF_WATCHING)}
     if missing := [name for name, version in parts.items() if version is None]:
         warnings.append(_warning("PART_MISSING", f"Not installed: {', '.join(missing)}. {late.EXTRA_HINT}"))
     for repository in spec.repositories:
-        warnings += await anyio.to_thread.run_sync(_warnings_of, repository, indexes, not missing)
+        warnings += await anyio.to_thread.run_sync(_warnings_of, repository, indexes, not set(missing) & set(_PARTS))
+    warnings += [_warning("WATCH_FAILING", trouble, name) for name, trouble in troubles.items()]
     return {
         "repositories": [
             {"repo": repository.name, "root": str(repository.root), "index": str(repository.home)}
