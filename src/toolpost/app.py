@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,14 +32,28 @@ from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.http import HttpEndpoint
 from toolpost.endpoints.lane import Lane, call_result
 from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.lending import RosterDoors
 from toolpost.endpoints.listener import bound_socket, open_http_server
 from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.paths import MCP_PATH
 from toolpost.endpoints.roster import Roster
 from toolpost.endpoints.rounds import Rounds
 from toolpost.endpoints.stdio import Wire, serve_stdio
+from toolpost.endpoints.talks import TalkApi
 from toolpost.endpoints.tasks import TaskLane
 from toolpost.gateway import Gateway
+from toolpost.harness import (
+    Agent,
+    AgentSpec,
+    Crew,
+    Harness,
+    HarnessLimits,
+    HistoryLimits,
+    Hooks,
+    PoolLimits,
+    ReadyAgent,
+)
+from toolpost.harness.late import LateAgent
 from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.pipeline import standard_pipeline
@@ -85,6 +99,7 @@ class App:
     changes: "Changes"
     finder: Finder
     bus: Bus
+    harness: Harness
 
     def metrics(self) -> str:
         """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
@@ -105,6 +120,12 @@ class App:
                 "toolpost_bus_held": ("Tasks that workers have.", self.bus.depth.held),
                 "toolpost_bus_dead": ("Tasks that were given up.", self.bus.depth.dead),
                 "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", self.bus.depth.oldest_s),
+                "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(self.harness.pool.sessions)),
+                "toolpost_agent_turns_waiting": ("Turns that wait for a session.", self.harness.pool.waiting),
+                "toolpost_agent_warm_ratio": (
+                    "Part of all turns that found a warm session.",
+                    self.gateway.metrics.warm_ratio,
+                ),
             }
         )
 
@@ -133,11 +154,13 @@ async def open_app(
     servers: Sequence[ServerSpec] | None = None,
     holds: bool = True,
     learn_limit_s: float | None = None,
+    agents: Mapping[str, Agent] | None = None,
 ) -> AsyncIterator[App]:
-    """Open a Toolpost: store, plugins, servers, gateway. Leaving it cancels what is in flight and flushes the audit.
+    """Open a Toolpost: store, plugins, servers, gateway, conversations. Leaving it cancels what is in flight and flushes the audit.
 
     Its servers' tools are held to the lock, unless whoever opens it compares them by itself. `learn_limit_s` is how long
-    servers whose tools nobody has seen are waited for; later their tools come by themselves.
+    servers whose tools nobody has seen are waited for; later their tools come by themselves. `agents` answer beside those
+    that are configured.
     """
     changes, news = Changes(config), _News()
     async with (
@@ -161,14 +184,16 @@ async def open_app(
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
         async with host.open_started(), behind.open_running(), sweeping, watching:
+            harness = _harness(config, store, host, metrics, agents or {})
             rounds = Rounds(await store.keys.of(STATE_KEY))
-            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds)
-            async with create_task_group() as tasks:
+            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness)
+            async with harness.open_running(), create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
                 tasks.start_soon(app.finder.preparation.run)
                 if config.discovery.mode != "all":
                     app.finder.preparation.start()
+                await harness.hooks.notify("toolpost_conversations", conversations=harness)
                 try:
                     async with app.deferred.open_carrying():
                         yield app
@@ -225,6 +250,7 @@ def _assembled(
     reranker: Reranker | None,
     bus: Bus,
     rounds: Rounds,
+    harness: Harness,
 ) -> App:
     pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     catalogue = _catalogue(config, host, servers)
@@ -232,6 +258,7 @@ def _assembled(
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
     finding = AutomaticMcp(finder, store.seen, metrics)
     gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
+    gateway.conversations = harness
     lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode), rounds)
     deferred = DeferredCalls(
         store,
@@ -256,7 +283,28 @@ def _assembled(
         finder=finder,
         bus=bus,
         deferred=deferred,
+        harness=harness,
     )
+
+
+def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, given: Mapping[str, Agent]) -> Harness:
+    settings = config.harness
+    specs = [AgentSpec(**vars(resolved)) for resolved in config.resolved_agents().values()]
+    ready = {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs}
+    cwd = Path(config.project).absolute()
+    ready |= {
+        name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()
+    }
+    limits = HarnessLimits(
+        pool=PoolLimits(
+            size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting
+        ),
+        history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
+        waiting=settings.waiting_in_thread,
+        cancel_s=settings.cancel_s,
+    )
+    crew = Crew(ready, store.threads, settings.default)
+    return Harness(store.threads, crew, Hooks(host), limits=limits, metrics=metrics)
 
 
 def _catalogue(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
@@ -405,15 +453,26 @@ async def open_http(app: App) -> AsyncIterator[str]:
     )
     body_limit = app.config.http.body_limit_bytes
     admin = Admin(access, lambda: app.servers.sources, app.servers.watch, concealing)
+    talks = TalkApi(access, app.harness, body_limit=body_limit, health=app.health)
     endpoint = HttpEndpoint(
-        app.lane, app.sdk, access, body_limit=body_limit, health=app.health, metrics=app.metrics, admin=admin
+        app.lane,
+        app.sdk,
+        access,
+        body_limit=body_limit,
+        health=app.health,
+        metrics=app.metrics,
+        admin=admin,
+        talks=talks,
     )
     with bound_socket(host, port) as listener:
         async with open_http_server(endpoint, listener):
             shown = f"[{host}]" if ":" in host else host
+            url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+            app.harness.crew.keeper = RosterDoors(app.roster, url)
             try:
-                yield f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+                yield url
             finally:
+                app.harness.crew.keeper = None
                 with CancelScope(shield=True):
                     await app.gateway.drain(app.config.limits.grace_s)
 

@@ -3,15 +3,23 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 import anyio
 import msgspec
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
-from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolpostError, UpstreamRefused
+from toolpost.contracts.errors import (
+    ErrorCode,
+    GatewayError,
+    InvalidArguments,
+    InvalidResult,
+    ToolpostError,
+    UpstreamRefused,
+)
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject, ToolName, TraceId, new_call_id, new_trace_id
+from toolpost.contracts.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id, new_trace_id
 from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
 from toolpost.discovery.automatic_eval import refusal_of
@@ -24,6 +32,9 @@ from toolpost.upstreams.asking import Respondent
 _log = logging.getLogger("toolpost.gateway")
 
 _CLOSING = "the server is shutting down"
+
+_OF_CALLERS: Final = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS, ErrorCode.CANCELLED})
+"""What is nobody's fault but the caller's."""
 
 
 class Answer(msgspec.Struct, kw_only=True, frozen=True):
@@ -44,6 +55,18 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     """What is told about the answer beside it, under our key in `_meta`."""
 
 
+class Conversations(Protocol):
+    """Whoever leads conversations, in which agents call tools."""
+
+    def trace_of(self, thread: ThreadId) -> TraceId | None:
+        """Return the trace that a thread's calls are part of now."""
+        ...
+
+    def note_call(self, answer: Answer) -> None:
+        """Hear of a call that a thread's agent has made."""
+        ...
+
+
 class Gateway:
     """What is behind every endpoint."""
 
@@ -62,6 +85,7 @@ class Gateway:
         self._idle = anyio.Event()
         self.admitted = 0
         """How many calls there have been."""
+        self.conversations: Conversations | None = None
 
     def admit(
         self,
@@ -86,6 +110,8 @@ class Gateway:
             tool, arguments, meta, via = wish
         else:
             tool = seen.find(name)
+        if trace_id is None and caller.thread is not None and self.conversations is not None:
+            trace_id = self.conversations.trace_of(caller.thread)
         call_id = new_call_id()
         self.admitted += 1
         progress = None
@@ -120,6 +146,8 @@ class Gateway:
         self.metrics.call_seconds.add(call.duration_ms / 1000)
         if call.has_entered:
             self._uses[call.tool.contract.name] += 1
+        if call.caller.thread is not None:
+            self._note_agents_call(answer)
         return answer
 
     async def _answered(self, call: Call) -> Answer:
@@ -162,6 +190,12 @@ class Gateway:
             use = call.tool.contract.name
             event(_log, logging.WARNING, "deprecated tool name", tool=name, use=use, caller=call.caller.id)
 
+    def _note_agents_call(self, answer: Answer) -> None:
+        if answer.is_error:
+            _log_failure(answer)
+        if self.conversations is not None:
+            self.conversations.note_call(answer)
+
     def _ended(self, call: Call) -> None:
         self._calls.discard(call)
         if call.progress is not None:
@@ -185,6 +219,23 @@ def _failure(call: Call, error: ToolpostError) -> Answer:
         code=error.code.value,
         content=error.content if isinstance(error, InvalidResult) else (),
         refusal=error if isinstance(error, UpstreamRefused) else None,
+    )
+
+
+def _log_failure(answer: Answer) -> None:
+    """Have every failure in the log: an agent may swallow it, and nobody sees what it saw."""
+    call = answer.call
+    code = answer.code or ErrorCode.HANDLER_ERROR.value
+    event(
+        _log,
+        logging.INFO if code in _OF_CALLERS else logging.WARNING,
+        "agent's call failed",
+        tool=call.tool.contract.name,
+        plugin=call.tool.source,
+        code=code,
+        call=call.id,
+        trace=call.trace_id,
+        thread=call.caller.thread,
     )
 
 

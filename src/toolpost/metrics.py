@@ -66,6 +66,26 @@ class Metrics:
             label="lease",
         )
 
+        self.agent_turns = Counter(
+            "toolpost_agent_turns_total", "Turns, by how they found a session: warm, opening or cold.", label="found"
+        )
+        self.agent_openings = Counter("toolpost_agent_sessions_opened_total", "Sessions of agents that were opened.")
+        self.agent_opening_seconds = Counter(
+            "toolpost_agent_session_opening_seconds_total", "Time that opening sessions of agents took."
+        )
+        self.agent_failures = Counter(
+            "toolpost_agent_sessions_failed_total", "Sessions of agents that could not be opened."
+        )
+        self.agent_evictions = Counter(
+            "toolpost_agent_sessions_ended_total", "Sessions of agents that were ended, by why.", label="why"
+        )
+
+    @property
+    def warm_ratio(self) -> float:
+        """Which part of all turns found a session that was warm."""
+        warm, opening, cold = (self.agent_turns.value(found) for found in ("warm", "opening", "cold"))
+        return warm / (warm + opening + cold) if warm + opening + cold else 0.0
+
     @property
     def counters(self) -> list[Counter]:
         """All of them, in order."""

@@ -1,8 +1,9 @@
 """What a tool's author writes: a `Plugin` with tools, and the `Context` that a running tool is handed."""
 
 from toolpost.authoring.context import Context
+from toolpost.authoring.conversation import Conversations, InvokeOptions, ToolCall, TurnInfo
 from toolpost.authoring.plugin import Plugin
 from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool, tool
 
-__all__ = ["Context", "Plugin", "Result", "Tool", "tool"]
+__all__ = ["Context", "Conversations", "InvokeOptions", "Plugin", "Result", "Tool", "ToolCall", "TurnInfo", "tool"]

@@ -1,13 +1,26 @@
 """A plugin: tools under one name, started and stopped together."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, overload
+from typing import Any, Final, TypeVar, overload
 
 from toolpost.authoring.hookspecs import hookimpl
 from toolpost.authoring.tool import Function, Tool
 from toolpost.authoring.tool import tool as declare
+from toolpost.contracts.errors import PluginFailed
 
 Step = Callable[[], Awaitable[None] | None]
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+CONVERSATION_HOOKS: Final = (
+    "toolpost_conversations",
+    "toolpost_on_message",
+    "toolpost_classify",
+    "toolpost_before_invoke",
+    "toolpost_after_invoke",
+    "toolpost_on_complete",
+    "toolpost_on_tool_call",
+    "toolpost_summarise",
+)
 
 
 class Plugin:
@@ -50,6 +63,18 @@ class Plugin:
         """Run this after the last call, in reverse order of registration."""
         self._stopping.insert(0, step)
         return step
+
+    def hook(self, function: Hook) -> Hook:
+        """Implement a hook by the function of its name, `toolpost_before_invoke` and the like; decorates it."""
+        name = function.__name__
+        if name not in CONVERSATION_HOOKS:
+            raise PluginFailed(
+                f"no hook is called `{name}`", hint=f"name the function after one of: {', '.join(CONVERSATION_HOOKS)}"
+            )
+        if name in vars(self):
+            raise PluginFailed(f"plugin `{self.name}` implements `{name}` already")
+        setattr(self, name, hookimpl(function))
+        return function
 
     @hookimpl
     def toolpost_tools(self) -> Iterable[Tool]:

@@ -1,6 +1,7 @@
 """What a person may set: read once, frozen. An unknown key in our own file is an error that names the nearest one.
 
 settings      every setting of `toolpost.toml` and its default
+agents        `[agents.NAME]` and `[harness]`: who answers in conversations
 callers       `[callers.NAME]` and `[http.oauth]`: who may call, and what they see
 servers       `[servers.NAME]`, and what becomes of it once its variables are filled in
 variables     `${VAR}` and its relatives
@@ -15,6 +16,7 @@ jsonc         JSON with comments, read with line numbers
 json_edit     one member of such a file set or removed, without losing a byte of the rest
 """
 
+from toolpost.config.agents import AgentSettings, HarnessSettings, ResolvedAgent
 from toolpost.config.callers import CallerSettings, OAuthSettings
 from toolpost.config.client_files import ClientServers, FoundServer, read_client_file
 from toolpost.config.loading import config_schema, load_config
@@ -36,17 +38,20 @@ from toolpost.config.settings import (
 
 __all__ = [
     "CONFIG_NAME",
+    "AgentSettings",
     "BusSettings",
     "CallerSettings",
     "ClientServers",
     "Config",
     "DiscoverySettings",
     "FoundServer",
+    "HarnessSettings",
     "HttpSettings",
     "LimitSettings",
     "OAuthSettings",
     "PluginSettings",
     "RerankerSettings",
+    "ResolvedAgent",
     "ResolvedServer",
     "ServerSettings",
     "StdioSettings",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from toolpost.config.agents import AgentSettings, check_agent
 from toolpost.config.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.config.client_files import read_client_text
 from toolpost.config.servers import ServerSettings, check_server
@@ -21,7 +22,7 @@ from toolpost.contracts.nearest import nearest_name
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
-_TABLES: Final = ("servers", "callers")
+_TABLES: Final = ("servers", "callers", "agents")
 
 _log = logging.getLogger("toolpost.config")
 
@@ -87,6 +88,7 @@ def _converted(values: Mapping[str, Any], path: Path) -> Config:
     # Servers and callers one by one: msgspec does not say in which entry of a table a fault is.
     servers = _converted_servers(values.get("servers", {}), path)
     callers = _converted_callers(values.get("callers", {}), path)
+    agents = _converted_agents(values.get("agents", {}), path)
     try:
         config = msgspec.convert({key: value for key, value in values.items() if key not in _TABLES}, Config)
     except msgspec.ValidationError as error:
@@ -94,8 +96,9 @@ def _converted(values: Mapping[str, Any], path: Path) -> Config:
     parse_address(config.http.listen)
     _check_access(config, callers, path)
     _check_reranker(config, path)
+    _check_default_agent(config, agents, path)
     project = path.parent / config.project
-    return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
+    return msgspec.structs.replace(config, servers=servers, callers=callers, agents=agents, project=str(project))
 
 
 def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: Path) -> None:
@@ -121,6 +124,27 @@ def _converted_caller(name: str, value: Any, path: Path) -> CallerSettings:
     with _naming(path):
         check_caller(name, caller)
     return caller
+
+
+def _converted_agents(values: Any, path: Path) -> dict[str, AgentSettings]:
+    if not isinstance(values, Mapping):
+        raise BadConfiguration(f"{path}: agents is a table: write [agents.NAME].")
+    agents = {}
+    for name, value in values.items():
+        agents[name] = _converted_entry(value, AgentSettings, path, f"agents.{name}")
+        with _naming(path):
+            check_agent(name, agents[name])
+    return agents
+
+
+def _check_default_agent(config: Config, agents: Mapping[str, AgentSettings], path: Path) -> None:
+    default = config.harness.default
+    if default is not None and (default not in agents or not agents[default].enabled):
+        known = [name for name, agent in agents.items() if agent.enabled]
+        raise BadConfiguration(
+            f"{path}: harness.default: no agent is called `{default}`.",
+            hint=f"known: {', '.join(known)}" if known else "add [agents.NAME]",
+        )
 
 
 @contextmanager

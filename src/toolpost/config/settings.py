@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from toolpost.config.agents import AgentName, AgentSettings, HarnessSettings, ResolvedAgent, resolved_agent
 from toolpost.config.callers import CallerName, CallerSettings, OAuthSettings, Tags, Tools, token_in, token_of
 from toolpost.config.servers import ResolvedServer, ServerName, ServerSettings, resolved_server
 from toolpost.config.variables import expanded
@@ -179,6 +180,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}
+    agents: Annotated[dict[AgentName, AgentSettings], Meta(description="who answers in conversations, by name")] = {}
+    harness: HarnessSettings = HarnessSettings()
     contracts: Annotated[
         Literal["observe", "enforce"],
         Meta(description="a server's tool that is not as locked is reported, or withheld as well"),
@@ -247,6 +250,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Return one server, enabled or not, with its variables filled in."""
         given = os.environ if environment is None else environment
         return resolved_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
+
+    def resolved_agents(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedAgent]:
+        """Return the agents that are enabled, variables filled in from the environment; a missing one is an error."""
+        given = os.environ if environment is None else environment
+        project = Path(self.project).absolute()
+        return {
+            name: resolved_agent(name, agent, environment=given, project=project)
+            for name, agent in self.agents.items()
+            if agent.enabled
+        }
 
 
 def parse_address(text: str) -> tuple[str, int]:

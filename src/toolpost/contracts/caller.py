@@ -1,11 +1,11 @@
 """Who is calling, and what of all tools they may see: what an endpoint learnt before it let a request in."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from toolpost.contracts.ids import CallerId
+from toolpost.contracts.ids import CallerId, ThreadId
 
 EXCEPT: Final = "!"
 """Begins a pattern of what is not seen."""
@@ -23,6 +23,9 @@ class Caller:
 
     session: str | None = None
     """The MCP session, where the era has one."""
+
+    thread: ThreadId | None = None
+    """The conversation whose agent calls, in the name of whoever leads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,24 @@ class Scope:
 
 
 UNLIMITED: Final = Scope()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Who somebody is, and all that they are limited to."""
+
+    caller: Caller
+    scopes: tuple[Scope, ...] = ()
+    is_admin: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """A way in to the gateway that is lent, for one session of an agent."""
+
+    url: str
+    token: str = field(repr=False)
+    """Lets in nobody else, and them in the name of whoever leads the conversation."""
 
 
 def _any(name: str, patterns: Iterable[str]) -> bool:

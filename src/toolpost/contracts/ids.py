@@ -17,6 +17,13 @@ ToolName = NewType("ToolName", str)
 CallId = NewType("CallId", str)
 TraceId = NewType("TraceId", str)
 CallerId = NewType("CallerId", str)
+ThreadId = NewType("ThreadId", str)
+"""A conversation, named by us."""
+
+TurnId = NewType("TurnId", str)
+AgentSessionId = NewType("AgentSessionId", str)
+"""A session, named by the agent that has it. Never a thread's: the same conversation may have many of these."""
+
 Digest = NewType("Digest", str)
 """`sha256:` and 64 hexadecimal digits."""
 
@@ -37,3 +44,13 @@ def new_trace_id() -> TraceId:
     """Make a W3C trace id for a call that came without one."""
     # Random enough to be told apart, and nobody relies on more: the system's own source costs every call a system call.
     return TraceId(f"{_random.getrandbits(128):032x}")
+
+
+def new_thread_id() -> ThreadId:
+    """Name a conversation; whoever guesses one gets no further than being asked who they are."""
+    return ThreadId(f"t-{_random.getrandbits(96):024x}")
+
+
+def new_turn_id() -> TurnId:
+    """Name a turn of a conversation."""
+    return TurnId(f"u-{_random.getrandbits(96):024x}")

@@ -16,7 +16,7 @@ WATCH_AFTER_S: Final = 0.02
 KEEP_ALIVE_S: Final = 15.0
 
 _JSON_TYPE: Final = (b"content-type", b"application/json")
-_SSE_HEADERS: Final = [
+SSE_HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -112,7 +112,7 @@ class EventStream:
         with anyio.CancelScope(shield=True):
             if not self._has_started:
                 self._has_started = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": _SSE_HEADERS})
+                await self._send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 

@@ -1,6 +1,7 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
 
-`/api/servers` is the administrator's (`admin.py`), `/healthz` and `/metrics` are for whoever watches over us.
+`/api/servers` is the administrator's (`admin.py`), what else is below `/api` is for conversations (`talks.py`),
+`/healthz` and `/metrics` are for whoever watches over us.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
+from toolpost.endpoints.talks import TalkApi
 from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.pipeline import Call
@@ -47,10 +49,12 @@ class HttpEndpoint:
         health: Callable[[], JsonObject],
         metrics: Callable[[], str],
         admin: Admin,
+        talks: TalkApi,
     ) -> None:
         self._lane = lane
         self._access = access
         self._admin = admin
+        self._talks = talks
         self.body_limit = body_limit
         self._health = health
         self._metrics = metrics
@@ -176,6 +180,8 @@ class HttpEndpoint:
             await self._answer_metrics(request)
         elif self._admin.serves(request.path):
             await self._admin.answer(request)
+        elif self._talks.serves(request.path):
+            await self._talks.answer(request)
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 

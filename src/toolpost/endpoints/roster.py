@@ -147,6 +147,7 @@ class Roster:
     def __init__(self, members: Members | None = None) -> None:
         self._by_token: dict[TokenDigest, Admission] = {}
         self._judged: OrderedDict[TokenDigest, Admission] = OrderedDict()
+        self._lent: dict[TokenDigest, Admission] = {}
         self.everybody: Admission | None = None
         """Set where nobody is asked for a token."""
         self.replaced = anyio.Event()
@@ -167,6 +168,7 @@ class Roster:
         self.everybody = self._admission(local, CallerId("local")) if members.is_open else None
         for admission in before:
             admission.withdraw()
+        self._renew_lent()
         self.replaced.set()
         self.replaced = anyio.Event()
 
@@ -175,8 +177,21 @@ class Roster:
         digest = digest_of(token)
         if (admission := self._by_token.get(digest)) is not None:
             return admission
-        admission = self._judged.get(digest)
+        admission = self._lent.get(digest) or self._judged.get(digest)
         return admission if admission is not None and admission.holds else None
+
+    def lend(self, token: bytes, caller: Caller, scopes: tuple[Scope, ...]) -> None:
+        """Let in whoever shows this token, in the name of a caller who has come in, until it is taken back."""
+        self._lent[digest_of(token)] = Admission(caller, scopes=scopes, is_admin=False)
+
+    def take_back(self, token: bytes) -> None:
+        """Let nobody in by a token that was lent."""
+        if (admission := self._lent.pop(digest_of(token), None)) is not None:
+            admission.withdraw()
+
+    def find_lent(self, token: bytes) -> Admission | None:
+        """Return who shows a token that was lent."""
+        return self._lent.get(digest_of(token)) if self._lent else None
 
     async def judge(self, token: bytes) -> Admission:
         """Look into a token that is not known, and remember what came of it if it is a true one."""
@@ -223,6 +238,17 @@ class Roster:
 
     def _scopes(self, known: KnownCaller) -> tuple[Scope, ...]:
         return tuple(scope for scope in (self.members.endpoint, known.scope) if scope.is_limited)
+
+    def _renew_lent(self) -> None:
+        """Take back what was lent in the name of somebody who may come in no more; who may see less, lends less."""
+        for digest, before in list(self._lent.items()):
+            before.withdraw()
+            now = self.scopes_of(before.caller.id)
+            if now is None:
+                del self._lent[digest]
+                continue
+            scopes = tuple(dict.fromkeys((*before.scopes, *now)))
+            self._lent[digest] = Admission(before.caller, scopes=scopes, is_admin=False)
 
     def _admission(self, known: KnownCaller, caller: CallerId, until: float | None = None) -> Admission:
         scopes = self._scopes(known)

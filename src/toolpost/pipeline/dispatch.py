@@ -87,6 +87,7 @@ def _log_failure(call: Call, error: ToolpostError) -> None:
         call=call.id,
         trace=call.trace_id,
         caller=call.caller.id,
+        thread=call.caller.thread,
         # What a caller got wrong is theirs to see, with its values: it stays out of the log.
         exception=None if is_callers else error.__cause__ or error,
     )

@@ -23,6 +23,8 @@ from toolpost.sources.functions import FunctionSource
 _log = logging.getLogger("toolpost.plugins")
 
 STEP_LIMIT_S = 30.0
+PROBLEMS_LIMIT = 20
+"""How many different problems of a plugin are kept to be shown."""
 
 
 @dataclass(kw_only=True)
@@ -64,6 +66,16 @@ def installed_candidates() -> list[Candidate]:
 
 def _installed(point: EntryPoint) -> Candidate:
     return Candidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """What one plugin has for a hook."""
+
+    plugin: LoadedPlugin
+    function: Callable[..., Any]
+    takes: tuple[str, ...]
+    """The names of what it wants to be given; a hook may offer more."""
 
 
 class PluginHost:
@@ -116,6 +128,25 @@ class PluginHost:
                 f"The plugin `{self._only}` is to be served alone, and is left out.", hint="check plugins.disable"
             )
         self.plugins = kept
+
+    def implementations(self, hook: str) -> list[Implementation]:
+        """Return what plugins that serve have for a hook, in the order in which they are to be asked."""
+        by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
+        found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
+        return [
+            Implementation(plugin=by_name[impl.plugin_name], function=impl.function, takes=tuple(impl.argnames))
+            for impl in found
+            if impl.plugin_name in by_name
+        ]
+
+    def degrade(self, plugin: LoadedPlugin, what: str, error: BaseException) -> None:
+        """Note that a part of a plugin failed; the rest of it serves on."""
+        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        problem = f"plugin `{plugin.name}` {what}: {why}"
+        if plugin.state == "healthy":
+            plugin.state = "degraded"
+        if problem not in plugin.problems and len(plugin.problems) < PROBLEMS_LIMIT:
+            plugin.problems.append(problem)
 
     @asynccontextmanager
     async def open_started(self) -> AsyncIterator[None]:

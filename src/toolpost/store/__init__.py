@@ -8,6 +8,7 @@ keys                  secrets that gateways of one store share
 known_tools           the tools of each server, as they were last seen
 pins                  the tools of each server, as they were first seen
 seen                  what each session has been sent of the tools
+threads               conversations: threads, messages, turns (`threads_sql` has their statements, `kept_threads` runs them)
 wakeups               who waits for something to happen in the store is told
 tables                every table, for copying
 copying               one store copied into another, of any kind
@@ -37,6 +38,7 @@ from toolpost.store.base import Store, StoreFacts, open_store, store_exists
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
+from toolpost.store.threads import Ending, Message, Resumable, Thread, Threads, Turn
 from toolpost.store.wakeups import Wake, Wakeups
 
 __all__ = [
@@ -45,12 +47,18 @@ __all__ = [
     "AuditLog",
     "AuditRecord",
     "AuditVerdict",
+    "Ending",
     "KnownTools",
+    "Message",
     "Outcome",
     "Pins",
+    "Resumable",
     "SeenTools",
     "Store",
     "StoreFacts",
+    "Thread",
+    "Threads",
+    "Turn",
     "Wake",
     "Wakeups",
     "open_store",

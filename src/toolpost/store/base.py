@@ -14,6 +14,7 @@ from toolpost.store.pins import Pins
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
+from toolpost.store.threads import Threads
 from toolpost.store.urls import MEMORY, PostgresPlace, place_of
 from toolpost.store.wakeups import Wakeups
 
@@ -73,6 +74,11 @@ class Store(Protocol):
     @property
     def scripts(self) -> Scripts:
         """Transactions that are written once for every kind of store."""
+        ...
+
+    @property
+    def threads(self) -> Threads:
+        """Conversations, and what was said in them."""
         ...
 
     @property

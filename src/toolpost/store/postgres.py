@@ -38,10 +38,12 @@ from toolpost.store.postgres_pins import PostgresPins
 from toolpost.store.postgres_scripts import PostgresScripts
 from toolpost.store.postgres_seen import PostgresSeenTools
 from toolpost.store.postgres_tables import PostgresTables
+from toolpost.store.postgres_threads import postgres_threads
 from toolpost.store.postgres_wakeups import PostgresWakeups
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.tables import Tables
+from toolpost.store.threads import Threads
 from toolpost.store.urls import PostgresPlace
 from toolpost.store.wakeups import Wakeups
 
@@ -77,6 +79,7 @@ class PostgresStore:
         self.pins: Pins = PostgresPins(self)
         self.seen: SeenTools = PostgresSeenTools(self)
         self.scripts: Scripts = PostgresScripts(self)
+        self.threads: Threads = postgres_threads(self)
         self.tables: Tables = PostgresTables(self)
 
     @classmethod

@@ -28,8 +28,10 @@ from toolpost.store.sqlite_readers import SqliteReaders
 from toolpost.store.sqlite_scripts import SqliteScripts
 from toolpost.store.sqlite_seen import SqliteSeenTools
 from toolpost.store.sqlite_tables import SqliteTables
+from toolpost.store.sqlite_threads import sqlite_threads
 from toolpost.store.sqlite_wakeups import SqliteWakeups
 from toolpost.store.tables import Tables
+from toolpost.store.threads import Threads
 from toolpost.store.urls import MEMORY
 from toolpost.store.wakeups import Wakeups
 
@@ -56,6 +58,7 @@ class SqliteStore:
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
         self.scripts: Scripts = SqliteScripts(write=self.write)
+        self.threads: Threads = sqlite_threads(write=self.write, read=self.read)
         self.tables: Tables = SqliteTables(write=self.write, read=self.read)
 
     @classmethod

@@ -120,6 +120,44 @@ TABLES: Final = (
         ),
     ),
     Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
+    Table(
+        name="threads",
+        key=("id",),
+        columns=(
+            "id",
+            "caller",
+            "title",
+            "agent",
+            "model",
+            "created_at",
+            "changed_at",
+            "last_seq",
+            "session",
+            "session_profile",
+            "session_told",
+        ),
+    ),
+    Table(
+        name="thread_messages",
+        key=("thread", "seq"),
+        columns=("thread", "seq", "turn", "role", "text", "at_utc", "details"),
+    ),
+    Table(
+        name="thread_turns",
+        key=("id",),
+        columns=(
+            "id",
+            "thread",
+            "state",
+            "trace_id",
+            "runner",
+            "started_at",
+            "alive_at",
+            "ended_at",
+            "partial",
+            "error",
+        ),
+    ),
 )
 
 OWN: Final = frozenset({"migrations", "audit_head", "keys"})

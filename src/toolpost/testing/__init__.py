@@ -13,16 +13,30 @@ from toolpost.authoring import Plugin
 from toolpost.config import Config, StoreSettings
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.harness import Agent
+from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 
-__all__ = ["assert_each_argument_matters", "client_of", "data_of", "error_of", "open_test_app"]
+__all__ = [
+    "ScriptedAgent",
+    "ScriptedSession",
+    "acp_agent_command",
+    "assert_each_argument_matters",
+    "client_of",
+    "data_of",
+    "echo",
+    "error_of",
+    "open_test_app",
+]
 
 IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"))
 
 
 @asynccontextmanager
-async def open_test_app(*plugins: Plugin, config: Config = IN_MEMORY) -> AsyncIterator[App]:
-    """Open a Toolpost that serves these plugins alone and remembers nothing."""
-    async with open_app(config, plugins=plugins, bundled=False) as app:
+async def open_test_app(
+    *plugins: Plugin, config: Config = IN_MEMORY, agents: Mapping[str, Agent] | None = None
+) -> AsyncIterator[App]:
+    """Open a Toolpost that serves these plugins alone, has these agents answer, and remembers nothing."""
+    async with open_app(config, plugins=plugins, bundled=False, agents=agents) as app:
         yield app
 
 

@@ -1,0 +1,154 @@
+"""What a conversation costs beside the agent's own time. `python -m bench.harness` does it by itself."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import uvloop
+
+from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
+from toolpost.app import App, open_app, open_http
+from toolpost.config import AgentSettings, Config, HttpSettings, StoreSettings
+from toolpost.contracts.caller import Caller, Standing
+from toolpost.contracts.ids import CallerId
+from toolpost.harness import AgentSpec, InvokeOptions, SessionOrder
+from toolpost.harness.acp_agent import AcpAgent
+from toolpost.testing import acp_agent_command
+
+WARM: Final = "a warm turn"
+FIRST: Final = "the first turn of a thread"
+TURNS: Final = 60
+ME: Final = Standing(caller=Caller(id=CallerId("local"), transport="http"))
+
+
+def measure(figures: Figures, pace: Pace) -> None:
+    """Measure turns in both ways, with an agent that answers at once."""
+    for number in range(1, pace.rounds + 1):
+        say(f"round {number}/{pace.rounds}: harness")
+        uvloop.run(_measured(figures))
+
+
+async def _measured(figures: Figures) -> None:
+    own_ms = await _own_time()
+    figures.add(Metric(WARM, "the agent's own time", MS), OURS, own_ms)
+    with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
+        async with _site(Path(folder)) as (app, http):
+            thread = (await app.harness.create_thread(ME)).id
+            await app.harness.handle_message(ME, thread, "say ready")
+            in_process = [await _timed_turn(app, thread) for _ in range(TURNS)]
+            over_http = [await _timed_post(http, thread) for _ in range(TURNS)]
+            figures.add(Metric(WARM, "added to it", MS), OURS, statistics.median(in_process) - own_ms)
+            figures.add(Metric(WARM, "added to it, over HTTP", MS), OURS, statistics.median(over_http) - own_ms)
+            await _first_turns(app, http, figures)
+
+
+async def _own_time() -> float:
+    """Ask an agent with nothing in between."""
+    agent = AcpAgent(AgentSpec(name="script", kind="acp", command=acp_agent_command()))
+    order = SessionOrder(
+        thread=None, model=None, cwd=Path.cwd(), permissions="deny", door=None, resume=None, on_gone=lambda _: None
+    )
+    times = []
+    async with agent.open(order) as session:
+        for _ in range(TURNS):
+            started = time.perf_counter()
+            async for _ in session.prompt("say ready"):
+                pass
+            times.append((time.perf_counter() - started) * 1000)
+    return statistics.median(times)
+
+
+@asynccontextmanager
+async def _site(folder: Path) -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
+    command, *args = acp_agent_command()
+    config = Config(
+        project=str(folder),
+        store=StoreSettings(url=f"sqlite:{folder}/bench.db"),
+        http=HttpSettings(listen="127.0.0.1:0"),
+        agents={"script": AgentSettings(command=command, args=args)},
+    )
+    async with (
+        open_app(config, bundled=False) as app,
+        open_http(app) as url,
+        httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http,
+    ):
+        yield app, http
+
+
+async def _timed_turn(app: App, thread: str, text: str = "say ready") -> float:
+    started = time.perf_counter()
+    ended = await app.harness.handle_message(ME, thread, text, InvokeOptions())  # type: ignore[arg-type]
+    if ended.state != "done":
+        raise RuntimeError(f"a turn ended as {ended.state}: {ended.error}")
+    return (time.perf_counter() - started) * 1000
+
+
+async def _timed_post(http: httpx2.AsyncClient, thread: str) -> float:
+    started = time.perf_counter()
+    answer = await http.post(f"/api/threads/{thread}/messages", json={"text": "say ready"})
+    answer.raise_for_status()
+    return (time.perf_counter() - started) * 1000
+
+
+async def _first_turns(app: App, http: httpx2.AsyncClient, figures: Figures) -> None:
+    cold, prewarmed, warm = [], [], []
+    turns = app.gateway.metrics.agent_turns
+    found, asked = 0.0, 0
+    for _ in range(4):
+        thread = str((await http.post("/api/threads", json={})).json()["id"])
+        cold.append(await _timed_post(http, thread))
+        thread = str((await http.post("/api/threads", json={})).json()["id"])
+        (await http.post("/api/prewarm", json={"threadId": thread})).raise_for_status()
+        before = turns.value("warm")
+        prewarmed.append(await _timed_post(http, thread))
+        warm += [await _timed_post(http, thread) for _ in range(9)]
+        found, asked = found + turns.value("warm") - before, asked + 10
+    figures.add(Metric(FIRST, "nobody was prepared", MS), OURS, statistics.median(cold))
+    figures.add(Metric(FIRST, "prewarmed", MS), OURS, statistics.median(prewarmed))
+    figures.add(Metric(FIRST, "any later turn", MS), OURS, statistics.median(warm))
+    figures.add(Metric(FIRST, "turns of ten that found it warm, once prewarmed", COUNT), OURS, 10 * found / asked)
+
+
+def _targets(figures: Figures) -> list[Target]:
+    targets = []
+    for name in ("added to it", "added to it, over HTTP"):
+        if (added := figures.median(Metric(WARM, name, MS), OURS)) is not None:
+            targets.append(at_most(f"{WARM}: {name}", added, 5, MS))
+    found = figures.median(Metric(FIRST, "turns of ten that found it warm, once prewarmed", COUNT), OURS)
+    if found is not None:
+        aim = Target(
+            what="ten turns once prewarmed", aim="10 warm", found=found, shown=f"{found:g}", is_reached=found == 10
+        )
+        targets.append(aim)
+    first, later = (figures.median(Metric(FIRST, name, MS), OURS) for name in ("prewarmed", "any later turn"))
+    if first is not None and later is not None:
+        targets.append(at_most("a prewarmed first turn beyond any other", max(0.0, first - later), 5, MS))
+    return targets
+
+
+PART = Part(
+    name="harness",
+    title="Conversations",
+    measure=measure,
+    targets=_targets,
+    method="an agent as a process that answers at once, asked directly, through the harness, and over the HTTP API",
+)
+
+
+def main() -> None:
+    """Measure, and print medians."""
+    figures = Figures()
+    measure(figures, Pace(rounds=3, seconds=1))
+    for metric, by_whom in figures.values.items():
+        print(f"{metric}: {statistics.median(by_whom[OURS]):.2f} {metric.unit}  {[round(v, 2) for v in by_whom[OURS]]}")
+    for target in _targets(figures):
+        print(f"{'reached' if target.is_reached else 'missed'}: {target.what}, {target.aim}: {target.shown}")
+
+
+if __name__ == "__main__":
+    main()

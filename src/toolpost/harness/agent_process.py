@@ -1,0 +1,172 @@
+"""An agent as a process of ours: lines of JSON in, lines of JSON out. What else it prints is counted, and passed over."""
+
+import asyncio
+import logging
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+from anyio.abc import ByteReceiveStream
+
+from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
+from toolpost.harness.port import AgentGone
+from toolpost.protocol.lines import LineSplitter, TooLong
+from toolpost.upstreams import process_tree
+from toolpost.upstreams.outbox import Outbox
+
+_log = logging.getLogger("toolpost.harness")
+
+LINE_LIMIT: Final = 16 * 1024 * 1024
+STDERR_LINES: Final = 20
+ODD_LIMIT: Final = 1_000
+"""How many lines that are no messages are passed over in a row; one who prints more is no agent."""
+
+EOF_S: Final = 0.5
+SETTLE_S: Final = 0.25
+
+_decode = msgspec.json.Decoder().decode
+
+
+class AgentProcess:
+    """A running agent, and the way to it."""
+
+    def __init__(self, name: str, process: process_tree.Process, on_gone: Callable[[str], None]) -> None:
+        self.name = name
+        self.process = process
+        self.reason: str | None = None
+        """Why it is gone, once it is."""
+        self._on_gone = on_gone
+        self._outbox = Outbox()
+        self._inbox: asyncio.Queue[JsonObject | None] = asyncio.Queue()
+        self._last_words: deque[str] = deque(maxlen=STDERR_LINES)
+        self._odd = 0
+        self._is_read = anyio.Event()
+
+    def send(self, raw: bytes) -> None:
+        """Write a message, or queue it."""
+        if self.reason is not None:
+            raise self.error()
+        self._outbox.put(raw)
+
+    async def receive(self) -> JsonObject | None:
+        """Return the next message, None once there are no more."""
+        return await self._inbox.get()
+
+    def error(self) -> AgentGone:
+        """Say that it is gone, with its last words."""
+        words = "\n".join(self._last_words) or None
+        return AgentGone(f"The agent `{self.name}` is gone: {self.reason or 'it was closed'}.", stderr=words)
+
+    async def write(self) -> None:
+        """Write to it until it reads no more."""
+        assert self.process.stdin is not None
+        await self._outbox.write_all(self.process.stdin)
+        await self._lost("it closed its input")
+
+    async def read(self) -> None:
+        """Read its messages until it writes no more."""
+        splitter = LineSplitter(LINE_LIMIT)
+        await _each_chunk(self.process.stdout, lambda chunk: self._take(splitter, chunk))
+        self._is_read.set()
+        await self._lost("it closed its output")
+
+    async def listen(self) -> None:
+        """Keep the last lines of its stderr."""
+        splitter = LineSplitter(16_384)
+
+        def hear(chunk: bytes) -> None:
+            self._last_words.extend(line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
+
+        await _each_chunk(self.process.stderr, hear)
+        hear(b"\n")
+
+    async def watch(self) -> None:
+        """See it end: its exit is its end, whoever may still hold its pipes."""
+        code = await self.process.wait()
+        with anyio.move_on_after(SETTLE_S):
+            await self._is_read.wait()
+        self.lose(f"it ended with exit code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}")
+
+    def lose(self, reason: str) -> None:
+        """Be gone; a second reason changes nothing."""
+        if self.reason is None:
+            self.reason = reason
+            self._inbox.put_nowait(None)
+            self._on_gone(reason)
+
+    async def _lost(self, reason: str) -> None:
+        # If it is just leaving, its exit code says more.
+        await anyio.sleep(SETTLE_S * 2)
+        self.lose(reason)
+
+    def _take(self, splitter: LineSplitter, chunk: bytes) -> None:
+        for line in splitter.feed(chunk):
+            message = _message(line)
+            if message is not None:
+                self._odd = 0
+                self._inbox.put_nowait(message)
+                continue
+            self._odd += 1
+            event(_log, logging.DEBUG, "agent printed what is no message", agent=self.name, line=line[:200])
+            if self._odd > ODD_LIMIT:
+                self.lose("it prints what is no message")
+
+
+@asynccontextmanager
+async def open_agent_process(
+    name: str,
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    on_gone: Callable[[str], None],
+) -> AsyncIterator[AgentProcess]:
+    """Start an agent; leaving ends its whole process tree."""
+    async with process_tree.open_process(command, cwd=cwd, env=env, stdin=True, eof_s=EOF_S) as process:
+        agent = AgentProcess(name, process, on_gone)
+        async with first_error_alone(), anyio.create_task_group() as tasks:
+            for task in (agent.write, agent.read, agent.listen, agent.watch):
+                tasks.start_soon(task)
+            try:
+                yield agent
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def first_error_alone() -> AsyncIterator[None]:
+    """Raise what went wrong as it is, not as a group of one."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__
+
+
+def _message(line: bytes) -> JsonObject | None:
+    if isinstance(line, TooLong):
+        return None
+    try:
+        found: Any = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+async def _each_chunk(stream: ByteReceiveStream, take: Callable[[bytes], None]) -> None:
+    try:
+        if isinstance(stream, process_tree.PipeReader):
+            await stream.tell(take)
+            return
+        async for chunk in stream:
+            take(chunk)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        event(_log, logging.DEBUG, "agent output closed", reason=str(error))

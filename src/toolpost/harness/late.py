@@ -1,0 +1,43 @@
+"""Kinds of agents, loaded when one of them is first opened: what speaks to them takes a second to load."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anyio import to_thread
+
+from toolpost.contracts.errors import CapabilityMissing
+from toolpost.harness.port import Agent, AgentSession, AgentSpec, SessionOrder
+
+
+class LateAgent:
+    """An agent of a kind that is not loaded yet."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._spec = spec
+        self._agent: Agent | None = None
+
+    @asynccontextmanager
+    async def open(self, order: SessionOrder) -> AsyncIterator[AgentSession]:
+        """Open a session."""
+        if self._agent is None:
+            self._agent = await to_thread.run_sync(_loaded, self._spec)
+        async with self._agent.open(order) as session:
+            yield session
+
+
+def _loaded(spec: AgentSpec) -> Agent:
+    try:
+        if spec.kind == "claude":
+            from toolpost.harness.claude_agent import ClaudeAgent
+
+            return ClaudeAgent(spec)
+        from toolpost.harness.acp_agent import AcpAgent
+
+        return AcpAgent(spec)
+    except ModuleNotFoundError as error:
+        if error.name not in ("acp", "claude_agent_sdk"):
+            raise
+        raise CapabilityMissing(
+            f"agents of the kind `{spec.kind}` need the package {error.name}, which is not installed",
+            hint="pip install 'toolpost[harness]'",
+        ) from error

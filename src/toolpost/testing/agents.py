@@ -1,0 +1,102 @@
+"""Agents to test with: one in this process, scripted by a function, and one that is a real program."""
+
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from toolpost.contracts.ids import AgentSessionId
+from toolpost.contracts.turns import AgentEnd, AgentEvent, Said
+from toolpost.harness.port import AgentGone, SessionOrder
+
+Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
+"""Answers a prompt; an end is added to what has none."""
+
+ACP_AGENT = Path(__file__).parent / "acp_agent.py"
+
+
+def acp_agent_command(*options: str) -> tuple[str, ...]:
+    """Return the command of an agent that speaks the Agent Client Protocol and does what each prompt says.
+
+    The file itself lists the prompts that it knows, and its options.
+    """
+    return (sys.executable, "-S", "-E", str(ACP_AGENT), *options)
+
+
+async def echo(prompt: str, session: "ScriptedSession") -> AsyncGenerator[AgentEvent, None]:  # noqa: ARG001 (a script)
+    """Say what was asked."""
+    yield Said(text=prompt)
+
+
+class ScriptedSession:
+    """A session with a script."""
+
+    def __init__(self, script: Script, order: SessionOrder, *, number: int, is_resumed: bool) -> None:
+        self.order = order
+        self.number = number
+        """Counts the sessions of an agent, from 1."""
+        self.is_resumed = is_resumed
+        self.prompts: list[str] = []
+        self.id: AgentSessionId | None = order.resume if is_resumed else AgentSessionId(f"scripted-{number}")
+        self.cancelled = anyio.Event()
+        self.is_closed = False
+        self._script = script
+
+    async def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
+        """Run the script."""
+        if self.is_closed:
+            raise AgentGone
+        self.cancelled = anyio.Event()
+        self.prompts.append(text)
+        has_ended = False
+        async for event in self._script(text, self):
+            has_ended = isinstance(event, AgentEnd)
+            yield event
+        if not has_ended:
+            yield AgentEnd(reason="cancelled" if self.cancelled.is_set() else "done")
+
+    async def cancel(self) -> None:
+        """Have a script know that it is to stop."""
+        self.cancelled.set()
+
+    async def ping(self) -> None:
+        """Be there, unless closed."""
+        if self.is_closed:
+            raise AgentGone
+
+    def close_by_itself(self, reason: str = "it felt like it") -> None:
+        """End as a session does whose process has ended."""
+        self.is_closed = True
+        self.order.on_gone(reason)
+
+
+class ScriptedAgent:
+    """An agent in this process. It remembers every session that it has opened."""
+
+    def __init__(self, script: Script = echo, *, can_resume: bool = False, open_s: float = 0.0) -> None:
+        self.script = script
+        self.can_resume = can_resume
+        self.open_s = open_s
+        self.sessions: list[ScriptedSession] = []
+
+    @property
+    def prompts(self) -> list[str]:
+        """Everything that was asked, in order, session by session."""
+        return [prompt for session in self.sessions for prompt in session.prompts]
+
+    @asynccontextmanager
+    async def open(self, order: SessionOrder) -> AsyncIterator[ScriptedSession]:
+        """Open a session."""
+        await anyio.sleep(self.open_s)
+        known = {session.id for session in self.sessions}
+        is_resumed = self.can_resume and order.resume is not None and order.resume in known
+        session = ScriptedSession(self.script, order, number=len(self.sessions) + 1, is_resumed=is_resumed)
+        if not self.can_resume:
+            session.id = None
+        self.sessions.append(session)
+        try:
+            yield session
+        finally:
+            session.is_closed = True

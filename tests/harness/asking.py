@@ -1,0 +1,54 @@
+"""Who asks in these tests, and how."""
+
+from typing import Any
+
+import anyio
+
+from toolpost import Context, Plugin
+from toolpost.app import App
+from toolpost.contracts.caller import Caller, Standing
+from toolpost.contracts.ids import CallerId, ThreadId
+from toolpost.contracts.turns import TurnEnded, Warmth
+from toolpost.harness import InvokeOptions, TurnRun
+
+desk = Plugin("desk")
+
+
+@desk.tool
+async def whoami(ctx: Context) -> dict[str, str | None]:
+    """Say who calls."""
+    return {"caller": ctx.caller.id, "thread": ctx.caller.thread, "trace": ctx.trace_id}
+
+
+@desk.tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@desk.tool
+async def fail(reason: str = "no luck") -> str:
+    """Fail."""
+    raise ValueError(reason)
+
+
+ADA = Standing(caller=Caller(id=CallerId("local"), transport="http"))
+BOB = Standing(caller=Caller(id=CallerId("bob"), transport="http"))
+
+
+async def at_work(app: App, thread: ThreadId, text: str, **options: Any) -> TurnRun:
+    """Ask, and return as soon as the agent is at it."""
+    is_asked = anyio.Event()
+    run = await app.harness.start_message(
+        ADA,
+        thread,
+        text,
+        InvokeOptions(on_event=lambda e: is_asked.set() if isinstance(e, Warmth) else None, **options),
+    )
+    await is_asked.wait()
+    await anyio.sleep(0.1)
+    return run
+
+
+async def asked(app: App, thread: ThreadId, text: str, **options: Any) -> TurnEnded:
+    return await app.harness.handle_message(ADA, thread, text, InvokeOptions(**options))

@@ -1,0 +1,59 @@
+"""Many conversations over few sessions, for a while: nothing is left behind, no process, no memory, no file."""
+
+import gc
+import os
+import time
+
+import anyio
+import psutil
+import pytest
+
+from tests.harness.asking import ADA
+from tests.harness.test_acp import with_agent
+from toolpost.app import open_app, open_http
+from toolpost.contracts.ids import ThreadId
+
+pytestmark = pytest.mark.anyio
+
+LONG = bool(os.environ.get("TOOLPOST_LONG_TESTS"))
+LASTS_S = 600.0 if LONG else 5.0
+THREADS = 200 if LONG else 24
+
+
+@pytest.mark.timeout(900)
+async def test_many_threads_over_few_sessions_leave_nothing_behind() -> None:
+    me = psutil.Process()
+    config = with_agent(harness={"sessions": 8 if LONG else 3, "waiting": 1_000})
+    turns = 0
+    async with open_app(config, bundled=False) as app, open_http(app):
+        threads = [(await app.harness.create_thread(ADA)).id for _ in range(THREADS)]
+
+        async def talk(thread: ThreadId, until: float) -> None:
+            nonlocal turns
+            while time.monotonic() < until:
+                ended = await app.harness.handle_message(ADA, thread, "count")
+                assert ended.state == "done", ended.error
+                turns += 1
+
+        async def talk_all(seconds: float) -> None:
+            async with anyio.create_task_group() as tasks:
+                for thread in threads:
+                    tasks.start_soon(talk, thread, time.monotonic() + seconds)
+
+        await talk_all(LASTS_S / 5)
+        gc.collect()
+        memory, files = me.memory_info().rss, me.num_fds()
+        await talk_all(LASTS_S * 4 / 5)
+        gc.collect()
+
+        sessions = len(app.harness.pool.sessions)
+        assert sessions <= config.harness.sessions
+        assert len(me.children()) <= config.harness.sessions + 1
+        assert me.num_fds() <= files + 5
+        assert me.memory_info().rss < memory * 1.25 + 16 * 1024 * 1024
+        assert (app.harness.pool.waiting, app.harness.runs, app.harness._lines) == (0, [], {})
+    with anyio.fail_after(10):
+        while me.children(recursive=True):
+            await anyio.sleep(0.05)
+
+    assert turns > THREADS

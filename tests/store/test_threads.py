@@ -1,0 +1,156 @@
+"""Conversations in both kinds of store: numbered in order, ended once, forgotten as a whole."""
+
+import time
+from typing import Any
+
+import anyio
+import pytest
+
+from toolpost.contracts.ids import (
+    AgentSessionId,
+    CallerId,
+    ThreadId,
+    TraceId,
+    TurnId,
+    new_thread_id,
+    new_turn_id,
+)
+from toolpost.store import Ending, Resumable, Store, Thread, Turn, open_store
+
+pytestmark = pytest.mark.anyio
+
+ADA, BOB = CallerId("ada"), CallerId("bob")
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": True}
+
+
+async def begun(store: Store, caller: CallerId = ADA, **fields: Any) -> ThreadId:
+    thread = new_thread_id()
+    now = time.time()
+    usual: dict[str, Any] = {"title": "", "agent": None, "model": None, "created_at": now, "changed_at": now}
+    await store.threads.create(Thread(id=thread, caller=caller, **{**usual, **fields}))
+    return thread
+
+
+def turn_in(thread: ThreadId, at: float | None = None) -> Turn:
+    now = at or time.time()
+    return Turn(
+        id=new_turn_id(),
+        thread=thread,
+        state="running",
+        trace_id=TraceId("0" * 32),
+        runner="here/1/2",
+        started_at=now,
+        alive_at=now,
+    )
+
+
+async def test_what_is_said_is_there_after_a_restart_in_order(url: str) -> None:
+    async with open_store(url) as store:
+        thread = await begun(store, title="a \0 title", agent="main")
+        turn = turn_in(thread)
+        first = await store.threads.begin(turn, "hello\0 \U0001f600", {"from": "a test"})
+        ending = Ending(turn=turn.id, state="done", text="good morning", at_utc=time.time())
+        resumable = Resumable(session=AgentSessionId("s-1"), profile="p")
+        second = await store.threads.end(ending, resumable=resumable)
+    async with open_store(url) as store:
+        found = await store.threads.find(thread)
+        messages = await store.threads.messages(thread)
+        (ended,) = await store.threads.turns(thread)
+
+    assert (first, second) == (1, 2)
+    assert found is not None
+    assert (found.title, found.agent, found.last_seq) == ("a \0 title", "main", 2)
+    assert (found.session, found.session_profile, found.session_told) == ("s-1", "p", 2)
+    assert [(m.seq, m.role, m.text, m.details) for m in messages] == [
+        (1, "user", "hello\0 \U0001f600", {"from": "a test"}),
+        (2, "assistant", "good morning", None),
+    ]
+    assert (ended.state, ended.error) == ("done", None)
+
+
+async def test_a_turn_begins_once_and_ends_once(url: str) -> None:
+    async with open_store(url) as store:
+        thread = await begun(store)
+        turn = turn_in(thread)
+        begins = [await store.threads.begin(turn, "hello") for _ in range(2)]
+        await store.threads.note(turn.id, partial="so f", at_utc=5.0)
+        noted = await store.threads.find_turn(turn.id)
+        running = await store.threads.running()
+        failed = Ending(turn=turn.id, state="failed", text="so far", at_utc=time.time(), error={"code": "INTERNAL"})
+        ends = [await store.threads.end(failed)]
+        ends.append(await store.threads.end(Ending(turn=turn.id, state="done", text="late", at_utc=time.time())))
+        await store.threads.note(turn.id, partial="too late", at_utc=6.0)
+        ended = await store.threads.find_turn(turn.id)
+        messages = await store.threads.messages(thread)
+
+    assert (begins, ends) == ([1, 1], [2, 2])
+    assert noted is not None
+    assert (noted.partial, noted.alive_at) == ("so f", 5.0)
+    assert [each.id for each in running] == [turn.id]
+    assert ended is not None
+    assert (ended.state, ended.error, ended.partial) == ("failed", {"code": "INTERNAL"}, "")
+    assert [m.text for m in messages] == ["hello", "so far"]
+
+
+async def test_messages_that_come_together_get_numbers_of_their_own(url: str) -> None:
+    numbers: list[int | None] = []
+    async with open_store(url) as store:
+        thread = await begun(store)
+
+        async def say() -> None:
+            numbers.append(await store.threads.begin(turn_in(thread), "hello"))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(say)
+        last = await store.threads.last_messages(thread, after=3, up_to=18, limit=5)
+
+    assert sorted(number or 0 for number in numbers) == list(range(1, 21))
+    assert [m.seq for m in last] == [14, 15, 16, 17, 18]
+
+
+async def test_threads_are_listed_by_caller_those_that_changed_last_first(url: str) -> None:
+    async with open_store(url) as store:
+        mine = [await begun(store, changed_at=float(at)) for at in range(1, 6)]
+        theirs = await begun(store, BOB, changed_at=9.0)
+        await store.threads.begin(turn_in(mine[0], at=7.0), "again")
+        page = await store.threads.page(ADA, limit=2)
+        rest = await store.threads.page(ADA, before=page[-1].changed_at)
+        everybody = await store.threads.page(None, limit=1)
+
+    assert [thread.id for thread in (*page, *rest)] == [mine[0], mine[4], mine[3], mine[2], mine[1]]
+    assert [thread.id for thread in everybody] == [theirs]
+
+
+async def test_a_thread_is_forgotten_as_a_whole(url: str) -> None:
+    async with open_store(url) as store:
+        kept, gone = await begun(store), await begun(store)
+        for thread in (kept, gone):
+            await store.threads.begin(turn_in(thread), "hello")
+        await store.threads.set(kept, title="new", agent="other", model="large")
+        await store.threads.delete(gone)
+        late = await store.threads.begin(turn_in(gone), "is anybody there?")
+        found = await store.threads.find(kept)
+
+        assert late is None
+        assert await store.threads.find(gone) is None
+        assert (await store.threads.messages(gone), await store.threads.turns(gone)) == ([], [])
+        assert found is not None
+        assert (found.title, found.agent, found.model) == ("new", "other", "large")
+        assert len(await store.threads.running()) == 1
+
+
+async def test_what_is_not_there_is_told_so(url: str) -> None:
+    async with open_store(url) as store:
+        nothing = ThreadId("t-none")
+        await store.threads.delete(nothing)
+        await store.threads.note(TurnId("u-none"), partial="", at_utc=1.0)
+        ended = await store.threads.end(Ending(turn=TurnId("u-none"), state="done", text="x", at_utc=1.0))
+
+        assert ended is None
+        assert await store.threads.find(nothing) is None
+        assert await store.threads.find_turn(TurnId("u-none")) is None
