@@ -295,6 +295,11 @@ def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, g
     ready |= {
         name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()
     }
+    if settings.default is not None and settings.default not in ready:
+        raise BadConfiguration(
+            f"harness.default: no agent is called `{settings.default}`.",
+            hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
+        )
     limits = HarnessLimits(
         pool=PoolLimits(
             size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting

@@ -97,6 +97,19 @@ ttl_s = 60
 after_s = 0.5
 
 [servers]
+
+[agents]
+
+[harness]
+default = "helper"
+sessions = 4
+idle_s = 60
+open_s = 10
+cancel_s = 1
+waiting = 10
+waiting_in_thread = 5
+history_messages = 20
+history_tokens = 2000
 """
 
 

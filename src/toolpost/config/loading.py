@@ -96,7 +96,6 @@ def _converted(values: Mapping[str, Any], path: Path) -> Config:
     parse_address(config.http.listen)
     _check_access(config, callers, path)
     _check_reranker(config, path)
-    _check_default_agent(config, agents, path)
     project = path.parent / config.project
     return msgspec.structs.replace(config, servers=servers, callers=callers, agents=agents, project=str(project))
 
@@ -135,16 +134,6 @@ def _converted_agents(values: Any, path: Path) -> dict[str, AgentSettings]:
         with _naming(path):
             check_agent(name, agents[name])
     return agents
-
-
-def _check_default_agent(config: Config, agents: Mapping[str, AgentSettings], path: Path) -> None:
-    default = config.harness.default
-    if default is not None and (default not in agents or not agents[default].enabled):
-        known = [name for name, agent in agents.items() if agent.enabled]
-        raise BadConfiguration(
-            f"{path}: harness.default: no agent is called `{default}`.",
-            hint=f"known: {', '.join(known)}" if known else "add [agents.NAME]",
-        )
 
 
 @contextmanager
