@@ -170,6 +170,7 @@ async def open_app(
         bus = bus_of(config, store, metrics)
         desk = Desk(workspace_of(config))
         host = _loaded_host(config, plugins, brought=[bus_plugin(bus), workspace_plugin(desk)] if bundled else None)
+        harness = _harness(config, store, host, metrics, agents or {})
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
@@ -184,7 +185,6 @@ async def open_app(
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
         async with host.open_started(), behind.open_running(), sweeping, watching:
-            harness = _harness(config, store, host, metrics, agents or {})
             rounds = Rounds(await store.keys.of(STATE_KEY))
             app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness)
             async with harness.open_running(), create_task_group() as tasks:
