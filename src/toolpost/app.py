@@ -156,7 +156,7 @@ async def open_app(
     learn_limit_s: float | None = None,
     agents: Mapping[str, Agent] | None = None,
 ) -> AsyncIterator[App]:
-    """Open a Toolpost: store, plugins, servers, gateway, conversations. Leaving it cancels what is in flight and flushes the audit.
+    """Open a Toolpost: store, plugins, servers, gateway, conversations. Leaving it cancels what is in flight, and keeps it.
 
     Its servers' tools are held to the lock, unless whoever opens it compares them by itself. `learn_limit_s` is how long
     servers whose tools nobody has seen are waited for; later their tools come by themselves. `agents` answer beside those
