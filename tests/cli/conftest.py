@@ -107,7 +107,7 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[...,
     with ExitStack() as stack:
 
         def start(*arguments: str) -> subprocess.Popen[str]:
-            return stack.enter_context(_open_process(arguments, tmp_path, environment))
+            return stack.enter_context(open_process(arguments, tmp_path, environment))
 
         yield start
 
@@ -128,7 +128,7 @@ def serve(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Server]:
 
 
 @contextmanager
-def _open_process(
+def open_process(
     arguments: tuple[str, ...], folder: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
     pipe = subprocess.PIPE

@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "tools": Late("toolpost.cli.tools:tools", "List the tools, or show one in full."),
     "search": Late("toolpost.cli.search:search", "Find tools by what they do."),
     "call": Late("toolpost.cli.call:call", "Call a tool."),
+    "chat": Late("toolpost.cli.chat:chat", "Talk to an agent."),
     "servers": Late(
         "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."
     ),

@@ -4,7 +4,8 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -46,23 +47,42 @@ class RunningGateway:
 
     def servers(self) -> list[JsonObject]:
         """Ask how every server is doing."""
-        found = self._ask("GET", SERVERS_PATH, limit_s=_LOOK_S).get("servers")
+        found = self.ask("GET", SERVERS_PATH, limit_s=_LOOK_S).get("servers")
         if not isinstance(found, list):
             raise self._something_else()
         return found
 
     def act(self, name: str, action: str) -> JsonObject:
         """Start, stop or restart a server; returns how it is doing then."""
-        return self._ask("POST", f"{SERVERS_PATH}/{quote(name, safe='')}/{action}", limit_s=_ACT_S)
+        return self.ask("POST", f"{SERVERS_PATH}/{quote(name, safe='')}/{action}", limit_s=_ACT_S)
 
-    def _ask(self, method: str, path: str, *, limit_s: float) -> JsonObject:
-        request = urllib.request.Request(f"{self.url}{path}", method=method)  # noqa: S310 (`base_url` checks the scheme)
+    def ask(self, method: str, path: str, body: JsonObject | None = None, *, limit_s: float = _LOOK_S) -> JsonObject:
+        """Ask for something, and return the answer; a refusal is raised as the error that it names."""
+        with self.open_answer(method, path, body, limit_s=limit_s) as response:
+            return self._object(response.read())
+
+    @contextmanager
+    def open_answer(
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        accept: str = "application/json",
+        limit_s: float = _LOOK_S,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Ask for something, and read the answer as it comes; `limit_s` is how long it may be silent."""
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(f"{self.url}{path}", data, method=method)  # noqa: S310 (`base_url` checks the scheme)
         request.add_header("X-Toolpost", "1")
+        request.add_header("Accept", accept)
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with _opener(self.url).open(request, timeout=limit_s) as response:
-                return self._object(response.read())
+                yield response
         except urllib.error.HTTPError as answer:
             with answer:
                 raise self._told(self._object(answer.read()).get("error")) from answer
@@ -93,7 +113,7 @@ class RunningGateway:
 
     def _something_else(self) -> NoGateway:
         return NoGateway(
-            f"What answers at {self.url} is no Toolpost that can be asked about its servers.",
+            f"What answers at {self.url} is no Toolpost that can be asked this.",
             hint="--url names another; `toolpost serve --listen HOST:PORT` starts one elsewhere",
         )
 

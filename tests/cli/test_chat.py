@@ -1,0 +1,152 @@
+"""`toolpost chat` with a real agent in a process of its own: at a terminal, in a pipe, with a gateway that runs and without."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import TOOLPOST, Run, open_process
+from tests.cli.terminal import Terminal, open_terminal
+from toolpost.cli.chat_view import finished
+from toolpost.testing.agents import acp_agent_command
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One gateway for all of these: the threads of one test do not matter to another."""
+    folder = tmp_path_factory.mktemp("gateway")
+    _configure(folder)
+    listening = ("serve", "--listen", "127.0.0.1:0", "--json")
+    with open_process(listening, folder, dict(os.environ)) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+
+
+def _configure(folder: Path) -> None:
+    command, *args = acp_agent_command()
+    told = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n'
+    (folder / "toolpost.toml").write_text(told)
+
+
+@pytest.fixture
+def terminal(gateway: str, tmp_path: Path, environment: dict[str, str]) -> Iterator[Terminal]:
+    with open_terminal([TOOLPOST, "chat", "--url", gateway], cwd=tmp_path, env=environment) as opened:
+        opened.wait_for("script answers")
+        opened.wait_for("> ")
+        yield opened
+
+
+def test_a_conversation_at_a_terminal(terminal: Terminal) -> None:
+    terminal.enter("say # A title with *words*")
+    shown = terminal.wait_for("> ")
+    assert "A title with words" in shown, "markdown is rendered"
+
+    terminal.enter(
+        'call time__convert_time {"time": "12:00", "source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}'
+    )
+    assert '"target_timezone": "Asia/Tokyo"' in terminal.wait_for("✓ time__convert_time")
+    assert "isDst" in terminal.wait_for("> ")
+
+    terminal.enter('call time__current_time {"timezone": "Nowhere/Land"}')
+    terminal.wait_for("✗ time__current_time")
+    terminal.wait_for("> ")
+
+    terminal.enter("/threads")
+    listed = terminal.wait_for("say # A title")
+    assert "*  1  t-" in listed
+    first = listed.split("*  1  ")[1].split()[0]
+
+    terminal.enter("/new")
+    terminal.wait_for("a new conversation")
+    terminal.enter("count")
+    assert "1" in terminal.wait_for("> ").splitlines()[-2], "another session answers"
+    terminal.enter(f"/resume {first[:12]}")
+    terminal.wait_for("A title with words")
+    terminal.enter("/thraeds")
+    terminal.wait_for("did you mean /threads?")
+    terminal.enter("/resume nobody's")
+    terminal.wait_for("error: there is no thread")
+    terminal.enter("/quit")
+    terminal.wait_for(f"toolpost chat --thread {first}")
+    assert terminal.wait_for_end() == 0
+
+
+def test_control_c_cancels_the_answer_and_keeps_the_thread(terminal: Terminal) -> None:
+    terminal.enter("stream 10000 10")
+    terminal.wait_for("word3")
+    terminal.type("\x03")
+    terminal.wait_for("(cancelled; the thread is kept)")
+    terminal.wait_for("> ")
+
+    terminal.enter("count")
+    assert "2" in terminal.wait_for("> "), "the same session goes on"
+
+    terminal.type("half a line\x03")
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    terminal.wait_for("to go on: toolpost chat --thread t-")
+    assert terminal.wait_for_end() == 0
+
+
+def test_what_an_agent_says_does_not_steer_the_terminal(terminal: Terminal) -> None:
+    terminal.enter("say \x16\x1b]0;owned\x16\x07 [link](https://example.com/real)")
+    shown = terminal.wait_for("https://example.com/real")
+
+    assert "\x1b]0;" not in shown
+    terminal.wait_for("> ")
+
+
+def test_a_question_in_a_pipe(gateway: str, run: Run) -> None:
+    url = ("--url", gateway)
+    plain = run("chat", *url, stdin="say from a *pipe*\n")
+    assert (plain.code, plain.out) == (0, "from a *pipe*\n")
+
+    both = run("chat", *url, "echo see", stdin="say the file")
+    assert both.out == "the file\n", "what is piped in comes after the question"
+
+    events = [json.loads(line) for line in run("chat", *url, "--json", "stream 2", stdin="").out.splitlines()]
+    assert [event["type"] for event in events if event["type"] != "beat"] == [
+        "started",
+        "session",
+        "text",
+        "text",
+        "ended",
+    ]
+    assert events[-1]["text"] == "word0 word1 "
+
+    failed = run("chat", *url, "crash", stdin="")
+    assert failed.code == 1
+    assert failed.out == "before \n"
+    assert "error: " in failed.err
+
+    nobody = run("chat", *url, "--agent", "nobody", "hi", stdin="")
+    assert nobody.code == 2
+    assert "nobody" in nobody.err
+
+
+def test_without_a_gateway_one_is_opened_and_threads_are_kept(tmp_path: Path, run: Run) -> None:
+    _configure(tmp_path)
+    first = run("chat", "--here", "say remember blue", stdin="")
+    again = run("chat", "--here", "--thread", "last", "echo", stdin="")
+
+    assert (first.code, first.out) == (0, "remember blue\n")
+    assert "remember blue" in again.out, "a session that is new is told what was said before"
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("one", 0),
+        ("one\n\ntwo", 5),
+        ("```\na\n\nb", 0),
+        ("x\n\n```\na\n\nb", 3),
+        ("```\na\n\nb\n```\n\nrest", 14),
+    ],
+)
+def test_blocks_are_finished_at_empty_lines_outside_of_code(text: str, cut: int) -> None:
+    assert finished(text) == cut
