@@ -1,7 +1,7 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
 
 `/api/servers` is the administrator's (`admin.py`), what else is below `/api` is for conversations (`talks.py`),
-`/healthz` and `/metrics` are for whoever watches over us.
+`/chat` is their page (`pages.py`), `/healthz` and `/metrics` are for whoever watches over us.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
+from toolpost.endpoints.pages import Pages
 from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
 from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
@@ -55,6 +56,7 @@ class HttpEndpoint:
         self._access = access
         self._admin = admin
         self._talks = talks
+        self._pages = Pages(access)
         self.body_limit = body_limit
         self._health = health
         self._metrics = metrics
@@ -182,6 +184,8 @@ class HttpEndpoint:
             await self._admin.answer(request)
         elif self._talks.serves(request.path):
             await self._talks.answer(request)
+        elif self._pages.serves(request.path):
+            await self._pages.answer(request)
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 

@@ -1,0 +1,217 @@
+// The page: the list of conversations, the one that is open, and what is said in it.
+
+import { Answer, noteOf } from "/chat/answer.js";
+import { ask, events, Refused, token } from "/chat/api.js";
+import { element } from "/chat/markdown.js";
+
+const $ = (id) => document.getElementById(id);
+const path = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
+
+let open = null; // the id of the open conversation, null for one that has not begun
+let hearing = null; // stops listening to it
+let agents = [];
+
+async function start() {
+  agents = (await guarded(() => ask("GET", "/api/agents"))).agents;
+  $("agent").replaceChildren(...agents.map((agent) => element("option", { value: agent.name }, agent.name)));
+  $("agent").hidden = agents.length < 2;
+  $("who").textContent = agents.length ? `${agents.length} agent${agents.length > 1 ? "s" : ""} · ${location.host}` : "";
+  if (!agents.length) tell("No agent is configured: add [agents.NAME] to toolpost.toml.");
+  await visit();
+}
+
+// Asks for the token until it is the right one.
+async function guarded(work) {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== 401) throw error;
+      $("token-problem").textContent = token.get() ? "That is not the token of anybody here." : "";
+      token.forget();
+      await new Promise((resolve) => {
+        $("asking").addEventListener("close", resolve, { once: true });
+        $("asking").showModal();
+      });
+      if ($("token").value) token.set($("token").value);
+      $("token").value = "";
+    }
+  }
+}
+
+async function list() {
+  const { threads } = await guarded(() => ask("GET", "/api/threads?limit=100"));
+  $("threads").replaceChildren(
+    ...threads.map((thread) => {
+      const button = element("button", { type: "button", title: thread.title }, thread.title || "(nothing said yet)");
+      if (thread.running?.length) button.className = "running";
+      if (thread.id === open) button.setAttribute("aria-current", "true");
+      button.addEventListener("click", () => (location.hash = thread.id));
+      return element("li", {}, button);
+    }),
+  );
+}
+
+// Shows what the address names.
+async function visit() {
+  const wanted = decodeURIComponent(location.hash.slice(1)) || null;
+  hearing?.abort();
+  tell("");
+  setBusy(false);
+  open = wanted;
+  $("messages").replaceChildren();
+  $("title").textContent = "New chat";
+  $("agent").value = agents.find((agent) => agent.isDefault)?.name ?? "";
+  if (wanted) await show(wanted).catch(failed);
+  await list();
+  $("text").focus();
+}
+
+async function show(wanted) {
+  const thread = await guarded(() => ask("GET", path(wanted)));
+  $("title").textContent = thread.title || "New chat";
+  if (thread.agent) $("agent").value = thread.agent;
+  hearing = new AbortController();
+  const mine = hearing;
+  // Listen first, then look: nothing falls between.
+  const heard = thread.running?.length ? events("GET", `${path(wanted)}/events`, undefined, mine.signal) : null;
+  const first = heard?.next();
+  const after = Math.max(0, thread.messages - 200);
+  const { messages } = await ask("GET", `${path(wanted)}/messages?after=${after}&limit=200`);
+  if (mine.signal.aborted) return;
+  $("messages").replaceChildren(...messages.map(said));
+  scroll(true);
+  ask("POST", "/api/prewarm", { threadId: wanted }).catch(() => {});
+  if (heard) follow(wanted, heard, first, mine).catch(failed);
+}
+
+// A turn that was running before we came: what came of it so far, then all that comes.
+async function follow(thread, heard, first, mine) {
+  const answer = new Answer();
+  const { turns } = await ask("GET", `${path(thread)}/turns?limit=5`);
+  const running = turns.find((turn) => turn.state === "running");
+  if (!running) {
+    mine.abort();
+    const { messages } = await ask("GET", `${path(thread)}/messages?limit=200`);
+    $("messages").replaceChildren(...messages.map(said));
+    return;
+  }
+  if (running.partial) answer.say(running.partial);
+  $("messages").append(answer.node);
+  setBusy(true);
+  try {
+    for (let next = await first; !next.done; next = await heard.next()) {
+      const event = next.value;
+      if (event.type !== "ended") answer.take(event);
+      else {
+        // What was said while we were not there is in the end alone.
+        if (event.text) answer.whole(event.text);
+        answer.part = null;
+        answer.end({ ...event, text: "" });
+        break;
+      }
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") throw error;
+    return;
+  }
+  mine.abort();
+  setBusy(false);
+  await list();
+}
+
+function said(message) {
+  if (message.role === "user") return element("article", { class: "user" }, message.text);
+  const answer = new Answer();
+  answer.whole(message.text);
+  answer.node.classList.remove("waiting");
+  const note = noteOf(message.details ?? {});
+  if (note) answer.node.append(note);
+  return answer.node;
+}
+
+async function say(text) {
+  const answer = new Answer();
+  tell("");
+  setBusy(true);
+  $("messages").append(element("article", { class: "user" }, text), answer.node);
+  scroll(true);
+  const chosen = $("agent").value || null;
+  if (!open) {
+    open = (await guarded(() => ask("POST", "/api/threads", { agent: chosen }))).id;
+    history.replaceState(null, "", `#${open}`);
+  }
+  const here = open;
+  hearing?.abort();
+  hearing = new AbortController();
+  const mine = hearing;
+  const body = { text, agent: chosen, onDisconnect: "continue" };
+  try {
+    for await (const event of events("POST", `${path(here)}/messages`, body, mine.signal)) {
+      if (event.type === "started") list().then(() => ($("title").textContent = currentTitle() ?? text.slice(0, 80)));
+      if (event.type === "ended") answer.end(event);
+      else answer.take(event);
+      scroll();
+    }
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    answer.end({ state: "failed", error: { message: error.message, hint: error.hint } });
+  }
+  answer.node.classList.remove("waiting");
+  if (open === here) setBusy(false);
+  await list();
+}
+
+function currentTitle() {
+  return document.querySelector("#threads [aria-current]")?.textContent;
+}
+
+function setBusy(isBusy) {
+  $("send").hidden = isBusy;
+  $("cancel").hidden = !isBusy;
+}
+
+function tell(text) {
+  $("notice").textContent = text;
+  $("notice").hidden = !text;
+}
+
+function failed(error) {
+  if (error.name === "AbortError") return;
+  setBusy(false);
+  tell([error.message, error.hint].filter(Boolean).join(" "));
+}
+
+// Stays at the end, unless somebody has scrolled up to read.
+function scroll(isForced = false) {
+  const box = $("messages");
+  if (isForced || box.scrollHeight - box.scrollTop - box.clientHeight < 120) box.scrollTop = box.scrollHeight;
+}
+
+$("messages").addEventListener("grown", () => scroll());
+$("new").addEventListener("click", () => {
+  if (location.hash) location.hash = "";
+  else visit().catch(failed);
+});
+window.addEventListener("hashchange", () => visit().catch(failed));
+$("cancel").addEventListener("click", () => ask("POST", `${path(open)}/cancel`, {}).catch(failed));
+$("say").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = $("text").value.trim();
+  if (!text || $("send").hidden) return;
+  $("text").value = "";
+  $("text").style.height = "";
+  say(text).catch(failed);
+});
+$("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    $("say").requestSubmit();
+  } else if (event.key === "Escape" && !$("cancel").hidden) $("cancel").click();
+});
+$("text").addEventListener("input", () => {
+  $("text").style.height = "auto";
+  $("text").style.height = `${$("text").scrollHeight + 2}px`;
+});
+
+start().catch(failed);

@@ -1,0 +1,67 @@
+"""A browser, and a gateway with an agent for it to talk to."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.cli.conftest import open_process
+from toolpost.testing.agents import acp_agent_command
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+EXPECTED = ("Failed to load resource", "TrustedHTML")
+"""A browser notes every answer that is not a success, and what it was kept from doing."""
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed: `apt-get install chromium` brings one")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Open a tab of its own, which must not complain about anything."""
+    context = browser.new_context(viewport={"width": 1100, "height": 760})
+    opened = context.new_page()
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    yield opened
+    context.close()
+    assert [complaint for complaint in complaints if not any(part in complaint for part in EXPECTED)] == []
+
+
+@pytest.fixture(scope="session")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return where the chat page of a gateway is that knows nobody and lets everybody in."""
+    yield from _served(tmp_path_factory.mktemp("open"), {})
+
+
+@pytest.fixture(scope="session")
+def guarded_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return where the chat page of a gateway is that asks for a token."""
+    yield from _served(tmp_path_factory.mktemp("guarded"), {"TOOLPOST_TOKEN": "the-right-token-of-32-characters"})
+
+
+def _served(folder: Path, environment: dict[str, str]) -> Iterator[str]:
+    command, *args = acp_agent_command()
+    (folder / "toolpost.toml").write_text(
+        f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[harness]\ncancel_s = 1\n'
+    )
+    serve = ("serve", "--listen", "127.0.0.1:0", "--json")
+    with open_process(serve, folder, os.environ | environment) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        yield url.removesuffix("/mcp") + "/chat"

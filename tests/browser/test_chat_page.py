@@ -1,0 +1,190 @@
+"""The chat page, as a person uses it."""
+
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+from playwright.sync_api import Page, expect
+
+
+def say(page: Page, text: str) -> None:
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def answered(page: Page) -> None:
+    expect(page.locator("#send")).to_be_visible()
+
+
+def test_a_conversation_with_tools_as_they_run(page: Page, chat: str) -> None:
+    page.goto(chat)
+    say(page, "say **Hello** from `the agent`")
+    expect(page.locator(".assistant strong")).to_have_text("Hello")
+    expect(page.locator(".assistant code")).to_have_text("the agent")
+    answered(page)
+
+    say(page, 'call time__current_time {"timezone": "Asia/Tokyo"}')
+    tool = page.locator("details.tool.done")
+    expect(tool.locator("summary")).to_contain_text('time__current_time { "timezone": "Asia/Tokyo" }')
+    tool.locator("summary").click()
+    expect(tool).to_contain_text('"utcOffset":"+09:00"')
+    answered(page)
+
+    say(page, 'call time__current_time {"timezone": "Nowhere/Land"}')
+    expect(page.locator("details.tool.failed")).to_be_visible()
+    answered(page)
+    say(page, "fail")
+    expect(page.locator(".note.bad")).to_contain_text("no can do")
+    answered(page)
+    expect(page.locator("#threads [aria-current]")).to_have_text("say **Hello** from `the agent`")
+
+
+def test_an_answer_grows_and_can_be_cancelled(page: Page, chat: str) -> None:
+    page.goto(chat)
+    say(page, "stream 10000 10")
+    expect(page.locator(".assistant")).to_contain_text("word3")
+    expect(page.locator("#threads .running")).to_have_count(1)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".note")).to_have_text("(cancelled)")
+    answered(page)
+
+    say(page, "count")
+    expect(page.locator(".assistant").last).to_have_text("2")
+
+
+def test_a_reload_goes_on_with_the_turn_that_runs(page: Page, chat: str) -> None:
+    page.goto(chat)
+    say(page, "say first things first")
+    answered(page)
+    say(page, "stream 300 10")
+    expect(page.locator(".assistant").last).to_contain_text("word3")
+    page.reload()
+
+    expect(page.locator(".user")).to_have_count(2)
+    expect(page.locator(".assistant").first).to_have_text("first things first")
+    expect(page.locator("#cancel")).to_be_visible()
+    expect(page.locator(".assistant").last).to_contain_text("word0 word1 word2")
+    expect(page.locator(".assistant").last).to_contain_text("word299")
+    answered(page)
+    page.reload()
+    expect(page.locator(".assistant").last).to_contain_text(re.compile("^word0 .*word299"))
+
+
+def test_conversations_are_listed_and_resumed(page: Page, chat: str) -> None:
+    page.goto(chat)
+    say(page, "say about apples")
+    answered(page)
+    page.get_by_role("button", name="New chat").click()
+    expect(page.locator("#messages article")).to_have_count(0)
+    say(page, "say about pears")
+    answered(page)
+    page.get_by_role("button", name="say about apples").first.click()
+
+    expect(page.locator(".assistant")).to_have_text("about apples")
+    say(page, "count")
+    expect(page.locator(".assistant").last).to_have_text("2")
+    page.go_back()
+    expect(page.locator(".assistant")).to_have_text("about pears")
+
+
+def test_a_token_is_asked_for_and_kept_in_the_tab(page: Page, guarded_chat: str) -> None:
+    page.goto(guarded_chat)
+    page.get_by_label("Token").fill("a wrong one")
+    page.keyboard.press("Enter")
+    expect(page.locator("#token-problem")).to_contain_text("not the token")
+    page.get_by_label("Token").fill("the-right-token-of-32-characters")
+    page.keyboard.press("Enter")
+    expect(page.locator("#asking")).to_be_hidden()
+    say(page, "say hello")
+    expect(page.locator(".assistant")).to_have_text("hello")
+    answered(page)
+    page.reload()
+
+    expect(page.locator(".assistant")).to_have_text("hello")
+    assert page.evaluate("localStorage.length + document.cookie.length") == 0
+
+
+ATTACKS = [
+    "<img src=x onerror=window.owned=1>",
+    "<script>window.owned=1</script>",
+    "[click](javascript:window.owned=1)",
+    "[click](JaVaScRiPt:window.owned=1) [click](data:text/html,<script>1</script>) [x](vbscript:x)",
+    '[click](https://a.example/" onclick="window.owned=1)',
+    "`<b onmouseover=window.owned=1>` **<svg onload=window.owned=1>** | <iframe srcdoc='<script>1</script>'> |",
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_an_agent_says_is_only_ever_text(page: Page, chat: str, attack: str) -> None:
+    page.goto(chat)
+    say(page, f"say {attack} end")
+    expect(page.locator(".assistant")).to_contain_text("end")
+    answered(page)
+
+    assert page.evaluate("window.owned") is None
+    assert page.locator("#messages :is(img, script, svg, iframe, b, [onclick])").count() == 0
+    for link in page.locator(".assistant a").all():
+        assert (link.get_attribute("href") or "").startswith("https:")
+
+
+def test_a_page_that_is_injected_into_cannot_run_anything(page: Page, chat: str) -> None:
+    page.goto(chat)
+
+    with pytest.raises(Exception, match="TrustedHTML"):
+        page.evaluate("document.body.innerHTML = '<b>x</b>'")
+
+
+def test_the_files_of_the_page_are_all_that_is_served(chat: str) -> None:
+    with urllib.request.urlopen(chat) as answer:
+        policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for path in ("/../pages.py", "/%2e%2e/pages.py", "/nothing.js", "//etc/passwd"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{chat}{path}")
+        assert refused.value.code == 404
+        refused.value.close()
+    for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(chat, headers=headers))
+        assert refused.value.code in (403, 421)
+        refused.value.close()
+
+
+MARKDOWN = """# Title
+A *paragraph* with __bold__, ~~gone~~ and <https://example.com/x>.
+
+1. one
+   - inner
+2. two
+
+> quoted **text**
+
+| a | b |
+|---|---|
+| 1 | `2` |
+
+```python
+print("<b>")
+
+# not a title
+```
+"""
+
+
+def test_markdown_is_rendered(page: Page, chat: str) -> None:
+    page.goto(chat)
+    page.evaluate(
+        """async (text) => {
+            const { render } = await import("/chat/markdown.js");
+            document.getElementById("messages").replaceChildren(render(text));
+        }""",
+        MARKDOWN,
+    )
+    found = page.evaluate("[...document.querySelectorAll('#messages *')].map(e => e.localName).join(' ')")
+
+    assert found == (
+        "h3 p em strong del a ol li ul li li blockquote p strong table thead tr th th tbody tr td td code pre code"
+    )
+    assert page.locator("#messages pre").inner_text() == 'print("<b>")\n\n# not a title'
