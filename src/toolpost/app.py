@@ -57,13 +57,13 @@ from toolpost.harness.late import LateAgent
 from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.pipeline import standard_pipeline
-from toolpost.plugins import BUNDLED
+from toolpost.plugins import BUNDLED, FOR_CONVERSATIONS
 from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
 from toolpost.plugins.workspace import workspace_plugin
 from toolpost.protocol.era import MODERN
 from toolpost.sources.hosting import ServerHost
-from toolpost.sources.loading import Candidate, PluginHost, candidates_of, installed_candidates
+from toolpost.sources.loading import Candidate, PluginHost, candidates_made_by, candidates_of, installed_candidates
 from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
@@ -169,7 +169,9 @@ async def open_app(
     ):
         bus = bus_of(config, store, metrics)
         desk = Desk(workspace_of(config))
-        host = _loaded_host(config, plugins, brought=[bus_plugin(bus), workspace_plugin(desk)] if bundled else None)
+        has_agents = bool(agents) or bool(config.agents)
+        brought = [bus_plugin(bus), workspace_plugin(desk)] if bundled else None
+        host = _loaded_host(config, plugins, brought=brought, has_agents=has_agents)
         harness = _harness(config, store, host, metrics, agents or {})
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
@@ -309,7 +311,7 @@ def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, g
         cancel_s=settings.cancel_s,
     )
     crew = Crew(ready, store.threads, settings.default)
-    return Harness(store.threads, crew, Hooks(host), limits=limits, metrics=metrics)
+    return Harness(store.threads, crew, Hooks(host), limits=limits, metrics=metrics, shelf=store.shelf)
 
 
 def _catalogue(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
@@ -383,7 +385,9 @@ class _News:
                     await app.sdk.loaded.audience.hear(news)
 
 
-def _loaded_host(config: Config, plugins: Sequence[Plugin], *, brought: Sequence[Plugin] | None) -> PluginHost:
+def _loaded_host(
+    config: Config, plugins: Sequence[Plugin], *, brought: Sequence[Plugin] | None, has_agents: bool
+) -> PluginHost:
     """Load plugins; `brought` are those that we make ourselves, None where nothing of ours is served."""
     host = PluginHost(
         default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, only=config.plugins.only
@@ -391,13 +395,16 @@ def _loaded_host(config: Config, plugins: Sequence[Plugin], *, brought: Sequence
     candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in [*plugins, *(brought or ())]]  # type: ignore[misc]
     if brought is not None:
         candidates += candidates_of(BUNDLED)
+        if has_agents:
+            candidates += candidates_made_by(FOR_CONVERSATIONS)
         if config.plugins.installed:
             candidates += installed_candidates()
     candidates += candidates_of(config.plugins.load)
     # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
-    own = len(plugins) + (len(brought) + len(BUNDLED) if brought is not None else 0)
+    for_conversations = len(FOR_CONVERSATIONS) if has_agents else 0
+    own = len(plugins) + (len(brought) + len(BUNDLED) + for_conversations if brought is not None else 0)
     # A server that somebody has set up under the name of a plugin that we bring takes its place.
     taken = [] if config.plugins.only else [name for name, server in config.servers.items() if server.enabled]
     for number, candidate in enumerate(candidates):

@@ -7,6 +7,7 @@ from typing import Protocol
 from toolpost.contracts.caller import Caller, Standing
 from toolpost.contracts.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
 from toolpost.contracts.turns import TurnEnded, TurnEvent
+from toolpost.store.shelf import Shelf
 from toolpost.store.threads import Message, Thread
 
 Listener = Callable[[TurnEvent], None]
@@ -58,6 +59,15 @@ class InvokeOptions:
 
 class Conversations(Protocol):
     """All conversations of a server, for a plugin that leads one itself, in the name of a caller."""
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where a plugin keeps what is to outlive the server, for each caller."""
+        ...
+
+    def standing_in(self, thread: ThreadId) -> Standing | None:
+        """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
+        ...
 
     async def create_thread(
         self, standing: Standing, *, title: str = "", agent: str | None = None, model: str | None = None

@@ -39,6 +39,7 @@ from toolpost.harness.pool import Pool, PoolLimits, Warm
 from toolpost.harness.port import AgentGone, AgentSpec
 from toolpost.harness.turn import TurnRun
 from toolpost.metrics import Metrics
+from toolpost.store.shelf import Shelf
 from toolpost.store.threads import Ending, Thread, Threads
 
 _log = logging.getLogger("toolpost.harness")
@@ -73,8 +74,10 @@ class Harness(OwnThreads):
         *,
         limits: HarnessLimits | None = None,
         metrics: Metrics | None = None,
+        shelf: Shelf,
     ) -> None:
         super().__init__(threads, crew)
+        self.shelf = shelf
         self.hooks = hooks
         self.limits = limits or HarnessLimits()
         self.pool = Pool(self.limits.pool, metrics or Metrics())
@@ -220,6 +223,10 @@ class Harness(OwnThreads):
                 del self._listeners[thread]
             for run in self.runs_of(thread):
                 run.listeners.discard(listener)
+
+    def standing_in(self, thread: ThreadId) -> Standing | None:
+        """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
+        return next((run.standing for run in self.runs_of(thread)), None)
 
     def runs_of(self, thread: ThreadId) -> list[TurnRun]:
         """Return the turns of a thread that have not ended, the one that runs first."""

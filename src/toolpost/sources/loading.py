@@ -59,6 +59,11 @@ def candidates_of(references: Iterable[str]) -> list[Candidate]:
     return [Candidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
 
 
+def candidates_made_by(references: Iterable[str]) -> list[Candidate]:
+    """Name plugins by `package.module:function`, which makes one: each server has its own."""
+    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
+
+
 def installed_candidates() -> list[Candidate]:
     """Find the plugins that installed packages announce under the entry point group `toolpost`."""
     return [_installed(point) for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))]

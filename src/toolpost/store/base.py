@@ -13,6 +13,7 @@ from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
+from toolpost.store.shelf import Shelf
 from toolpost.store.tables import Tables
 from toolpost.store.threads import Threads
 from toolpost.store.urls import MEMORY, PostgresPlace, place_of
@@ -79,6 +80,11 @@ class Store(Protocol):
     @property
     def threads(self) -> Threads:
         """Conversations, and what was said in them."""
+        ...
+
+    @property
+    def shelf(self) -> Shelf:
+        """What plugins keep for each caller."""
         ...
 
     @property

@@ -37,11 +37,13 @@ from toolpost.store.postgres_migrate import lock_within, migrate
 from toolpost.store.postgres_pins import PostgresPins
 from toolpost.store.postgres_scripts import PostgresScripts
 from toolpost.store.postgres_seen import PostgresSeenTools
+from toolpost.store.postgres_shelf import PostgresShelf
 from toolpost.store.postgres_tables import PostgresTables
 from toolpost.store.postgres_threads import postgres_threads
 from toolpost.store.postgres_wakeups import PostgresWakeups
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
+from toolpost.store.shelf import Shelf
 from toolpost.store.tables import Tables
 from toolpost.store.threads import Threads
 from toolpost.store.urls import PostgresPlace
@@ -77,6 +79,7 @@ class PostgresStore:
         self.keys: Keys = PostgresKeys(self)
         self.known_tools: KnownTools = PostgresKnownTools(self)
         self.pins: Pins = PostgresPins(self)
+        self.shelf: Shelf = PostgresShelf(self)
         self.seen: SeenTools = PostgresSeenTools(self)
         self.scripts: Scripts = PostgresScripts(self)
         self.threads: Threads = postgres_threads(self)

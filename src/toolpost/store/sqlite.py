@@ -18,6 +18,7 @@ from toolpost.store.notes import open_notes, take_over_notes
 from toolpost.store.pins import Pins
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
+from toolpost.store.shelf import Shelf
 from toolpost.store.sqlite_audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite_connection import explained, open_at_once, open_writer
 from toolpost.store.sqlite_keys import SqliteKeys
@@ -27,6 +28,7 @@ from toolpost.store.sqlite_pins import SqlitePins
 from toolpost.store.sqlite_readers import SqliteReaders
 from toolpost.store.sqlite_scripts import SqliteScripts
 from toolpost.store.sqlite_seen import SqliteSeenTools
+from toolpost.store.sqlite_shelf import SqliteShelf
 from toolpost.store.sqlite_tables import SqliteTables
 from toolpost.store.sqlite_threads import sqlite_threads
 from toolpost.store.sqlite_wakeups import SqliteWakeups
@@ -56,6 +58,7 @@ class SqliteStore:
         self.keys: Keys = SqliteKeys(write=self.write, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)
+        self.shelf: Shelf = SqliteShelf(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
         self.scripts: Scripts = SqliteScripts(write=self.write)
         self.threads: Threads = sqlite_threads(write=self.write, read=self.read)

@@ -158,6 +158,7 @@ TABLES: Final = (
             "error",
         ),
     ),
+    Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
 OWN: Final = frozenset({"migrations", "audit_head", "keys"})

@@ -1,0 +1,162 @@
+"""`tasks__*`: what is to be done, and what has to be done before it; no task ever waits for itself."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from toolpost.authoring import Plugin
+from toolpost.authoring.context import Context
+from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded
+from toolpost.contracts.ids import CallerId, JsonObject
+from toolpost.contracts.version import __version__
+from toolpost.plugins.leading import Lead
+from toolpost.store.shelf import Item, Shelf
+
+NAME: Final = "tasks"
+LIMIT: Final = 1_000
+"""Tasks that a caller may have."""
+
+State = Literal["open", "doing", "done", "dropped"]
+Title = Annotated[str, Field(min_length=1, max_length=500)]
+Notes = Annotated[str, Field(max_length=10_000)]
+
+
+@dataclass
+class Task:
+    """Something to be done."""
+
+    id: str
+    title: str
+    state: State
+    after: list[str]
+    """What has to be done before it."""
+    is_ready: bool
+    """Whether all of that is done."""
+    notes: str = ""
+
+
+def make() -> Plugin:
+    """Make the plugin."""
+    plugin = Plugin(NAME, version=__version__)
+    desk = _Desk(Lead(plugin))
+    _add_changes(plugin, desk)
+
+    @plugin.tool(name="list", annotations={"readOnlyHint": True, "openWorldHint": False})
+    async def list_tasks(ctx: Context, state: State | None = None, ready: bool = False) -> list[Task]:
+        """List your tasks, the oldest first: all, those in a state, or those whose dependencies are all done."""
+        found = [_shown(item, known) for known in [await desk.all(ctx.caller.id)] for item in _by_age(known)]
+        return [t for t in found if (state is None or t.state == state) and (not ready or _is_next(t))]
+
+    return plugin
+
+
+def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
+    @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.QUEUE_OVERLOADED])
+    async def add(ctx: Context, title: Title, notes: Notes = "", after: list[str] | None = None) -> Task:
+        """Add a task; `after` names tasks that have to be done before it."""
+        known = await desk.all(ctx.caller.id)
+        if len(known) >= LIMIT:
+            raise QueueOverloaded(f"There are {LIMIT} tasks already.", hint="remove some that are done")
+        task = f"k-{secrets.token_hex(4)}"
+        value: JsonObject = {"title": title, "state": "open", "notes": notes, "after": after or [], "at": time.time()}
+        _check(task, value, known)
+        item = Item(owner=ctx.caller.id, id=task, value=value)
+        await desk.shelf.put(NAME, item)
+        return _shown(item, {**known, task: item})
+
+    @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST])
+    async def update(
+        ctx: Context,
+        task: str,
+        title: Title | None = None,
+        state: State | None = None,
+        notes: Notes | None = None,
+        after: list[str] | None = None,
+    ) -> Task:
+        """Change a task; what is left out stays. A circle of tasks that wait for each other is refused."""
+        known = await desk.all(ctx.caller.id)
+        item = _found(task, known)
+        given = {"title": title, "state": state, "notes": notes, "after": after}
+        value = item.value | {key: new for key, new in given.items() if new is not None}
+        _check(task, value, known)
+        changed = Item(owner=item.owner, id=item.id, value=value)
+        if not await desk.shelf.swap(NAME, item, value):
+            raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
+        return _shown(changed, {**known, task: changed})
+
+    @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST])
+    async def remove(ctx: Context, task: str) -> Task:
+        """Forget a task that no other one waits for."""
+        known = await desk.all(ctx.caller.id)
+        item = _found(task, known)
+        if waiting := [other.id for other in known.values() if task in other.value["after"]]:
+            raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
+        await desk.shelf.swap(NAME, item, None)
+        return _shown(item, known)
+
+
+class _Desk:
+    def __init__(self, lead: Lead) -> None:
+        self._lead = lead
+
+    @property
+    def shelf(self) -> Shelf:
+        return self._lead.conversations.shelf
+
+    async def all(self, owner: CallerId) -> dict[str, Item]:
+        return {item.id: item for item in await self.shelf.items(NAME, owner)}
+
+
+def _found(task: str, known: Mapping[str, Item]) -> Item:
+    if task not in known:
+        raise NotFound(f"There is no task `{task[:64]}`.", hint="`tasks__list` lists yours")
+    return known[task]
+
+
+def _check(task: str, value: JsonObject, known: Mapping[str, Item]) -> None:
+    """Refuse dependencies that are not there, and circles."""
+    for other in value["after"]:
+        if other != task:
+            _found(other, known)
+    way = _way_back(task, value["after"], known)
+    if way is not None:
+        raise InvalidRequest(f"A task would wait for itself: {' after '.join([task, *way])}.", cycle=[task, *way])
+
+
+def _way_back(task: str, after: list[str], known: Mapping[str, Item]) -> list[str] | None:
+    """Return how a task leads back to itself, if it does."""
+    waiting, seen = [[other] for other in after], set[str]()
+    while waiting:
+        way = waiting.pop()
+        if way[-1] == task:
+            return way
+        if way[-1] in seen or way[-1] not in known:
+            continue
+        seen.add(way[-1])
+        waiting += [[*way, other] for other in known[way[-1]].value["after"]]
+    return None
+
+
+def _by_age(known: Mapping[str, Item]) -> list[Item]:
+    return sorted(known.values(), key=lambda item: item.value["at"])
+
+
+def _is_next(task: Task) -> bool:
+    return task.is_ready and task.state in ("open", "doing")
+
+
+def _shown(item: Item, known: Mapping[str, Item]) -> Task:
+    value = item.value
+    before = [known[other].value["state"] for other in value["after"] if other in known]
+    return Task(
+        id=item.id,
+        title=value["title"],
+        state=value["state"],
+        notes=value["notes"],
+        after=value["after"],
+        is_ready=all(state in ("done", "dropped") for state in before),
+    )
