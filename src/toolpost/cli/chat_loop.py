@@ -43,8 +43,8 @@ class Chat:
 
     def choose(self, wanted: str | None) -> JsonObject | None:
         """Go on with a thread: by its id, the beginning of it, its number in the list, or `last`; None begins another."""
-        self.thread = None
         if wanted is None:
+            self.thread = None
             return None
         found = self._find(wanted)
         self.thread = str(found["id"])

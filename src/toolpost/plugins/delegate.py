@@ -3,12 +3,12 @@
 import asyncio
 import secrets
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 import anyio
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic import dataclasses as checked
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
@@ -32,7 +32,7 @@ Seconds = Annotated[float, Field(gt=0, le=3600, description="how long it may tak
 Tools = Annotated[int, Field(ge=0, le=1_000, description="how many times it may use a tool")]
 
 
-@dataclass
+@checked.dataclass
 class Report:
     """What has become of a piece of work."""
 
@@ -45,7 +45,7 @@ class Report:
     tools_used: int = 0
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class _Order:
     standing: Standing
     parent: ThreadId
