@@ -20,8 +20,9 @@ EXPECTED = ("Failed to load resource", "TrustedHTML")
 expect.set_options(timeout=20_000)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Open a browser; it is closed with its file, since while it is open no other event loop can run in this thread."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: `apt-get install chromium` brings one")
     with sync_playwright() as playwright:
@@ -43,13 +44,13 @@ def page(browser: Browser) -> Iterator[Page]:
     assert [complaint for complaint in complaints if not any(part in complaint for part in EXPECTED)] == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return where the chat page of a gateway is that knows nobody and lets everybody in."""
     yield from _served(tmp_path_factory.mktemp("open"), {})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return where the chat page of a gateway is that asks for a token."""
     yield from _served(tmp_path_factory.mktemp("guarded"), {"TOOLPOST_TOKEN": "the-right-token-of-32-characters"})
