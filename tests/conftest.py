@@ -1,11 +1,34 @@
 """What every test may ask for."""
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
+import anyio
 import pytest
 
 from tests.plugins import behaviours
 from tests.postgres import NoPostgres, Postgres, open_postgres
+
+LONGEST_S = 110.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a test that hangs fail by itself: pytest-timeout ends the whole worker, and then the others wait for it forever."""
+    for item in items:
+        timeout = item.get_closest_marker("timeout")
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj) and timeout is None:
+            item.obj = _limited(item.obj)
+
+
+def _limited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+    @functools.wraps(test)
+    async def limited(**arguments: Any) -> None:
+        with anyio.fail_after(LONGEST_S):
+            await test(**arguments)
+
+    return limited
 
 
 @pytest.fixture

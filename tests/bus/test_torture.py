@@ -10,7 +10,7 @@ from tests.postgres import Postgres, open_postgres
 
 IS_LONG = bool(os.environ.get("TOOLPOST_LONG_TESTS"))
 
-pytestmark = pytest.mark.timeout(3_600 if IS_LONG else 120)
+pytestmark = pytest.mark.timeout(3_600 if IS_LONG else 600)
 
 
 def check(toll: Toll, plan: Plan) -> None:
