@@ -207,13 +207,14 @@ async def test_an_agent_that_ignores_cancel_is_ended_and_its_old_answer_never_co
     assert await has_gone(pid)
 
 
-async def test_garbage_is_passed_over() -> None:
+async def test_garbage_is_passed_over_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     async with conversing(with_agent()) as (app, thread):
         ended = await asked(app, thread, "garbage")
         after = await asked(app, thread, "count")
 
     assert (ended.state, ended.text) == ("done", "still here")
     assert after.text == "2"
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 async def test_an_agent_that_prints_nothing_but_garbage_is_ended() -> None:
@@ -246,10 +247,10 @@ async def test_daemons_of_an_agent_end_with_its_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code"), [(("--exit",), "UPSTREAM_UNAVAILABLE"), (("--hang",), "TOOL_TIMEOUT")], ids=["exits", "hangs"]
+    ("option", "open_s", "code"), [("--exit", 20.0, "UPSTREAM_UNAVAILABLE"), ("--hang", 0.3, "TOOL_TIMEOUT")]
 )
-async def test_an_agent_that_does_not_start_is_told_by_name(options: tuple[str, ...], code: str) -> None:
-    async with conversing(with_agent(*options, harness={"open_s": 2.0})) as (app, thread):
+async def test_an_agent_that_does_not_start_is_told_by_name(option: str, open_s: float, code: str) -> None:
+    async with conversing(with_agent(option, harness={"open_s": open_s})) as (app, thread):
         ended = await asked(app, thread, "say hello")
         with pytest.raises(ToolpostError) as refused:
             await app.harness.prewarm(ADA, thread)

@@ -91,6 +91,28 @@ async def test_tasks_wait_for_others_and_never_for_themselves() -> None:
         assert [task["title"] for task in await used(client, "tasks__list")] == ["dig", "plant"]
 
 
+@pytest.mark.parametrize("gateways", [1, 2])
+async def test_two_changes_at_once_close_no_circle(tmp_path: Path, gateways: int) -> None:
+    config = msgspec.structs.replace(CONFIG, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
+    refusals: list[str] = []
+
+    async def put_after(client: Client, task: str, other: str) -> None:
+        told = await used(client, "tasks__update", task=task, after=[other])
+        refusals.extend([told["code"]] if "code" in told else [])
+
+    async with opened(config) as (_, one), opened(config) as (_, two):
+        for _ in range(5):
+            dig, sow = [(await used(one, "tasks__add", title=title))["id"] for title in ("dig", "sow")]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(put_after, one, dig, sow)
+                tasks.start_soon(put_after, one if gateways == 1 else two, sow, dig)
+
+            after = {task["id"]: task["after"] for task in await used(one, "tasks__list")}
+            assert after[dig] == [] or after[sow] == []
+    assert len(refusals) >= 5
+    assert set(refusals) == {"INVALID_REQUEST"}
+
+
 async def test_a_scheduled_prompt_comes_by_itself_after_a_restart_too(tmp_path: Path) -> None:
     config = msgspec.structs.replace(CONFIG, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
     soon = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()

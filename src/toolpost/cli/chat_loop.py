@@ -11,7 +11,7 @@ from toolpost.cli.chat_client import ChatClient
 from toolpost.cli.chat_view import TerminalView, View
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import show_failure
-from toolpost.cli.terminal import printable
+from toolpost.cli.terminal import printable, unechoed
 from toolpost.contracts.errors import NotFound, ToolpostError
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.nearest import nearest_name
@@ -69,7 +69,7 @@ class Chat:
         if self.thread is None:
             self.thread = str(self.client.create(self.agent)["id"])
         thread, ended = self.thread, None
-        with _interrupting(lambda: self.client.cancel(thread)):
+        with _interrupting(lambda: self.client.cancel(thread)), unechoed():
             self.view.begin()
             try:
                 for event in self.client.say(thread, text, self.agent):

@@ -20,6 +20,9 @@ from toolpost.contracts.turns import Said, Thought, ToolUsed, TurnEnded, TurnEve
 SHOWN: Final = 300
 """How much of a tool's arguments and results is shown, in characters."""
 
+LAST_WORDS: Final = 10
+"""How many lines are shown of what an agent said on stderr before it was gone."""
+
 _FENCE: Final = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _MARKS: Final = {"running": ("▸", "cyan"), "done": ("✓", "green"), "failed": ("✗", "red")}
 
@@ -195,6 +198,8 @@ def show_ending(ended: TurnEnded) -> None:
     if ended.state == "failed":
         error = ended.error or {}
         show_error(str(error.get("message", "the agent failed")), error.get("hint"))
+        for line in str(error.get("stderr") or "").splitlines()[-LAST_WORDS:]:
+            click.echo(f"  {printable(line)}", err=True)
     elif ended.state in ("cancelled", "interrupted"):
         click.echo(f"({ended.state}; the thread is kept)", err=True)
     elif ended.reason == "limit":

@@ -3,6 +3,8 @@
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, TextIO
 
 import click
@@ -23,3 +25,21 @@ def has_colour(stream: TextIO) -> bool:
 def styled(text: str, colour: str, *, bold: bool = False) -> str:
     """Colour a text for stderr, if stderr shows colours."""
     return click.style(text, fg=colour, bold=bold) if has_colour(sys.stderr) else text
+
+
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """Keep what is typed ahead off the screen while something is drawn there; it is still read afterwards."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    changed = [*before]
+    changed[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

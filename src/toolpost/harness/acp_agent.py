@@ -34,14 +34,20 @@ _encode = msgspec.json.Encoder().encode
 class _Transport:
     """The library's messages on an agent's pipes."""
 
-    def __init__(self, process: AgentProcess) -> None:
+    def __init__(self, process: AgentProcess, client: AcpClient) -> None:
         self._process = process
+        self._client = client
 
     async def send(self, message: JsonObject) -> None:
         self._process.send(_encode(message))
 
     async def receive(self) -> JsonObject | None:
-        return await self._process.receive()
+        while (message := await self._process.receive()) is not None:
+            # Updates are most of what comes: heard here, they need no task each, and one that is not known is no error.
+            if message.get("method") != "session/update" or "id" in message:
+                return message
+            self._client.hear(message.get("params"))
+        return None
 
     async def close(self) -> None:
         """Whoever opened the process closes it."""
@@ -61,7 +67,7 @@ class AcpAgent:
             spec.name, spec.command, cwd=order.cwd, env=spec.env, on_gone=order.on_gone
         ) as process:
             client = AcpClient(order.permissions)
-            connection = ClientSideConnection(client, _Transport(process))  # type: ignore[arg-type]
+            connection = ClientSideConnection(client, _Transport(process, client))  # type: ignore[arg-type]
             try:
                 yield await _opened(spec.name, connection, client, process, order)
             finally:
@@ -215,11 +221,17 @@ def _explained(error: Exception, name: str, process: AgentProcess) -> Exception:
             return CapabilityMissing(
                 f"The agent `{name}` is not logged in: {error}.", hint="log in with its own command"
             )
-        return ToolFailed(f"The agent `{name}` failed: {error}.", data=error.data)
+        details = {} if error.data is None else {"data": error.data}
+        return ToolFailed(f"The agent `{name}` failed: {error}.", **details)
     if isinstance(error, pydantic.ValidationError):
         return ToolFailed(
-            f"The agent `{name}` does not keep to the protocol: {error.error_count()} faults in its answer."
+            f"The agent `{name}` does not keep to the protocol.", faults=[_told(fault) for fault in error.errors()[:5]]
         )
     if isinstance(error, ConnectionError):
         return process.error()
     return error
+
+
+def _told(fault: Any) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place}: {fault['msg']}" if place else str(fault["msg"])

@@ -1,14 +1,19 @@
 """What an agent is told when it asks: its updates are passed on, its questions answered by policy, anything else refused."""
 
 import asyncio
+import logging
 import re
 from typing import Any, Final
 
+import pydantic
 from acp import schema
 
+from toolpost.contracts.events import event
 from toolpost.contracts.turns import AgentEvent, Said, Thought, ToolUsed
 from toolpost.harness.gateway_server import PREFIX
 from toolpost.harness.port import Permissions
+
+_log = logging.getLogger("toolpost.harness")
 
 _LOOKING: Final = frozenset({"read", "search", "think"})
 _OURS: Final = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]+")
@@ -33,10 +38,17 @@ class AcpClient:
         """Let go of whatever still comes: it belongs to a turn that has ended."""
         self._heard = None
 
-    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:  # noqa: ARG002 (one session only)
-        """Hear what the agent says and does."""
-        if self._heard is not None and (event := self._event(update)) is not None:
-            self._heard.put_nowait(event)
+    def hear(self, params: Any) -> None:
+        """Hear what the agent says and does. What this side does not know is passed over: the protocol grows."""
+        if self._heard is None:
+            return
+        try:
+            update = schema.SessionNotification.model_validate(params).update
+        except pydantic.ValidationError as error:
+            event(_log, logging.DEBUG, "agent told what is not known", reason=str(error.errors()[0]["msg"])[:500])
+            return
+        if (told := self._event(update)) is not None:
+            self._heard.put_nowait(told)
 
     async def request_permission(
         self,

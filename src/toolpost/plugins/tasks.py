@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
+import anyio
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -58,14 +59,21 @@ def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.QUEUE_OVERLOADED])
     async def add(ctx: Context, title: Title, notes: Notes = "", after: list[str] | None = None) -> Task:
         """Add a task; `after` names tasks that have to be done before it."""
-        known = await desk.all(ctx.caller.id)
-        if len(known) >= LIMIT:
-            raise QueueOverloaded(f"There are {LIMIT} tasks already.", hint="remove some that are done")
-        task = f"k-{secrets.token_hex(4)}"
-        value: JsonObject = {"title": title, "state": "open", "notes": notes, "after": after or [], "at": time.time()}
-        _check(task, value, known)
-        item = Item(owner=ctx.caller.id, id=task, value=value)
-        await desk.shelf.put(NAME, item)
+        async with desk.changing:
+            known = await desk.all(ctx.caller.id)
+            if len(known) >= LIMIT:
+                raise QueueOverloaded(f"There are {LIMIT} tasks already.", hint="remove some that are done")
+            task = f"k-{secrets.token_hex(4)}"
+            value: JsonObject = {
+                "title": title,
+                "state": "open",
+                "notes": notes,
+                "after": after or [],
+                "at": time.time(),
+            }
+            _check(task, value, known)
+            item = Item(owner=ctx.caller.id, id=task, value=value)
+            await desk.shelf.put(NAME, item)
         return _shown(item, {**known, task: item})
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST])
@@ -78,30 +86,36 @@ def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
         after: list[str] | None = None,
     ) -> Task:
         """Change a task; what is left out stays. A circle of tasks that wait for each other is refused."""
-        known = await desk.all(ctx.caller.id)
-        item = _found(task, known)
         given = {"title": title, "state": state, "notes": notes, "after": after}
-        value = item.value | {key: new for key, new in given.items() if new is not None}
-        _check(task, value, known)
-        changed = Item(owner=item.owner, id=item.id, value=value)
-        if not await desk.shelf.swap(NAME, item, value):
-            raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
+        async with desk.changing:
+            known = await desk.all(ctx.caller.id)
+            item = _found(task, known)
+            value = item.value | {key: new for key, new in given.items() if new is not None}
+            _check(task, value, known)
+            changed = Item(owner=item.owner, id=item.id, value=value)
+            if not await desk.shelf.swap(NAME, item, value):
+                raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
+            if after:
+                await desk.undo_circle(item, changed)
         return _shown(changed, {**known, task: changed})
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST])
     async def remove(ctx: Context, task: str) -> Task:
         """Forget a task that no other one waits for."""
-        known = await desk.all(ctx.caller.id)
-        item = _found(task, known)
-        if waiting := [other.id for other in known.values() if task in other.value["after"]]:
-            raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
-        await desk.shelf.swap(NAME, item, None)
+        async with desk.changing:
+            known = await desk.all(ctx.caller.id)
+            item = _found(task, known)
+            if waiting := [other.id for other in known.values() if task in other.value["after"]]:
+                raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
+            await desk.shelf.swap(NAME, item, None)
         return _shown(item, known)
 
 
 class _Desk:
     def __init__(self, lead: Lead) -> None:
         self._lead = lead
+        self.changing = anyio.Lock()
+        """Held from the look at all tasks to the change of one: two changes at once could close a circle between them."""
 
     @property
     def shelf(self) -> Shelf:
@@ -109,6 +123,14 @@ class _Desk:
 
     async def all(self, owner: CallerId) -> dict[str, Item]:
         return {item.id: item for item in await self.shelf.items(NAME, owner)}
+
+    async def undo_circle(self, before: Item, after: Item) -> None:
+        """Take a change back that closes a circle with one that another server made meanwhile."""
+        try:
+            _check(after.id, after.value, await self.all(after.owner))
+        except (InvalidRequest, NotFound):
+            await self.shelf.swap(NAME, after, before.value)
+            raise
 
 
 def _found(task: str, known: Mapping[str, Item]) -> Item:

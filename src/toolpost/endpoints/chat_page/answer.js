@@ -81,7 +81,11 @@ export class Answer {
 }
 
 export function noteOf({ state, error, reason }) {
-  if (state === "failed") return element("p", { class: "note bad" }, [error?.message, error?.hint].filter(Boolean).join(" "));
+  if (state === "failed") {
+    const note = element("div", { class: "note bad" }, [error?.message, error?.hint].filter(Boolean).join(" "));
+    if (error?.stderr) note.append(element("pre", {}, error.stderr));
+    return note;
+  }
   if (state === "cancelled" || state === "interrupted") return element("p", { class: "note" }, `(${state})`);
   if (reason === "limit") return element("p", { class: "note" }, "(the agent has said all that it may in one turn)");
   return null;
