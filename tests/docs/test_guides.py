@@ -2,7 +2,8 @@
 
 - python and toml: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
-  started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated.
+  started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated, and
+  what needs a network is left out.
 - yaml: the commands of ours in it are run.
 - json: parsed.
 
@@ -28,7 +29,7 @@ from tests.postgres import Postgres
 from toolpost.config import load_config
 
 BIN = Path(sys.executable).parent
-NOT_RUN = ("scripts/", "curl ")
+NOT_RUN = ("scripts/", "curl ", "python -m build", "twine ", "pip install toolpost-")
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
@@ -98,7 +99,7 @@ class _Folder:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             self._environment[name] = value
-        elif command.startswith("pip install ."):
+        elif command.startswith(("pip install .", "pip install -e .")):
             self._install()
         elif command.startswith("toolpost serve"):
             self._serve(command, place)

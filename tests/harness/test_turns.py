@@ -279,6 +279,22 @@ async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_p
     assert [m.text for m in messages] == ["hello", "so far"]
 
 
+async def test_a_server_that_ends_lets_plugins_hear_of_the_end_of_a_turn() -> None:
+    listener, heard = Plugin("listener", version="1.0.0"), list[str]()
+
+    @listener.hook
+    async def toolpost_on_complete(ended: TurnEnded) -> None:
+        await anyio.sleep(0.2)
+        heard.append(ended.text)
+
+    async with open_test_app(listener, agents={"main": ScriptedAgent()}) as app:
+        thread = await app.harness.create_thread(ADA)
+        await app.harness.handle_message(ADA, thread.id, "hello")
+        at_once = list(heard)
+
+    assert (at_once, heard) == ([], ["hello"])
+
+
 async def test_what_is_said_without_a_thread_is_kept_apart_by_caller_and_session() -> None:
     async def count(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         yield Said(text=f"{session.number}.{len(session.prompts)}")

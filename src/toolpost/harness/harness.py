@@ -262,6 +262,7 @@ class Harness(OwnThreads):
             self._leave(run.info.thread, line, place)
             self._runs.pop(run.info.turn, None)
             run.done.set()
+            run.is_over.set()
 
     async def _live_in_order(self, run: TurnRun) -> None:
         raised: Exception | None = None
@@ -419,7 +420,7 @@ class Harness(OwnThreads):
             run.stop("closing", "the server is shutting down")
         with anyio.move_on_after(CLOSE_S, shield=True):
             for run in runs:
-                await run.done.wait()
+                await run.is_over.wait()
 
 
 def _check_text(text: str) -> None:

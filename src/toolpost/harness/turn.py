@@ -38,6 +38,8 @@ class TurnRun:
         """Its thread, as it was when the turn was accepted."""
         self.listeners: set[Listener] = set()
         self.done = anyio.Event()
+        self.is_over = anyio.Event()
+        """Set once plugins have been told of its end, too."""
         self.ended: TurnEnded | None = None
         self.stopping = anyio.Event()
         self.stop_kind: StopKind | None = None
