@@ -39,6 +39,11 @@ def test_a_conversation_with_tools_as_they_run(page: Page, chat: str) -> None:
     answered(page)
     expect(page.locator("#threads [aria-current]")).to_have_text("say **Hello** from `the agent`")
 
+    page.reload()
+    expect(page.locator("details.tool.done summary")).to_contain_text('time__current_time { "timezone": "Asia/Tokyo" }')
+    expect(page.locator("details.tool.failed")).to_have_count(1)
+    expect(page.locator(".note.bad")).to_contain_text("no can do")
+
 
 def test_an_answer_grows_and_can_be_cancelled(page: Page, chat: str) -> None:
     page.goto(chat)

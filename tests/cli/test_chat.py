@@ -68,6 +68,7 @@ def test_a_conversation_at_a_terminal(terminal: Terminal) -> None:
     terminal.wait_for("> ")
     terminal.enter(f"/resume {first[:12]}")
     terminal.wait_for("A title with words")
+    terminal.wait_for("✗ time__current_time")
     terminal.enter("/thraeds")
     terminal.wait_for("did you mean /threads?")
     terminal.enter("/resume nobody's")

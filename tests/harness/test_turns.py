@@ -23,7 +23,7 @@ from toolpost.config import Config, HarnessSettings, StoreSettings
 from toolpost.contracts.caller import Standing
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, PluginFailed, QueueOverloaded
 from toolpost.contracts.ids import AgentSessionId, ThreadId
-from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, TurnEnded, TurnEvent
+from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
 from toolpost.harness import AgentGone, InvokeOptions
 from toolpost.testing import ScriptedAgent, ScriptedSession, open_test_app
 
@@ -59,6 +59,22 @@ async def test_a_message_is_answered_and_both_are_kept() -> None:
         (2, "assistant", "good morning"),
     ]
     assert [type(event).__name__ for event in heard] == ["TurnStarted", "Warmth", "Said", "TurnEnded"]
+
+
+async def test_what_an_agent_used_is_kept_with_its_answer_within_bounds() -> None:
+    async def use(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        for number in range(60):
+            yield ToolUsed(id=f"c{number}", tool="dig", state="running", arguments={"deep": number})
+            yield ToolUsed(id=f"c{number}", tool="dig", state="done", result="x" * 5_000)
+
+    async with conversing(ScriptedAgent(use)) as (app, thread):
+        await said(app, thread, "dig")
+        _, answer = await app.harness.read_messages(ADA, thread)
+
+    assert answer.details is not None
+    tools = answer.details["tools"]
+    assert len(tools) == 50
+    assert tools[7] == {"tool": "dig", "state": "done", "arguments": {"deep": 7}, "result": "x" * 2_000 + "…"}
 
 
 async def test_history_is_told_to_a_cold_session_and_to_no_other() -> None:

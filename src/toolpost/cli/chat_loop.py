@@ -207,4 +207,4 @@ def _recall(chat: Chat, thread: JsonObject) -> None:
         if message["role"] == "user":
             click.echo(f"> {printable(str(message['text']))}")
         elif isinstance(chat.view, TerminalView):
-            chat.view.print(str(message["text"]))
+            chat.view.recall(message)

@@ -6,6 +6,7 @@ import sys
 from typing import Final, Protocol, TextIO
 
 import click
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markdown import Markdown
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from toolpost.cli.failures import show_error
 from toolpost.cli.terminal import printable
-from toolpost.contracts.ids import Json
+from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.turns import Said, Thought, ToolUsed, TurnEnded, TurnEvent, Warmth, encode_event
 
 SHOWN: Final = 300
@@ -137,9 +138,15 @@ class TerminalView:
         if text.strip():
             self.console.print(_markdown(text))
 
-    def print(self, text: str) -> None:
-        """Show something that was said before."""
-        self.console.print(_markdown(text))
+    def recall(self, message: JsonObject) -> None:
+        """Show an answer that was given before, after what was used for it."""
+        details = message.get("details") or {}
+        for used in details.get("tools", ()):
+            self.console.print(_tool_text(msgspec.convert({"id": "", **used}, ToolUsed)))
+        if message["text"]:
+            self.console.print(_markdown(str(message["text"])))
+        if "state" in details:
+            click.echo(f"({details['state']})", err=True)
 
     def _show_tool(self, event: ToolUsed) -> None:
         known = self._tools.get(event.id)

@@ -335,7 +335,9 @@ class Harness(OwnThreads):
         answer = run.answer
         info = run.info
         details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
-        is_kept = bool(answer) or state == "done"
+        if tools := run.tools:
+            details["tools"] = tools
+        is_kept = bool(answer or tools) or state == "done"
         at = time.time()
         ending = Ending(
             turn=info.turn,

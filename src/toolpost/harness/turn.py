@@ -6,13 +6,14 @@ from contextlib import aclosing
 from typing import Final, Literal
 
 import anyio
+import msgspec
 
 from toolpost.authoring.conversation import Listener, TurnInfo
 from toolpost.contracts.caller import Standing
 from toolpost.contracts.errors import CallCancelled, GatewayError, ToolpostError, ToolTimedOut
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
-from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, TurnEnded, TurnEvent, TurnState
+from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent, TurnState
 from toolpost.harness.pool import Warm
 from toolpost.harness.port import AgentSession, one_end
 from toolpost.store.threads import Thread
@@ -20,6 +21,10 @@ from toolpost.store.threads import Thread
 _log = logging.getLogger("toolpost.harness")
 
 StopKind = Literal["cancelled", "timeout", "closing"]
+
+TOOLS_KEPT: Final = 50
+TOOL_TEXT: Final = 2_000
+"""How much of what a tool was given and gave is kept with the answer, in characters; the audit has the rest."""
 
 TEXT_LIMIT: Final = 8 * 1024 * 1024
 """Characters of an answer; an agent that says more is stopped."""
@@ -54,6 +59,7 @@ class TurnRun:
         self._session: AgentSession | None = None
         self._parts: list[str] = []
         self._size = 0
+        self._tools: dict[str, ToolUsed] = {}
         self._scope: anyio.CancelScope | None = None
 
     @property
@@ -112,7 +118,14 @@ class TurnRun:
             if self._size > TEXT_LIMIT:
                 raise ToolpostError("The agent said more than an answer may hold.")
             self._parts.append(heard.text)
+        elif isinstance(heard, ToolUsed) and (heard.id in self._tools or len(self._tools) < TOOLS_KEPT):
+            self._tools[heard.id] = _together(self._tools.get(heard.id), heard)
         self.tell(heard)
+
+    @property
+    def tools(self) -> list[JsonObject]:
+        """What the agent has used, in order, as it is kept with the answer."""
+        return [_shortened(used) for used in self._tools.values()]
 
     def say(self, text: str) -> None:
         """Have a whole answer at once, from somebody who is not an agent."""
@@ -156,6 +169,29 @@ class TurnRun:
             return "failed", late.as_object()
         cancelled = CallCancelled(f"The turn was cancelled: {self.stop_reason}.")
         return "interrupted" if self.stop_kind == "closing" else "cancelled", cancelled.as_object()
+
+
+def _together(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:
+    """Put together what was told of a tool at several times."""
+    if known is None:
+        return more
+    return ToolUsed(
+        id=more.id,
+        tool=more.tool or known.tool,
+        state=more.state,
+        arguments=known.arguments if more.arguments is None else more.arguments,
+        result=known.result if more.result is None else more.result,
+    )
+
+
+def _shortened(used: ToolUsed) -> JsonObject:
+    kept: JsonObject = {"tool": used.tool, "state": used.state}
+    if used.arguments is not None:
+        written = msgspec.json.encode(used.arguments).decode()
+        kept["arguments"] = used.arguments if len(written) <= TOOL_TEXT else f"{written[:TOOL_TEXT]}…"
+    if used.result is not None:
+        kept["result"] = used.result if len(used.result) <= TOOL_TEXT else f"{used.result[:TOOL_TEXT]}…"
+    return kept
 
 
 async def _ask_to_stop(session: AgentSession) -> None:

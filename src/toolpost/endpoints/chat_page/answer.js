@@ -66,6 +66,12 @@ export class Answer {
     );
   }
 
+  // What was said before is there at once.
+  recall(text) {
+    if (text) this.body.append(element("div", { class: "body" }, render(text)));
+    this.node.classList.remove("waiting");
+  }
+
   whole(text) {
     this.body.replaceChildren(render(text));
   }

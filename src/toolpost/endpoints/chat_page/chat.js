@@ -76,13 +76,34 @@ async function show(wanted) {
   // Listen first, then look: nothing falls between.
   const heard = thread.running?.length ? events("GET", `${path(wanted)}/events`, undefined, mine.signal) : null;
   const first = heard?.next();
-  const after = Math.max(0, thread.messages - 200);
-  const { messages } = await ask("GET", `${path(wanted)}/messages?after=${after}&limit=200`);
+  const { messages, turns } = await kept(thread);
   if (mine.signal.aborted) return;
-  $("messages").replaceChildren(...messages.map(said));
+  $("messages").replaceChildren(...shown(messages, turns));
   scroll(true);
   ask("POST", "/api/prewarm", { threadId: wanted }).catch(() => {});
   if (heard) follow(wanted, heard, first, mine).catch(failed);
+}
+
+// What was said in a conversation, and what became of each message.
+async function kept(thread) {
+  const after = Math.max(0, thread.messages - 200);
+  const [{ messages }, { turns }] = await Promise.all([
+    ask("GET", `${path(thread.id)}/messages?after=${after}&limit=200`),
+    ask("GET", `${path(thread.id)}/turns?limit=200`),
+  ]);
+  return { messages, turns };
+}
+
+// A turn that ended badly says so, below its answer or in its place.
+function shown(messages, turns) {
+  const ends = new Map(turns.map((turn) => [turn.id, turn]));
+  const answered = new Set(messages.filter((message) => message.role !== "user").map((message) => message.turn));
+  return messages.flatMap((message) => {
+    const end = ends.get(message.turn) ?? {};
+    if (message.role !== "user") return [said(message, end)];
+    const note = answered.has(message.turn) ? null : noteOf(end);
+    return note ? [said(message), element("article", { class: "assistant" }, note)] : [said(message)];
+  });
 }
 
 // A turn that was running before we came: what came of it so far, then all that comes.
@@ -92,8 +113,8 @@ async function follow(thread, heard, first, mine) {
   const running = turns.find((turn) => turn.state === "running");
   if (!running) {
     mine.abort();
-    const { messages } = await ask("GET", `${path(thread)}/messages?limit=200`);
-    $("messages").replaceChildren(...messages.map(said));
+    const now = await kept(await ask("GET", path(thread)));
+    $("messages").replaceChildren(...shown(now.messages, now.turns));
     return;
   }
   if (running.partial) answer.say(running.partial);
@@ -120,12 +141,12 @@ async function follow(thread, heard, first, mine) {
   await list();
 }
 
-function said(message) {
+function said(message, end = {}) {
   if (message.role === "user") return element("article", { class: "user" }, message.text);
   const answer = new Answer();
-  answer.whole(message.text);
-  answer.node.classList.remove("waiting");
-  const note = noteOf(message.details ?? {});
+  for (const [number, used] of (message.details?.tools ?? []).entries()) answer.use({ id: number, ...used });
+  answer.recall(message.text);
+  const note = noteOf({ ...message.details, ...end });
   if (note) answer.node.append(note);
   return answer.node;
 }
