@@ -346,7 +346,9 @@ async def test_a_server_that_is_killed_leaves_nothing_running_and_the_thread_rea
     async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
         thread = (await http.post("/api/threads", json={})).json()["id"]
         path = f"/api/threads/{thread}"
-        pid = int((await http.post(f"{path}/messages", json={"text": "pid"})).json()["text"])
+        pid, daemon = [
+            int((await http.post(f"{path}/messages", json={"text": text})).json()["text"]) for text in ("pid", "fork")
+        ]
         headers = {"Accept": "text/event-stream"}
         async with http.stream(
             "POST", f"{path}/messages", json={"text": "stream 2000 10"}, headers=headers
@@ -358,6 +360,7 @@ async def test_a_server_that_is_killed_leaves_nothing_running_and_the_thread_rea
             server.wait()
 
     assert await has_gone(pid)
+    assert await has_gone(daemon)
     server, url = start_server(tmp_path)
     try:
         async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
@@ -367,7 +370,7 @@ async def test_a_server_that_is_killed_leaves_nothing_running_and_the_thread_rea
         server.send_signal(signal.SIGTERM)
         server.wait(15)
 
-    assert [turn["state"] for turn in turns] == ["interrupted", "done"]
+    assert [turn["state"] for turn in turns] == ["interrupted", "done", "done"]
     assert turns[0]["error"]["code"] == "CANCELLED"
     assert '"text":"stream 2000 10"' in again["text"]
 

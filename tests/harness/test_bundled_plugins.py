@@ -115,9 +115,10 @@ async def test_two_changes_at_once_close_no_circle(tmp_path: Path, gateways: int
 
 async def test_a_scheduled_prompt_comes_by_itself_after_a_restart_too(tmp_path: Path) -> None:
     config = msgspec.structs.replace(CONFIG, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
-    soon = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()
     async with opened(config) as (app, client):
         thread = await app.harness.create_thread(ADA)
+        await asked(app, thread.id, "say ready")
+        soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
         added = await used_by_agent(app, thread.id, "schedule__add", prompt="say good morning", at=soon)
         daily = await used_by_agent(
             app, thread.id, "schedule__add", prompt="say hi", cron="0 9 * * MON-FRI", timezone="Europe/Berlin"

@@ -6,11 +6,12 @@ failures     what a failure looks like on stderr
 exits        what the process ends with
 leaving      the end of the process
 
-serve, tools, call, servers, doctor, workspace, audit, config, import_servers, install, completion: the commands
+serve, tools, call, chat, servers, doctor, workspace, audit, config, import_servers, install, completion: the commands
 
 options      the options that commands share, and the configuration they make
 in_process   the gateway inside this process, for one command
 servers_client, servers_view   the running gateway asked, and its servers on the screen
+chat_loop, chat_view, chat_client, chat_gateway, chat_here: a chat as it is led and seen, and the gateway that it goes through
 doctor_findings, doctor_setup, doctor_servers, doctor_tools, doctor_view: what is checked, and how it is told
 clients      the MCP clients that are known, and where they keep their servers
 takeover     a client's server as one of ours
