@@ -126,6 +126,23 @@ async def test_threads_are_listed_by_caller_those_that_changed_last_first(url: s
     assert [thread.id for thread in everybody] == [theirs]
 
 
+async def test_a_thread_is_named_once_and_changed_in_parts(url: str) -> None:
+    async with open_store(url) as store:
+        thread = await begun(store)
+        await store.threads.begin(turn_in(thread), "what is rust?", title="what is rust?")
+        await store.threads.begin(turn_in(thread), "and zig?", title="and zig?")
+        await store.threads.set(thread, agent="other")
+        await store.threads.set(thread, model="large")
+        named = await store.threads.find(thread)
+        await store.threads.set(thread, title="languages")
+        changed = await store.threads.find(thread)
+
+    assert named is not None
+    assert changed is not None
+    assert (named.title, named.agent, named.model) == ("what is rust?", "other", "large")
+    assert (changed.title, changed.agent, changed.model) == ("languages", "other", "large")
+
+
 async def test_a_thread_is_forgotten_as_a_whole(url: str) -> None:
     async with open_store(url) as store:
         kept, gone = await begun(store), await begun(store)

@@ -49,20 +49,13 @@ class Keeping:
             started_at=now,
             alive_at=now,
         )
-        seq = await self._threads.begin(turn, run.text, run.details or None)
+        # A thread that has no title gets the beginning of what is said in it.
+        title = " ".join(run.text.split())[:TITLE_LIMIT]
+        seq = await self._threads.begin(turn, run.text, run.details or None, title=title)
         if seq is None:
             raise NotFound(f"There is no thread `{info.thread}` any more.", thread=info.thread)
-        if run.thread is not None and not run.thread.title:
-            await self._name_thread(run)
         run.tell(TurnStarted(turn=info.turn, thread=info.thread, trace_id=info.trace_id, seq=seq))
         return seq
-
-    async def _name_thread(self, run: TurnRun) -> None:
-        """Give a thread that has no title the beginning of what is said in it."""
-        found = await self._threads.find(run.info.thread)
-        if found is not None and not found.title:
-            title = " ".join(run.text.split())[:TITLE_LIMIT]
-            await self._threads.set(found.id, title=title, agent=found.agent, model=found.model)
 
     async def end(self, run: TurnRun, ending: Ending, seq: int) -> int | None:
         """Keep how a turn ended; returns the number of its answer, if there is one."""

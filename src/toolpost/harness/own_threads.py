@@ -53,15 +53,10 @@ class OwnThreads:
         self, standing: Standing, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
     ) -> Thread:
         """Rename a thread, or have somebody else answer in it from now on; what is None stays."""
-        found = await self.find_thread(standing, thread)
+        await self.find_thread(standing, thread)
         if agent is not None:
             self.crew.find(agent)
-        await self.threads.set(
-            thread,
-            title=found.title if title is None else title[:TITLE_LIMIT],
-            agent=found.agent if agent is None else agent,
-            model=found.model if model is None else model,
-        )
+        await self.threads.set(thread, title=None if title is None else title[:TITLE_LIMIT], agent=agent, model=model)
         return await self.find_thread(standing, thread)
 
     async def read_messages(

@@ -36,8 +36,10 @@ class KeptThreads:
         """Return a caller's threads, or everybody's, those that changed last first."""
         return await self._read(lambda: sql.page(caller, before, limit))
 
-    async def set(self, thread: ThreadId, *, title: str, agent: str | None, model: str | None) -> None:
-        """Change what a person may change of a thread."""
+    async def set(
+        self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
+    ) -> None:
+        """Change what a person may change of a thread; what is None stays."""
         await self._write(lambda: sql.change(thread, title, agent, model))
 
     async def delete(self, thread: ThreadId) -> None:
@@ -60,9 +62,12 @@ class KeptThreads:
         """Return a turn."""
         return await self._read(lambda: sql.find_turn(turn))
 
-    async def begin(self, turn: Turn, text: str, details: JsonObject | None = None) -> int | None:
-        """Keep a message and the turn that it begins; returns its number, None if there is no such thread."""
-        return await self._write(lambda: sql.begin(turn, text, details))
+    async def begin(self, turn: Turn, text: str, details: JsonObject | None = None, *, title: str = "") -> int | None:
+        """Keep a message and the turn that it begins; returns its number, None if there is no such thread.
+
+        A thread that has no title gets this one.
+        """
+        return await self._write(lambda: sql.begin(turn, text, details, title))
 
     async def note(self, turn: TurnId, *, partial: str, at_utc: float) -> None:
         """Keep what has come of an answer so far, and that somebody is at it."""

@@ -98,8 +98,10 @@ class Threads(Protocol):
         """Return a caller's threads, or everybody's, those that changed last first."""
         ...
 
-    async def set(self, thread: ThreadId, *, title: str, agent: str | None, model: str | None) -> None:
-        """Change what a person may change of a thread."""
+    async def set(
+        self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
+    ) -> None:
+        """Change what a person may change of a thread; what is None stays."""
         ...
 
     async def delete(self, thread: ThreadId) -> None:
@@ -122,8 +124,11 @@ class Threads(Protocol):
         """Return a turn."""
         ...
 
-    async def begin(self, turn: Turn, text: str, details: JsonObject | None = None) -> int | None:
-        """Keep a message and the turn that it begins; returns its number, None if there is no such thread."""
+    async def begin(self, turn: Turn, text: str, details: JsonObject | None = None, *, title: str = "") -> int | None:
+        """Keep a message and the turn that it begins; returns its number, None if there is no such thread.
+
+        A thread that has no title gets this one.
+        """
         ...
 
     async def note(self, turn: TurnId, *, partial: str, at_utc: float) -> None:

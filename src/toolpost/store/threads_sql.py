@@ -50,9 +50,10 @@ def page(caller: CallerId | None, before: float | None, limit: int) -> Steps[lis
     return [_thread(row) for row in rows]
 
 
-def change(thread: ThreadId, title: str, agent: str | None, model: str | None) -> Steps[None]:
-    """Change what a person may change of a thread."""
-    yield "UPDATE threads SET title = ?2, agent = ?3, model = ?4 WHERE id = ?1", (thread, title, agent, model)
+def change(thread: ThreadId, title: str | None, agent: str | None, model: str | None) -> Steps[None]:
+    """Change what a person may change of a thread; what is None stays."""
+    changed = "title = COALESCE(?2, title), agent = COALESCE(?3, agent), model = COALESCE(?4, model)"
+    yield f"UPDATE threads SET {changed} WHERE id = ?1", (thread, title, agent, model)  # noqa: S608
 
 
 def delete(thread: ThreadId) -> Steps[None]:
@@ -93,12 +94,12 @@ def find_turn(turn: TurnId) -> Steps[Turn | None]:
     return _turn(rows[0]) if rows else None
 
 
-def begin(turn: Turn, text: str, details: JsonObject | None) -> Steps[int | None]:
-    """Keep a message and the turn that it begins."""
+def begin(turn: Turn, text: str, details: JsonObject | None, title: str) -> Steps[int | None]:
+    """Keep a message and the turn that it begins; a thread without a title gets this one."""
     known = yield "SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'user'", (turn.id,)
     if known:
         return int(known[0][0])
-    seq = yield from _next_seq(turn.thread, turn.started_at)
+    seq = yield from _next_seq(turn.thread, turn.started_at, title)
     if seq is None:
         return None
     yield _kept(turn.thread, seq, turn.id, "user", text, turn.started_at, details)
@@ -145,11 +146,9 @@ def running() -> Steps[list[Turn]]:
     return [_turn(row) for row in rows]
 
 
-def _next_seq(thread: ThreadId, at_utc: float) -> Steps[int | None]:
-    rows = yield (
-        "UPDATE threads SET last_seq = last_seq + 1, changed_at = ?2 WHERE id = ?1 RETURNING last_seq",
-        (thread, at_utc),
-    )
+def _next_seq(thread: ThreadId, at_utc: float, title: str = "") -> Steps[int | None]:
+    changed = "last_seq = last_seq + 1, changed_at = ?2, title = CASE WHEN title = '' THEN ?3 ELSE title END"
+    rows = yield f"UPDATE threads SET {changed} WHERE id = ?1 RETURNING last_seq", (thread, at_utc, title)  # noqa: S608
     return int(rows[0][0]) if rows else None
 
 
