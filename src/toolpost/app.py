@@ -452,8 +452,11 @@ def _is_watched(config: Config, host: PluginHost) -> bool:
 
 
 @asynccontextmanager
-async def open_http(app: App) -> AsyncIterator[str]:
-    """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`."""
+async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]:
+    """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`.
+
+    A server that is not there for long may leave the SDK unloaded until somebody needs it.
+    """
     host, port = app.config.address
     app.roster.replace(members_of(app.config))
     app.changes.is_served = True
@@ -475,6 +478,7 @@ async def open_http(app: App) -> AsyncIterator[str]:
         metrics=app.metrics,
         admin=admin,
         talks=talks,
+        loads_early=loads_early,
     )
     with bound_socket(host, port) as listener:
         async with open_http_server(endpoint, listener):

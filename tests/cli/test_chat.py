@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from tests.cli.conftest import TOOLPOST, Run, open_process
 from tests.cli.terminal import Terminal, open_terminal
 from toolpost.cli.chat_view import finished
+from toolpost.config import load_config
+from toolpost.store import open_store
 from toolpost.testing.agents import acp_agent_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there")
@@ -131,13 +134,16 @@ def test_a_question_in_a_pipe(gateway: str, run: Run) -> None:
     assert "nobody" in nobody.err
 
 
-def test_without_a_gateway_one_is_opened_and_threads_are_kept(tmp_path: Path, run: Run) -> None:
+@pytest.mark.anyio
+async def test_without_a_gateway_one_is_opened_and_threads_are_kept(tmp_path: Path, run: Run) -> None:
     _configure(tmp_path)
-    first = run("chat", "--here", "say remember blue", stdin="")
-    again = run("chat", "--here", "--thread", "last", "echo", stdin="")
+    told = await to_thread.run_sync(lambda: run("chat", "--here", "say remember blue", stdin=""))
+    async with open_store(load_config(tmp_path / "toolpost.toml").store_url) as store:
+        (thread,) = await store.threads.page(None)
+        messages = await store.threads.messages(thread.id)
 
-    assert (first.code, first.out) == (0, "remember blue\n")
-    assert "remember blue" in again.out, "a session that is new is told what was said before"
+    assert (told.code, told.out) == (0, "remember blue\n")
+    assert [message.text for message in messages] == ["say remember blue", "remember blue"]
 
 
 @pytest.mark.parametrize(

@@ -247,9 +247,12 @@ async def test_daemons_of_an_agent_end_with_its_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "open_s", "code"), [("--exit", 20.0, "UPSTREAM_UNAVAILABLE"), ("--hang", 0.3, "TOOL_TIMEOUT")]
+    ("option", "open_s", "code", "words"),
+    [("--exit", 20.0, "UPSTREAM_UNAVAILABLE", "cannot start like this"), ("--hang", 0.3, "TOOL_TIMEOUT", None)],
 )
-async def test_an_agent_that_does_not_start_is_told_by_name(option: str, open_s: float, code: str) -> None:
+async def test_an_agent_that_does_not_start_is_told_with_its_last_words(
+    option: str, open_s: float, code: str, words: str | None
+) -> None:
     async with conversing(with_agent(option, harness={"open_s": open_s})) as (app, thread):
         ended = await asked(app, thread, "say hello")
         with pytest.raises(ToolpostError) as refused:
@@ -259,6 +262,8 @@ async def test_an_agent_that_does_not_start_is_told_by_name(option: str, open_s:
 
     assert ended.error is not None
     assert (ended.state, ended.error["code"], refused.value.code) == ("failed", code, code)
+    assert ended.error.get("stderr") == words
+    assert words is None or ended.error["message"] == "The agent `script` is gone: it ended with exit code 7."
     assert sessions == []
     assert [m.text for m in messages] == ["say hello"]
 

@@ -23,6 +23,6 @@ def opened_here(config: Config, *, debug: bool) -> Iterator[str]:
 async def _opened(config: Config, *, debug: bool) -> AsyncIterator[str]:
     set_up_logging("debug" if debug else "critical")
     http = msgspec.structs.replace(config.http, listen="127.0.0.1:0")
-    async with open_app(msgspec.structs.replace(config, http=http)) as app, open_http(app) as url:
+    async with open_app(msgspec.structs.replace(config, http=http)) as app, open_http(app, loads_early=False) as url:
         warn_of_problems(app)
         yield url

@@ -51,6 +51,7 @@ class HttpEndpoint:
         metrics: Callable[[], str],
         admin: Admin,
         talks: TalkApi,
+        loads_early: bool = True,
     ) -> None:
         self._lane = lane
         self._access = access
@@ -61,7 +62,7 @@ class HttpEndpoint:
         self._health = health
         self._metrics = metrics
         self._sessions = Sessions()
-        self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit)
+        self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit, loads_early=loads_early)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

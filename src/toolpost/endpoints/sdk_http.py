@@ -27,8 +27,9 @@ SWEEP_S: Final = 60.0
 class SdkHttp:
     """Passes requests on to the SDK, which is started when the first one needs it."""
 
-    def __init__(self, sdk: LateSdk, sessions: Sessions, *, body_limit: int) -> None:
+    def __init__(self, sdk: LateSdk, sessions: Sessions, *, body_limit: int, loads_early: bool = True) -> None:
         self._sdk = sdk
+        self._loads_early = loads_early
         self._sessions = sessions
         self._body_limit = body_limit
         self._lock = anyio.Lock()
@@ -39,7 +40,8 @@ class SdkHttp:
         """Keep the SDK's part alive and end idle sessions, until cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            tasks.start_soon(self._started)  # in the background, before a request has to wait for it
+            if self._loads_early:
+                tasks.start_soon(self._started)  # in the background, before a request has to wait for it
             task_status.started()
             while True:
                 await anyio.sleep(SWEEP_S)

@@ -285,7 +285,9 @@ class Pool:
 
     def _lost(self, warm: Warm, reason: str) -> None:
         warm.gone = reason
-        self._evict(warm, "gone")
+        # What is lost while it is opened fails there, and says more: who it was, and its last words.
+        if warm.opened.is_set():
+            self._evict(warm, "gone")
 
     def _evict(self, warm: Warm, reason: str) -> None:
         if self._warm.get(warm.key) is not warm:

@@ -14,7 +14,7 @@ from toolpost.harness.port import AgentGone, SessionOrder
 Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
 """Answers a prompt; an end is added to what has none."""
 
-ACP_AGENT = Path(__file__).parent / "acp_agent.py"
+ACP_AGENT = Path(__file__).parents[1] / "trial_agent.py"
 
 
 def acp_agent_command(*options: str) -> tuple[str, ...]:
