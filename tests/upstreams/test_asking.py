@@ -228,11 +228,15 @@ async def test_one_caller_s_question_is_never_another_s(back: Way, fronts: tuple
 @pytest.mark.parametrize("back", [way for way in BACKS if way.mode == "legacy"], ids=str)
 async def test_calls_of_one_client_side_by_side_are_all_answered(front: Way, tool: str, back: Way) -> None:
     person = Person()
+    if front.mode != MODERN:  # there a question is the result of one of the calls, which then waits for the answer
+        person.thinks = anyio.Event()
     answers: list[Any] = []
     async with asking_behind(back) as app, client_on(app, front, **person.callbacks) as client:
 
         async def call(name: str, arguments: dict[str, Any]) -> None:
             answers.append(text_of(await client.call_tool(name, arguments)))
+            if len(answers) == 3:  # those that ask nothing: a question outlives the calls that were there by chance
+                person.thinks.set()
 
         async with anyio.create_task_group() as tasks:
             for _ in range(3):

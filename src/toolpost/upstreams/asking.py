@@ -216,7 +216,7 @@ class Questions:
     def end(self, owner: object, *, heir: object | None = None) -> None:
         """Give up the questions of a call that has ended, or leave them to another of the same client."""
         for waiting in tuple(self._waiting.values()):
-            if waiting.owner is not owner:
+            if waiting.owner != owner:
                 continue
             if heir is not None:
                 waiting.owner = heir

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -49,6 +49,12 @@ async def open_http_server(
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([listening])
                 await wire.leave()
+
+
+class _Apart(NamedTuple):
+    """What a question ends with that came on no call's own stream."""
+
+    call: int
 
 
 class HttpWire:
@@ -115,6 +121,7 @@ class HttpWire:
             self._calls.pop(number, None)
             if self._questions:
                 self._questions.end(number)
+                self._questions.end(_Apart(number), heir=self._heir_of(respondent))
         if method == "initialize":
             self._note_session(response)
         try:
@@ -226,7 +233,14 @@ class HttpWire:
 
     def _take_question(self, message: Incoming) -> None:
         """Have a question answered that came by itself, and does not say which call it is about."""
-        self._questions.take(message, self._calls.values(), owner=next(reversed(self._calls), 0))
+        self._questions.take(message, self._calls.values(), owner=_Apart(next(reversed(self._calls), 0)))
+
+    def _heir_of(self, respondent: Respondent | None) -> _Apart | None:
+        """Find another call of the same client: a question that came apart may well have been about that one."""
+        if respondent is None:
+            return None
+        others = self._calls.items()
+        return next((_Apart(n) for n, other in others if other is not None and other.client == respondent.client), None)
 
     def _take_notice(self, method: str, params: bytes, respondent: Respondent | None = None) -> None:
         if method == "notifications/cancelled":
