@@ -2,9 +2,10 @@
 
 import json
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,9 @@ from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import App, open_app, open_http
 from toolpost.config import CallerSettings, Config
-from toolpost.testing import ScriptedAgent, acp_agent_command
+from toolpost.contracts.turns import AgentEvent, Said
+from toolpost.endpoints import talk_stream
+from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +139,31 @@ async def test_whoever_goes_away_cancels_the_turn_unless_they_said_otherwise() -
     assert [turn["state"] for turn in turns] == ["done", "cancelled"]
     assert messages[-1]["text"].endswith("word19 ")
     assert messages[1]["details"] == {"state": "cancelled"}
+
+
+async def test_whoever_listens_and_reads_no_more_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def shout(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        for _ in range(80):
+            yield Said(text="x" * 100_000)
+            await anyio.sleep(0)
+
+    monkeypatch.setattr(talk_stream, "WAITING_LIMIT", 20)
+    async with web(IN_MEMORY, shouter=ScriptedAgent(shout)) as site:
+        thread = await site.thread()
+        address = (site.http.base_url.host, site.http.base_url.port or 0)
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(address)
+            deaf.sendall(f"GET /api/threads/{thread}/events HTTP/1.1\r\nHost: {address[0]}\r\n\r\n".encode())
+            with anyio.fail_after(10):
+                while not site.app.harness._listeners:
+                    await anyio.sleep(0.01)
+            ended = await site.say(thread, "go on")
+
+            with anyio.fail_after(10):
+                while site.app.harness._listeners:
+                    await anyio.sleep(0.01)
+    assert (ended["state"], len(ended["text"])) == ("done", 8_000_000)
 
 
 async def settled(site: Web, thread: str) -> None:

@@ -1,4 +1,4 @@
-"""A turn as server-sent events: each as it comes, the last one the turn's end. Whoever goes away is noticed."""
+"""A turn as server-sent events: each as it comes, its end the last. Whoever goes away, or reads no more, is noticed."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from toolpost.endpoints.exchange import SSE_HEADERS
 from toolpost.endpoints.request import Receive, Send
 
 KEEP_ALIVE_S: Final = 15.0
+WAITING_LIMIT: Final = 50_000
+"""Events that may wait for a client that reads slowly; one who lets more come together is taken to be gone."""
 
 
 class TurnStream:
@@ -21,11 +23,16 @@ class TurnStream:
         self._send = send
         self._waiting: deque[TurnEvent] = deque()
         self._news = anyio.Event()
+        self._has_fallen_behind = anyio.Event()
 
     def tell(self, event: TurnEvent) -> None:
         """Queue an event."""
-        self._waiting.append(event)
-        self._news.set()
+        if len(self._waiting) >= WAITING_LIMIT:
+            self._waiting.clear()
+            self._has_fallen_behind.set()
+        if not self._has_fallen_behind.is_set():
+            self._waiting.append(event)
+            self._news.set()
 
     async def serve(self, *, until_end: bool, on_gone: Callable[[], None]) -> None:
         """Send what comes, until the end of the turn or for as long as the client is there."""
@@ -34,10 +41,18 @@ class TurnStream:
             async def watch() -> None:
                 while (await self._receive())["type"] != "http.disconnect":
                     continue
+                leave()
+
+            async def measure() -> None:
+                await self._has_fallen_behind.wait()
+                leave()
+
+            def leave() -> None:
                 on_gone()
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
+            tasks.start_soon(measure)
             await self._send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
             await self._send_all(until_end=until_end)
             tasks.cancel_scope.cancel()
