@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,16 +49,29 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return where the chat page of a gateway is that knows nobody and lets everybody in."""
-    yield from _served(tmp_path_factory.mktemp("open"), {})
+    with _served(tmp_path_factory.mktemp("open"), {}) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="module")
 def guarded_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return where the chat page of a gateway is that asks for a token."""
-    yield from _served(tmp_path_factory.mktemp("guarded"), {"TOOLPOST_TOKEN": "the-right-token-of-32-characters"})
+    with _served(tmp_path_factory.mktemp("guarded"), {"TOOLPOST_TOKEN": "the-right-token-of-32-characters"}) as (
+        url,
+        _,
+    ):
+        yield url
 
 
-def _served(folder: Path, environment: dict[str, str]) -> Iterator[str]:
+@pytest.fixture
+def doomed_chat(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """Return where the chat page of a gateway is that may be killed, and the gateway."""
+    with _served(tmp_path, {}) as served:
+        yield served
+
+
+@contextmanager
+def _served(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     command, *args = acp_agent_command()
     (folder / "toolpost.toml").write_text(
         f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[harness]\ncancel_s = 1\n'
@@ -65,4 +80,4 @@ def _served(folder: Path, environment: dict[str, str]) -> Iterator[str]:
     with open_process(serve, folder, os.environ | environment) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        yield url.removesuffix("/mcp") + "/chat"
+        yield url.removesuffix("/mcp") + "/chat", process

@@ -1,6 +1,7 @@
 """The chat page, as a person uses it."""
 
 import re
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -74,6 +75,19 @@ def test_a_reload_goes_on_with_the_turn_that_runs(page: Page, chat: str) -> None
     answered(page)
     page.reload()
     expect(page.locator(".assistant").last).to_contain_text(re.compile("^word0 .*word299"))
+
+
+def test_a_gateway_that_is_killed_is_told_of(page: Page, doomed_chat: tuple[str, "subprocess.Popen[str]"]) -> None:
+    url, gateway = doomed_chat
+    page.goto(url)
+    say(page, "stream 10000 10")
+    expect(page.locator(".assistant")).to_contain_text("word3")
+    gateway.kill()
+    expect(page.locator(".note.bad")).to_contain_text("The connection to the gateway broke. What was said is kept")
+    answered(page)
+
+    say(page, "say anybody there?")
+    expect(page.locator(".note.bad").last).to_contain_text("The gateway cannot be reached.")
 
 
 def test_conversations_are_listed_and_resumed(page: Page, chat: str) -> None:

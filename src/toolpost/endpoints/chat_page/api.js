@@ -10,6 +10,15 @@ export class Refused extends Error {
   }
 }
 
+// Nobody is there, or not any more.
+export class Unreachable extends Error {
+  hint = "What was said is kept: reload the page once the gateway runs again.";
+}
+
+const orUnreachable = (message) => (error) => {
+  throw error.name === "AbortError" ? error : new Unreachable(message);
+};
+
 export const token = {
   get: () => sessionStorage.getItem(KEY),
   set: (value) => sessionStorage.setItem(KEY, value),
@@ -20,7 +29,8 @@ async function request(method, path, body, accept, signal) {
   const headers = { Accept: accept };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+  const given = { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" };
+  const answer = await fetch(path, given).catch(orUnreachable("The gateway cannot be reached."));
   if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))).error);
   return answer;
 }
@@ -34,7 +44,7 @@ export async function* events(method, path, body, signal) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(orUnreachable("The connection to the gateway broke."));
     if (done) return;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();

@@ -1,7 +1,7 @@
 // The page: the list of conversations, the one that is open, and what is said in it.
 
 import { Answer, noteOf } from "/chat/answer.js";
-import { ask, events, Refused, token } from "/chat/api.js";
+import { ask, events, Refused, token, Unreachable } from "/chat/api.js";
 import { element } from "/chat/markdown.js";
 
 const $ = (id) => document.getElementById(id);
@@ -167,13 +167,16 @@ async function say(text) {
   hearing = new AbortController();
   const mine = hearing;
   const body = { text, agent: chosen, onDisconnect: "continue" };
+  let hasEnded = false;
   try {
     for await (const event of events("POST", `${path(here)}/messages`, body, mine.signal)) {
       if (event.type === "started") list().then(() => ($("title").textContent = currentTitle() ?? text.slice(0, 80)));
+      hasEnded ||= event.type === "ended";
       if (event.type === "ended") answer.end(event);
       else answer.take(event);
       scroll();
     }
+    if (!hasEnded) throw new Unreachable("The connection to the gateway broke.");
   } catch (error) {
     if (error.name === "AbortError") return;
     answer.end({ state: "failed", error: { message: error.message, hint: error.hint } });
