@@ -56,7 +56,7 @@ from toolpost.harness import (
 from toolpost.harness.late import LateAgent
 from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
-from toolpost.pipeline import standard_pipeline
+from toolpost.pipeline import Pipeline
 from toolpost.plugins import BUNDLED, FOR_CONVERSATIONS
 from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
@@ -254,7 +254,7 @@ def _assembled(
     rounds: Rounds,
     harness: Harness,
 ) -> App:
-    pipeline = standard_pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
+    pipeline = Pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
     catalogue = _catalogue(config, host, servers)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)

@@ -25,7 +25,7 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
 from toolpost.discovery.automatic_eval import refusal_of
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
-from toolpost.pipeline import Call, Next, ProgressNote, ProgressShaper
+from toolpost.pipeline import Call, Outcome, Pipeline, ProgressNote, ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams.asking import Respondent
 
@@ -71,14 +71,14 @@ class Gateway:
     """What is behind every endpoint."""
 
     def __init__(
-        self, catalogue: Catalogue, pipeline: Next, *, finding: AutomaticMcp, metrics: Metrics, uses: Counter[str]
+        self, catalogue: Catalogue, pipeline: Pipeline, *, finding: AutomaticMcp, metrics: Metrics, uses: Counter[str]
     ) -> None:
         """Take also what finds tools by need, and `uses`: how often each tool has been called, counted here."""
         self.catalogue = catalogue
         self.finding = finding
         self.metrics = metrics
         self._uses = uses
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._calls: set[Call] = set()
         self._former_names: set[str] = set()
         self._is_closing = False
@@ -139,7 +139,11 @@ class Gateway:
         """Let the call pass and return its one answer, whatever happens to it."""
         self._calls.add(call)
         try:
-            answer = await self._answered(call)
+            answer = success(call, await self.pipeline(call))
+        except ToolpostError as error:
+            answer = _failure(call, error)
+        except Exception as error:  # noqa: BLE001 (a bug of ours)
+            answer = _failure(call, GatewayError(cause=error))
         finally:
             self._ended(call)
         self.metrics.calls.add(of=answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
@@ -149,24 +153,6 @@ class Gateway:
         if call.caller.thread is not None:
             self._note_agents_call(answer)
         return answer
-
-    async def _answered(self, call: Call) -> Answer:
-        try:
-            outcome = await self._pipeline(call)
-        except ToolpostError as error:
-            return _failure(call, error)
-        except Exception as error:  # noqa: BLE001 (a bug of ours)
-            return _failure(call, GatewayError(cause=error))
-        style = call.tool.contract.terms.style
-        return Answer(
-            call=call,
-            payload=success_payload(outcome.encoded, style),
-            is_error=outcome.is_error,
-            content=outcome.content,
-            passed=outcome.passed,
-            style=style,
-            facts=outcome.facts,
-        )
 
     @property
     def in_flight(self) -> int:
@@ -202,6 +188,20 @@ class Gateway:
             call.progress.close(deliver=not call.is_cancelled)
         if self._is_closing and not self._calls:
             self._idle.set()
+
+
+def success(call: Call, outcome: Outcome) -> Answer:
+    """Make the answer of a call that went well, or as well as its server could."""
+    style = call.tool.contract.terms.style
+    return Answer(
+        call=call,
+        payload=success_payload(outcome.encoded, style),
+        is_error=outcome.is_error,
+        content=outcome.content,
+        passed=outcome.passed,
+        style=style,
+        facts=outcome.facts,
+    )
 
 
 def _failure(call: Call, error: ToolpostError) -> Answer:

@@ -1,6 +1,9 @@
 """Entries that come alone are written down first and committed together: none lost, none twice, also when somebody dies."""
 
+import errno
+import os
 import subprocess
+import zlib
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from tests.store.test_processes import call_ids, start
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, group_commit, open_store
+from toolpost.store.notes import SIZE_BYTES
 from toolpost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -86,11 +90,42 @@ async def test_what_is_on_record_already_is_not_taken_over_again_nor_half_a_line
     known, missing, torn = entry(), entry(), entry()
     async with open_store(path) as store:
         await store.audit.append(known)
-    left = b"".join(msgspec.json.encode(one) + b"\n" for one in (known, missing))
-    path.with_name(f"{path.name}-notes-1-abc").write_bytes(left + msgspec.json.encode(torn)[:-20])
+    left = [b"%08x %b\n" % (zlib.crc32(line), line) for line in map(msgspec.json.encode, (known, torn, missing))]
+    # Copied half over an older line of the same length.
+    left[1] = left[1][:60] + left[0][60:]
+    path.with_name(f"{path.name}-notes-1-abc").write_bytes(b"".join(left) + b"\0" + left[2])
 
     assert await call_ids(str(path)) == [known.call_id, missing.call_id]
     assert notes_beside(path) == []
+
+
+async def test_notes_that_are_full_are_committed_and_written_over(
+    path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "NOTED_S", 60)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for _ in range(2_000):
+            await store.audit.append(entry(), alone=True)
+        commits = store.commits
+
+        assert await store.audit.newest() == 2_000
+        assert 0 < commits < 10
+        assert notes_beside(path)[0].stat().st_size == SIZE_BYTES
+
+
+async def test_a_disk_without_room_for_notes_means_none(
+    path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", _no_room)
+    async with open_store(path) as store:
+        await store.audit.append(entry(), alone=True)
+
+        assert notes_beside(path) == []
+        assert await call_ids(str(path)) == ["call-1"]
+
+
+def _no_room(*_args: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_the_notes_of_a_living_process_are_its_own(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolFailed
@@ -10,6 +10,9 @@ from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.asking import Respondent
+
+if TYPE_CHECKING:
+    from toolpost.upstreams.supervisor import Sent
 
 ReadProgress = Callable[[], tuple[float | None, float | None, str | None] | None]
 """Reads progress, total and message of a report; None if there are none in it."""
@@ -32,7 +35,7 @@ class Reporter(Protocol):
 class Context:
     """One call, as its tool sees it."""
 
-    __slots__ = ("_reporter", "call_id", "caller", "meta", "respondent", "resumption", "tool", "trace_id")
+    __slots__ = ("_reporter", "call_id", "caller", "meta", "respondent", "resumption", "sent", "tool", "trace_id")
 
     def __init__(
         self,
@@ -56,6 +59,8 @@ class Context:
         """Whom a server behind the tool may ask back; None for nobody."""
         self.resumption = resumption
         """The answers that came with the call, for a server that had asked for them."""
+        self.sent: Sent | None = None
+        """The request to the server behind the tool, if it has gone out already."""
         self._reporter = reporter
 
     @property

@@ -1,10 +1,10 @@
 """One client on a two-way channel (stdio, memory): who is asking for what, in which era, and what is still in flight."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -160,10 +160,12 @@ class Connection:
             resumption=resumption,
         )
         self._calls[key] = call
-        self._begin(self._run(message.id, key, call, revision))
+        running = self._run(message.id, key, call, revision)
+        loop = asyncio.get_running_loop()
+        if task := self._lane.begin(message.id, call, revision, running, send=self._send, loop=loop):
+            self._keep(task)
 
-    def _begin(self, running: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(running)
+    def _keep(self, task: "asyncio.Task[None]") -> None:
         self._running.add(task)
         task.add_done_callback(self._forget)
 
@@ -189,7 +191,7 @@ class Connection:
     async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
         try:
             response = await self._lane.answer(request_id, call, revision)
-            if key not in self._silenced:
+            if key not in self._silenced and not call.is_answered:
                 self._send(response)
         finally:
             del self._calls[key]
@@ -203,7 +205,8 @@ class Connection:
             return False
         if self._revision_of(message.id, meta) is not era.MODERN:
             return False
-        self._begin(self._answer_about_task(self._lane.tasks, message))
+        answering = self._answer_about_task(self._lane.tasks, message)
+        self._keep(asyncio.get_running_loop().create_task(answering))
         return True
 
     async def _answer_about_task(self, lane: TaskLane, message: Message) -> None:

@@ -21,7 +21,7 @@ BODY_LIMIT: Final = 262_144
 
 _REQUEST_LINE: Final = b"POST /mcp HTTP/1.1\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
-_PLAIN_HEAD: Final = re.compile(rb"POST /mcp HTTP/1\.1(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\x00]*)+")
+_PLAIN_HEAD: Final = re.compile(rb"POST /mcp HTTP/1\.1(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\x00]*)+\r\n\r\n")
 _EVENTS: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
     b"x-accel-buffering: no\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -53,9 +53,9 @@ class FrontProtocol(asyncio.Protocol):
         if not config.loaded:
             config.load()
         self._endpoint: LeanEndpoint = config.loaded_app
-        self._loop = _loop or asyncio.get_running_loop()
+        self.loop = _loop or asyncio.get_running_loop()
         self._state = server_state
-        self._back = _BackProtocol(self, config, server_state, app_state, self._loop)
+        self._back = _BackProtocol(self, config, server_state, app_state, self.loop)
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
         self._head_raw = b""
@@ -65,14 +65,14 @@ class FrontProtocol(asyncio.Protocol):
         self._is_streaming = False
         self._answered = 0
         self._is_closing = False
-        self._used_at = self._loop.time()
+        self._used_at = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class does not inherit from it
         self._state.connections.add(self)
-        self._timer = self._loop.call_later(KEEP_ALIVE_S, self._close_if_idle)
+        self._timer = self.loop.call_later(KEEP_ALIVE_S, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """In HTTP the closed response stream is the cancellation."""
@@ -115,7 +115,7 @@ class FrontProtocol(asyncio.Protocol):
             transport.close()
         elif self._buffer:
             transport.resume_reading()
-            self._loop.call_soon(self._take_buffer)
+            self.loop.call_soon(self._take_buffer)
 
     def sender(self) -> Callable[[bytes], None]:
         """Return what sends something before the answer of the request that is on, and nothing after it."""
@@ -148,8 +148,8 @@ class FrontProtocol(asyncio.Protocol):
         assert self._transport is not None
         self._transport.set_protocol(self)
         self._state.connections.add(self)
-        self._used_at = self._loop.time()
-        self._timer = self._loop.call_later(KEEP_ALIVE_S, self._close_if_idle)
+        self._used_at = self.loop.time()
+        self._timer = self.loop.call_later(KEEP_ALIVE_S, self._close_if_idle)
 
     def _take_buffer(self) -> None:
         data, self._buffer = self._buffer, b""
@@ -157,29 +157,25 @@ class FrontProtocol(asyncio.Protocol):
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        self._used_at = self._loop.time()
-        end = data.find(_HEAD_END)
-        if end < 0:
-            self._wait_for_more(data)
-            return
+        self._used_at = self.loop.time()
         head = self._head
-        if (
-            head is None
-            or end != len(self._head_raw)
-            or not data.startswith(self._head_raw)
-            or not head.admission.holds
-        ):
-            head = self._read(data[:end])
-        if head is None or end > HEAD_LIMIT or head.length > min(BODY_LIMIT, self._endpoint.body_limit):
-            self._hand_over(data)
-            return
-        total = end + 4 + head.length
+        if head is None or not data.startswith(self._head_raw) or not head.admission.holds:
+            end = data.find(_HEAD_END)
+            if end < 0:
+                self._wait_for_more(data)
+                return
+            head = self._read(data[: end + 4])
+            if head is None:
+                self._hand_over(data)
+                return
+        start = len(self._head_raw)
+        total = start + head.length
         if len(data) < total:
             self._buffer = data
             return
         self._buffer = data[total:]
         self._is_busy = True
-        started = self._endpoint.start(self, head, data[end + 4 : total])
+        started = self._endpoint.start(self, head, data[start:total])
         if started is False:
             self._is_busy = False
             self._hand_over(data)
@@ -189,9 +185,12 @@ class FrontProtocol(asyncio.Protocol):
 
     def _read(self, raw: bytes) -> Head | None:
         """Read a head; a client's next one is mostly the same, and is known by its bytes."""
-        head = self._endpoint.read_head(raw) if _PLAIN_HEAD.fullmatch(raw) else None
-        if head is not None:
-            self._head_raw, self._head = raw, head
+        if len(raw) > HEAD_LIMIT or not _PLAIN_HEAD.fullmatch(raw):
+            return None
+        head = self._endpoint.read_head(raw[: -len(_HEAD_END)])
+        if head is None or head.length > min(BODY_LIMIT, self._endpoint.body_limit):
+            return None
+        self._head_raw, self._head = raw, head
         return head
 
     def _wait_for_more(self, data: bytes) -> None:
@@ -210,13 +209,13 @@ class FrontProtocol(asyncio.Protocol):
         self._back.take_over(self._transport, data)
 
     def _close_if_idle(self) -> None:
-        idle_s = self._loop.time() - self._used_at
+        idle_s = self.loop.time() - self._used_at
         if self._transport is None or self._transport.is_closing():
             return
         if not self._is_busy and idle_s >= KEEP_ALIVE_S:
             self._transport.close()
         else:
-            self._timer = self._loop.call_later(max(1.0, KEEP_ALIVE_S - idle_s), self._close_if_idle)
+            self._timer = self.loop.call_later(max(1.0, KEEP_ALIVE_S - idle_s), self._close_if_idle)
 
 
 def _chunk(raw: bytes) -> bytes:

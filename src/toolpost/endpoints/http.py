@@ -139,18 +139,19 @@ class HttpEndpoint:
         front.begin(call)
         if session is not None:
             session.calls[message.key] = call
-        return asyncio.get_running_loop().create_task(self._answer(front, message, call, session))
+        revision = session.revision if session else era.MODERN
+        running = self._answer(front, message, call, session)
+        return self._lane.begin(message.id, call, revision, running, send=front.respond, loop=front.loop) or True
 
     async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
         assert message.id is not None
-        if session is None:
-            front.respond(await self._lane.answer(message.id, call, era.MODERN))
-            return
         try:
-            body = await self._lane.answer(message.id, call, session.revision)
+            body = await self._lane.answer(message.id, call, session.revision if session else era.MODERN)
         finally:
-            del session.calls[message.key]
-        front.respond(body)
+            if session is not None:
+                del session.calls[message.key]
+        if not call.is_answered:
+            front.respond(body)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what goes on between requests, until cancelled."""

@@ -3,8 +3,9 @@
 Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -18,8 +19,8 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.rounds import Held, Rounds
 from toolpost.endpoints.tasks import TaskLane, declares_tasks
-from toolpost.gateway import Answer, Gateway
-from toolpost.pipeline import Call, ProgressNote
+from toolpost.gateway import Answer, Gateway, success
+from toolpost.pipeline import Call, Delivery, Outcome, ProgressNote
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.sources.rounds import is_asking
@@ -75,12 +76,13 @@ class Lane:
         """
         token = progress_token(meta)
         emit = None
-        if self.tasks is not None and respondent is None and resumption is None and declares_tasks(meta):
+        is_able = bool(meta.get(CLIENT_CAPABILITIES))
+        if is_able and self.tasks and respondent is None and resumption is None and declares_tasks(meta):
             respondent = LaterRespondent(caller.id, meta)
             emit = self.tasks.hear
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
-        if respondent is None and (meta.get(CLIENT_CAPABILITIES) or LOG_LEVEL in meta):
+        if respondent is None and (is_able or LOG_LEVEL in meta):
             respondent = Held(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
         if resumption is not None:
             bound_to = _bound_to(name, arguments)
@@ -105,8 +107,27 @@ class Lane:
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
+    def begin(
+        self,
+        request_id: bytes,
+        call: Call,
+        revision: Revision,
+        running: Coroutine[Any, Any, None],
+        *,
+        send: Callable[[bytes], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> "asyncio.Task[None] | None":
+        """Start what awaits `answer` and sends it, unless it was sent ahead: then the call is answered already."""
+        if isinstance(call.context.respondent, LaterRespondent | Held):
+            return loop.create_task(running)  # such a call runs in a task of its own, which may outlive this one
+
+        def write(outcome: Outcome) -> bytes:
+            return result_response(request_id, call_result(success(call, outcome), revision))
+
+        return self.gateway.pipeline.begin(call, running, Delivery(write, send), loop)
+
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
-        """Let the call pass and return its response, or the handle of a task."""
+        """Let the call pass and return its response, or the handle of a task; of one that is answered, nothing."""
         respondent = call.context.respondent
         if isinstance(respondent, LaterRespondent):
             begun = await self._begun(request_id, call)
@@ -115,6 +136,8 @@ class Lane:
             answer = begun
         elif respondent is None or not respondent.takes_rounds:
             answer = await self.gateway.call(call)
+            if call.is_answered:
+                return b""
         else:
             assert isinstance(respondent, Held)
             outcome = await self.rounds.answered(respondent, call, lambda: self.gateway.call(call))
@@ -141,8 +164,8 @@ class Lane:
         state = msgspec.json.decode(passed.get("requestState", b"null"))
         if not isinstance(state, str) or not isinstance(held, Held):
             return answer
-        sealed = self.rounds.sealed_theirs(state, held)
-        return msgspec.structs.replace(answer, passed={**passed, "requestState": msgspec.Raw(encode(sealed))})
+        sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.sealed_theirs(state, held)))}
+        return msgspec.structs.replace(answer, passed=sealed, payload=encode(sealed))
 
 
 def _bound_to(name: str, arguments: JsonObject) -> str:
@@ -189,6 +212,10 @@ def _is_usual(answer: Answer) -> bool:
 
 def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
     """Write a server's own result for a client of this revision: unchanged but for what the revision does not know."""
+    if revision.is_modern and "_meta" not in passed and _is_plain(answer) and answer.style is ResultStyle.PLAIN:
+        # What nearly every result is: only our own facts are put behind it.
+        kind = b"" if "resultType" in passed else b'"resultType":"complete",'
+        return b'%b,%b"_meta":%b}' % (answer.payload[:-1], kind, _PLAIN_META % answer.call.id.encode())
     fields = {key: bytes(value) for key, value in passed.items()}
     structured = fields.get("structuredContent", b"")
     if not revision.has_structured_content or (not revision.is_modern and structured[:1] != b"{"):
@@ -203,8 +230,7 @@ def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: R
 
 def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     """Write `_meta`: what others put there, our facts, and in the stateless era who we are."""
-    is_plain = answer.code is None and answer.facts is None and answer.call.asked_as is None
-    if others == b"{}" and is_plain and revision.is_modern:
+    if others == b"{}" and revision.is_modern and _is_plain(answer):
         return _PLAIN_META % answer.call.id.encode()
     facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
     if answer.call.asked_as is not None:
@@ -222,6 +248,10 @@ def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     return b"{%b}" % b",".join(parts)
 
 
+def _is_plain(answer: Answer) -> bool:
+    return answer.code is None and answer.facts is None and answer.call.asked_as is None
+
+
 def _not_served(name: str) -> UnknownTool:
     """Say how a tool is reached that is served here in another way, or not at all."""
     if name in AUTOMATIC_NAMES:
@@ -234,7 +264,9 @@ def _not_served(name: str) -> UnknownTool:
 def progress_token(meta: JsonObject) -> Json:
     """Return the token that asks for progress, None without one."""
     token = meta.get("progressToken")
-    return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+    if token is None or isinstance(token, bool):
+        return None
+    return token if isinstance(token, str | int) else None
 
 
 def _shown(answer: Answer) -> tuple[bytes, bool]:

@@ -1,27 +1,47 @@
 """What every call passes: tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
 
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from toolpost.pipeline.ahead import Ahead, Delivery
 from toolpost.pipeline.audit import AuditExit, audit_enter
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.dispatch import dispatch
 from toolpost.pipeline.limits import within_limits
 from toolpost.pipeline.lock import Lock
 from toolpost.pipeline.progress import ProgressNote, ProgressShaper
-from toolpost.pipeline.stage import Next, Outcome, compose
+from toolpost.pipeline.stage import Outcome, compose
 from toolpost.pipeline.validate import validate_arguments
 from toolpost.store import AuditLog
 
-__all__ = ["Call", "Next", "Outcome", "ProgressNote", "ProgressShaper", "standard_pipeline"]
+__all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNote", "ProgressShaper"]
 
 
-def standard_pipeline(audit_log: AuditLog, *, waiting_limit: int, running_limit: int) -> Next:
-    """Build what every call passes; this list is the order, and the only one."""
-    return compose(
-        [
-            AuditExit(audit_log),  # acts last, and outside the limits: a refused or cancelled call is recorded too
-            within_limits,
-            Lock(waiting_limit=waiting_limit, running_limit=running_limit),
-            validate_arguments,
-            audit_enter,
-        ],
-        dispatch,
-    )
+class Pipeline:
+    """The way of every call."""
+
+    def __init__(self, audit_log: AuditLog, *, waiting_limit: int, running_limit: int) -> None:
+        """Build what every call passes; this list is the order, and the only one."""
+        audit = AuditExit(audit_log)
+        lock = Lock(waiting_limit=waiting_limit, running_limit=running_limit)
+        self._chain = compose(
+            [
+                audit,  # acts last, and outside the limits: a refused or cancelled call is recorded too
+                within_limits,
+                lock,
+            ],
+            [validate_arguments, audit_enter],
+            dispatch,
+        )
+        self._ahead = Ahead(audit, lock)
+
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
+        """Let a call pass."""
+        return self._chain(call)
+
+    def begin(
+        self, call: Call, running: Coroutine[Any, Any, None], delivery: Delivery, loop: asyncio.AbstractEventLoop
+    ) -> "asyncio.Task[None] | None":
+        """Start what lets a call pass and answers it, None if it is over; it may be answered ahead of that."""
+        return self._ahead.begin(call, running, delivery, loop)

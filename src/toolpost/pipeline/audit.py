@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, ToolpostError
@@ -13,10 +13,9 @@ from toolpost.store import AuditEntry, AuditLog
 from toolpost.store import Outcome as Recorded
 
 
-async def audit_enter(call: Call, proceed: Next) -> Outcome:
+def audit_enter(call: Call) -> None:
     """Note that the call passed every gate: from here on the tool may have had an effect."""
     call.has_entered = True
-    return await proceed(call)
 
 
 class AuditExit:
@@ -24,33 +23,35 @@ class AuditExit:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._within = 0
+        self.within = 0
+        """How many calls are under way."""
+
+    def is_noted(self, call: Call, outcome: Outcome) -> bool:
+        """Put a call that is alone on the record now, if it need not be waited for."""
+        return self._log.note(_entry_of(call, outcome))
 
     async def __call__(self, call: Call, proceed: Next) -> Outcome:
-        """Let the call pass, then put it on the record."""
-        self._within += 1
-        try:
-            return await self._recorded(call, proceed)
-        finally:
-            self._within -= 1
-
-    async def _recorded(self, call: Call, proceed: Next) -> Outcome:
+        """Let the call pass, then put it on the record, unless it is there already."""
+        self.within += 1
         try:
             outcome = await proceed(call)
         except ToolpostError as error:
             await self._log.append(_entry(call, _outcome_of(call, error), error.code, None))
             raise
         except asyncio.CancelledError:
-            # Cancelled from outside, with the task that carried it: the entry is queued, nobody is left to wait for it.
-            self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
+            if not call.is_answered:
+                # Cancelled from outside, with the task that carried it: the entry is queued, nobody is left to wait for it.
+                self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
             raise
         except Exception:
             await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
             raise
-        recorded: Recorded = "error" if outcome.is_error else "ok"
-        code = ErrorCode.HANDLER_ERROR if outcome.is_error else None
-        await self._log.append(_entry(call, recorded, code, outcome), alone=self._within == 1)
-        return outcome
+        else:
+            if not call.is_answered:
+                await self._log.append(_entry_of(call, outcome), alone=self.within == 1)
+            return outcome
+        finally:
+            self.within -= 1
 
 
 def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
@@ -71,9 +72,11 @@ def _second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
-def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
+def prepare_entry(call: Call) -> None:
+    """Draft the entry of a call that has begun: there is time while the tool runs."""
     contract = call.tool.contract
-    return AuditEntry(
+    call.draft = partial(
+        AuditEntry,
         at_utc=written(call.at),
         call_id=call.id,
         trace_id=call.trace_id,
@@ -84,6 +87,20 @@ def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcom
         schema_version=contract.terms.schema_version,
         tooling_version=contract.terms.tooling_version,
         arguments=quick_digest(redacted(call.arguments)),
+    )
+
+
+def _entry_of(call: Call, outcome: Outcome) -> AuditEntry:
+    if outcome.is_error:
+        return _entry(call, "error", ErrorCode.HANDLER_ERROR, outcome)
+    return _entry(call, "ok", None, outcome)
+
+
+def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
+    if call.draft is None:
+        prepare_entry(call)
+    assert call.draft is not None
+    return call.draft(
         outcome=outcome,
         code=code.value if code else None,
         duration_ms=round(call.duration_ms, 3),

@@ -1,7 +1,7 @@
 """A call on its way: this tool, these arguments, until this deadline."""
 
-import asyncio
 import time
+from collections.abc import Callable
 
 import anyio
 
@@ -13,6 +13,7 @@ from toolpost.pipeline.limit import Limit
 from toolpost.pipeline.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.sources import HeldTool
+from toolpost.store import AuditEntry
 from toolpost.upstreams.asking import Respondent
 
 
@@ -26,9 +27,11 @@ class Call:
         "at",
         "caller",
         "context",
+        "draft",
         "ends_at",
         "has_entered",
         "id",
+        "is_answered",
         "progress",
         "scope",
         "started",
@@ -70,20 +73,24 @@ class Call:
             resumption=resumption,
         )
         self.at = time.time()
-        self.started = asyncio.get_running_loop().time()
+        self.started = time.monotonic()
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
         self.scope: Limit | anyio.CancelScope = (
             Limit(self.ends_at) if tool.waits else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
+        self.draft: Callable[..., AuditEntry] | None = None
+        """Makes its audit entry of what became of it, once the rest of the entry is known."""
         self.asked_as: str | None = None
         """The former name of the tool, if that is what was asked for."""
+        self.is_answered = False
+        """Whether the answer has been recorded and sent already, ahead of the task that carries the call."""
         self._cancel_reason: str | None = None
 
     def cancel(self, reason: str) -> None:
         """Stop the call wherever it is; a second reason changes nothing."""
-        if self._cancel_reason is None:
+        if self._cancel_reason is None and not self.is_answered:
             self._cancel_reason = reason
             self.scope.cancel()
 
@@ -123,6 +130,13 @@ class Call:
         return self.context.respondent is not None and self.context.respondent.is_asked
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its caller wants nothing of it but the answer."""
+        respondent = self.context.respondent
+        hears_nothing = self.progress is None and (respondent is None or respondent.log_level is None)
+        return hears_nothing and self.context.resumption is None
+
+    @property
     def mirrors_arguments(self) -> bool:
         """Whether arguments must be in HTTP headers too; whoever calls through another tool cannot know of that."""
         return self.via is None and self.tool.contract.mirrors_arguments
@@ -130,4 +144,4 @@ class Call:
     @property
     def duration_ms(self) -> float:
         """How long the call has taken so far."""
-        return (asyncio.get_running_loop().time() - self.started) * 1000
+        return (time.monotonic() - self.started) * 1000

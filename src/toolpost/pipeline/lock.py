@@ -23,6 +23,10 @@ class Lock:
         self._running = 0
         self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
+    def is_open_to(self, call: Call) -> bool:
+        """Whether a call would pass without waiting."""
+        return self._running < self._running_limit and call.tool.contract.terms.concurrency == "parallel"
+
     async def __call__(self, call: Call, proceed: Next) -> Outcome:
         """Let the call pass when it is its turn."""
         if self._running >= self._running_limit:

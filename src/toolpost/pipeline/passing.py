@@ -41,6 +41,20 @@ def passed_on(call: Call, fields: Mapping[str, msgspec.Raw], results: Literal["e
     return Outcome(_encode(fields), passed=fields, is_error=is_error)
 
 
+def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
+    """Read a result that can be passed on as it is; None if there is anything more to be said about it."""
+    tool = call.tool
+    returned = tool.read(raw) if tool.read is not None else None
+    if returned is None or returned.passed is None or is_asking(returned.passed):
+        return None
+    fields = returned.passed
+    is_error = bytes(fields.get("isError", b"false")) == b"true"
+    is_held = tool.contract.gives is not None and not is_error and returned.results != "off"
+    if is_held and tool.contract.faults_in_result(_structured(fields)):
+        return None
+    return Outcome(_encode(fields), passed=fields, is_error=is_error)
+
+
 def _structured(fields: Mapping[str, msgspec.Raw]) -> Json:
     raw = fields.get("structuredContent")
     return None if raw is None else msgspec.json.decode(raw)

@@ -1,4 +1,4 @@
-"""What a stage is: it takes a call and what comes next, and gives an outcome."""
+"""What a stage is: it takes a call and what comes next, and gives an outcome. A gate only looks at the call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -24,11 +24,19 @@ class Outcome(msgspec.Struct, frozen=True):
 
 Next = Callable[[Call], Awaitable[Outcome]]
 Stage = Callable[[Call, Next], Awaitable[Outcome]]
+Gate = Callable[[Call], None]
+"""Lets a call pass, or raises."""
 
 
-def compose(stages: Sequence[Stage], last: Next) -> Next:
-    """Chain stages, outermost first."""
-    chain = last
+def compose(stages: Sequence[Stage], gates: Sequence[Gate], last: Next) -> Next:
+    """Chain stages, outermost first, and the gates behind them."""
+
+    def passed_gates(call: Call) -> Awaitable[Outcome]:
+        for gate in gates:
+            gate(call)
+        return last(call)
+
+    chain: Next = passed_gates
     for stage in reversed(stages):
         chain = partial(stage, proceed=chain)  # type: ignore[call-arg]
     return chain

@@ -9,12 +9,13 @@ from toolpost.contracts.errors import InvalidArguments, InvalidResult
 from toolpost.contracts.faults import Fault
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.pipeline.call import Call
-from toolpost.pipeline.stage import Next, Outcome
 
 
-async def validate_arguments(call: Call, proceed: Next) -> Outcome:
+def validate_arguments(call: Call) -> None:
     """Turn away arguments that break the contract."""
     contract = call.tool.contract
+    if call.context.sent is not None:
+        return  # asked ahead, and looked at before that
     if faults := contract.faults_in_arguments(call.arguments):
         # The schema goes back with the refusal, so that a model can mend its own call.
         raise InvalidArguments(
@@ -23,7 +24,6 @@ async def validate_arguments(call: Call, proceed: Next) -> Outcome:
             issues=_listed(faults),
             inputSchema=contract.takes.raw,
         )
-    return await proceed(call)
 
 
 def check_result(contract: Contract, result: object, *, content: Sequence[Json] = ()) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -54,15 +54,20 @@ class _Wire(msgspec.Struct):
 class Message:
     """A request, a notification, or a client's response to somebody else's request."""
 
-    __slots__ = ("id", "method", "params", "raw")
+    __slots__ = ("_params", "id", "method", "raw")
 
-    def __init__(self, raw: bytes, request_id: bytes | None, method: str | None, params: bytes) -> None:
+    def __init__(self, raw: bytes, request_id: bytes | None, method: str | None, params: "bytes | _CallParams") -> None:
         self.raw = raw
         self.id = request_id
         """The id exactly as it was written, so that it goes back unchanged; None for a notification."""
         self.method = method
         """None for a response."""
-        self.params = params
+        self._params = params
+
+    @property
+    def params(self) -> bytes:
+        """The JSON of the parameters."""
+        return self._params if isinstance(self._params, bytes) else bytes(_wire.decode(self.raw).params)
 
     @property
     def key(self) -> str:
@@ -86,12 +91,20 @@ class _CallParams(msgspec.Struct):
     state: str | None = msgspec.field(default=None, name="requestState")
 
 
+class _Call(msgspec.Struct):
+    jsonrpc: Literal["2.0"]
+    id: msgspec.Raw
+    method: Literal["tools/call"]
+    params: _CallParams
+
+
 class _ListParams(msgspec.Struct):
     cursor: str | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 _wire = msgspec.json.Decoder(_Wire)
+_call = msgspec.json.Decoder(_Call)
 _call_params = msgspec.json.Decoder(_CallParams)
 _list_params = msgspec.json.Decoder(_ListParams)
 
@@ -101,6 +114,8 @@ _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def parse(raw: bytes) -> Message:
     """Read one message, or say what is wrong with it."""
     refuse_deep_nesting(raw)
+    if (call := _plain_call(raw)) is not None:
+        return call
     try:
         wire = _wire.decode(raw)
     except msgspec.ValidationError as error:
@@ -113,9 +128,21 @@ def parse(raw: bytes) -> Message:
     return Message(raw, request_id, wire.method, bytes(wire.params))
 
 
+def _plain_call(raw: bytes) -> Message | None:
+    """Read at one go what nearly every message is; what is wrong with any other is said by whoever reads it in parts."""
+    if b'"tools/call"' not in raw:
+        return None
+    try:
+        call = _call.decode(raw)
+    except _FAILURES:
+        return None
+    return Message(raw, _checked_id(bytes(call.id)), call.method, call.params)
+
+
 def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumption | None]:
     """Return name, arguments and `_meta` of a `tools/call`, and the answers that a client comes back with."""
-    params = _decoded(_call_params, message)
+    read = message._params  # noqa: SLF001 (of the class above)
+    params: _CallParams = _decoded(_call_params, message) if isinstance(read, bytes) else read
     resumption = None
     if params.state is not None or params.responses is not None:
         resumption = Resumption(responses=params.responses or {}, state=params.state)

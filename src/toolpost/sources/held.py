@@ -10,6 +10,7 @@ from toolpost.authoring.context import Context
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
 from toolpost.contracts.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.upstreams.supervisor import Sent
 
 
 class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,10 @@ class HeldTool:
     """Hears of what the source is to blame for and cannot see itself: a deadline missed, a result that breaks its schema."""
     waits: bool = False
     """Whether to run it is to wait for somebody else, with no code of the tool's own in this process."""
+    ask_ahead: Callable[[JsonObject, Context], Sent | None] | None = None
+    """Asks that somebody at once, if they are at hand. What it gives is put into the context, where `invoke` finds it."""
+    read: Callable[[bytes], ToolReturn] | None = None
+    """Reads what they answer, as `invoke` does; raises if that is no result."""
 
 
 class Source(Protocol):

@@ -21,7 +21,7 @@ from toolpost.sources.rounds import check_asking, is_asking, resumption_fields, 
 from toolpost.sources.withholding import withheld
 from toolpost.upstreams.news import News
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.supervisor import Supervisor
+from toolpost.upstreams.supervisor import Sent, Supervisor
 from toolpost.upstreams.wire import Notice, ServerRefused, encode
 
 _log = logging.getLogger("toolpost.sources")
@@ -170,6 +170,8 @@ class ServerSource:
             invoke=self._invoker(contract.terms.name, mirrors or None),
             on_fault=self.supervisor.note_trouble,
             waits=True,
+            ask_ahead=self._asker(contract.terms.name) if self.spec.command is not None else None,
+            read=self._read,
         )
 
     def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
@@ -181,8 +183,20 @@ class ServerSource:
         self._refused.append(refusal)
         event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
 
+    def _asker(self, tool: str) -> Callable[[JsonObject, Context], Sent | None]:
+        head = _wish_head(tool)
+
+        def ask_ahead(arguments: JsonObject, context: Context) -> Sent | None:
+            meta, respondent = _passed_on(context), context.respondent
+            return self.supervisor.send_ahead("tools/call", head + encode(arguments), meta=meta, respondent=respondent)
+
+        return ask_ahead
+
+    def _read(self, raw: bytes) -> ToolReturn:
+        return ToolReturn(passed=_result_fields(raw, self.name), results=self.spec.results)
+
     def _invoker(self, tool: str, mirrors: Mirrors | None) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
-        head = b'"name":%b,"arguments":' % encode(tool)
+        head = _wish_head(tool)
 
         async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
             wish = head + encode(arguments)
@@ -198,6 +212,8 @@ class ServerSource:
         return invoke
 
     async def _asked(self, tool: str, wish: bytes, mirrored: Headers, context: Context) -> Mapping[str, msgspec.Raw]:
+        # Used up by the first attempt: with answers to its questions a server is asked anew.
+        sent, context.sent = context.sent, None
         try:
             raw = await self.supervisor.request(
                 "tools/call",
@@ -205,9 +221,10 @@ class ServerSource:
                 key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
                 name=tool,
                 mirrored=mirrored,
-                meta={key: context.meta[key] for key in _PASSED_ON if key in context.meta},
+                meta=_passed_on(context),
                 on_notice=_reporting_to(context),
                 respondent=context.respondent,
+                sent=sent,
             )
         except ServerRefused as refusal:
             raise UpstreamRefused(refusal.message, rpc_code=refusal.code, data=refusal.data) from refusal
@@ -232,6 +249,15 @@ class ServerSource:
             return await self._asked(tool, wish + resumption_fields(resumption), mirrored, context)
 
         return await with_answers(fields, respondent, self.name, retry)
+
+
+def _wish_head(tool: str) -> bytes:
+    return b'"name":%b,"arguments":' % encode(tool)
+
+
+def _passed_on(context: Context) -> JsonObject:
+    """Return what of a request's `_meta` is meant for whoever is behind us."""
+    return {key: context.meta[key] for key in _PASSED_ON if key in context.meta}
 
 
 def _is_named(definition: JsonObject) -> bool:

@@ -27,7 +27,7 @@ def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool
             now = promises.standing(tool.source, tool.contract)
         raise _refusal(tool.contract, now or standing)
 
-    return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse)
+    return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse, ask_ahead=None)
 
 
 def _refusal(contract: Contract, standing: Standing) -> ContractChanged:

@@ -94,6 +94,10 @@ class AuditLog(Protocol):
         """
         ...
 
+    def note(self, entry: AuditEntry) -> bool:
+        """Put an entry on the record without waiting, as `append` does with `alone`; False if that cannot be done."""
+        ...
+
     async def entries(self, matching: AuditFilter, *, after: int = 0, limit: int) -> list[AuditRecord]:
         """Return the records past `after` that match, oldest first, at most `limit`."""
         ...

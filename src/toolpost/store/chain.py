@@ -49,7 +49,9 @@ def linked(entries: Iterable[AuditEntry], *, seq: int, previous: Digest) -> list
 
 def refuse_malformed(entry: AuditEntry) -> None:
     """Refuse an entry that could not be appended."""
-    _checked([_values_of(entry)])
+    values = _values_of(entry)
+    if not _is_sound(values):
+        _checked([values])
 
 
 def record_of(row: Row) -> AuditRecord:
@@ -135,9 +137,13 @@ def _values_of(entry: AuditEntry) -> Values:
     )
 
 
+def _is_sound(row: Values) -> bool:
+    return tuple(map(type, row)) in _SOUND and row[_OUTCOME] in _OUTCOMES
+
+
 def _checked(rows: list[Values]) -> list[Values]:
     """Refuse what a database would quietly convert and so give back as something else than was hashed."""
-    if all(tuple(map(type, row)) in _SOUND and row[_OUTCOME] in _OUTCOMES for row in rows):
+    if all(map(_is_sound, rows)):
         return rows
     try:
         return msgspec.convert(rows, list[Values])

@@ -6,7 +6,7 @@ import logging
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any
@@ -34,20 +34,28 @@ NOTED_S = 0.005
 
 
 class _Job:
-    """An item, and whoever waits for it."""
+    """An item, and whoever waits for it; nobody, once it was written down."""
 
-    __slots__ = ("done", "error", "full", "is_noted", "item", "result", "work")
+    __slots__ = ("done", "error", "full", "item", "result", "work")
 
-    def __init__(
-        self, work: Work, item: Any, done: asyncio.Future[Any], *, full: bool = False, is_noted: bool = False
-    ) -> None:
-        self.is_noted = is_noted
+    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any] | None, *, full: bool = False) -> None:
         self.work = work
         self.full = full
         self.item = item
         self.done = done
         self.result: Any = None
         self.error: BaseException | None = None
+
+
+class _Done:
+    """Something that need not be waited for."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_DONE = _Done()
 
 
 class GroupCommit:
@@ -112,8 +120,8 @@ class GroupCommit:
             raise GatewayError("the store is closed")
         if self._is_full():
             return self._submit_when_there_is_room(work, item, full=full)
-        if alone and work in self._quick and (done := self._written_down(work, item)) is not None:
-            return done
+        if alone and self.note(work, item):
+            return _DONE
         return self._enqueue(work, item, full=full)
 
     async def catch_up(self) -> None:
@@ -146,23 +154,18 @@ class GroupCommit:
         self._fresh.append(_Job(work, item, done, full=full))
         return done
 
-    def _written_down(self, work: Work, item: Any) -> asyncio.Future[Any] | None:
-        """Write an item down, to be committed in a moment; None if that cannot be done."""
-        if self._notes is None:
-            return None
-        try:
-            self._notes.add(item)
-        except OSError as error:
-            self._stop_noting(error)
-            return None
-        done = self._loop.create_future()
-        done.set_result(None)
+    def note(self, work: Work, item: Any) -> bool:
+        """Write an item down, to be committed in a moment; False if that cannot be done, and `submit` is needed."""
+        if self._notes is None or self._is_closing or self._is_full() or work not in self._quick:
+            return False
+        if not self._notes.add(item):
+            return False
         self._pending += 1
         self._noted += 1
-        self._fresh.append(_Job(work, item, done, is_noted=True))
+        self._fresh.append(_Job(work, item, None))
         if self._timer is None:
             self._timer = self._loop.call_later(NOTED_S, self._hand_over)
-        return done
+        return True
 
     def _stop_noting(self, error: BaseException) -> None:
         """From now on everybody waits for the commit, and is told what is wrong; the notes are kept for the next start."""
@@ -238,9 +241,9 @@ class GroupCommit:
 
     def _settle(self, group: list[_Job]) -> None:
         self._pending -= len(group)
-        self._settle_noted([job for job in group if job.is_noted])
+        self._settle_noted([job for job in group if job.done is None])
         for job in group:
-            if job.done.done():  # it was written down, or its caller was cancelled
+            if job.done is None or job.done.done():  # its caller was cancelled
                 continue
             if job.error is None:
                 job.done.set_result(job.result)

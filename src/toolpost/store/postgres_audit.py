@@ -121,6 +121,10 @@ class PostgresAuditLog:
         """Put an entry on the record; done when it is committed."""
         return self._groups.submit(entry)
 
+    def note(self, entry: AuditEntry) -> bool:  # noqa: ARG002 (every entry waits for its commit)
+        """Leave it to `append`."""
+        return False
+
     async def entries(self, matching: AuditFilter, *, after: int = 0, limit: int) -> list[AuditRecord]:
         """Return the records past `after` that match, oldest first, at most `limit`."""
         query, values = _query(matching, after, limit)

@@ -54,7 +54,7 @@ class SqliteStore:
         self._is_closed = False
         self._wakeups = SqliteWakeups(path)
         self.wakeups: Wakeups = self._wakeups
-        self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, read=self.read)
+        self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, note=writer.note, read=self.read)
         self.keys: Keys = SqliteKeys(write=self.write, read=self.read)
         self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)

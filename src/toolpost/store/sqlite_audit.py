@@ -56,13 +56,18 @@ class Submit(Protocol):
 class SqliteAuditLog:
     """The audit in two tables: the records, and the head of their chain."""
 
-    def __init__(self, *, submit: Submit, read: Read) -> None:
+    def __init__(self, *, submit: Submit, note: Callable[[Work, AuditEntry], bool], read: Read) -> None:
         self._submit = submit
+        self._note = note
         self._read = read
 
     def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:
         """Put an entry on the record; done when it is committed."""
         return self._submit(append_all, entry, alone=alone)
+
+    def note(self, entry: AuditEntry) -> bool:
+        """Write an entry down, to be committed in a moment."""
+        return self._note(append_all, entry)
 
     async def entries(self, matching: AuditFilter, *, after: int = 0, limit: int) -> list[AuditRecord]:
         """Return the records past `after` that match, oldest first, at most `limit`."""

@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
@@ -28,23 +29,34 @@ _WONDERS = 10
 _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)').match
 
 
-class _Pending:
-    __slots__ = ("answer", "is_call", "on_notice", "raw", "respondent")
+class Pending:
+    """A request that was sent and not answered yet."""
+
+    __slots__ = ("answer", "method", "number", "on_notice", "raw", "respondent", "take_ahead")
 
     def __init__(
         self,
+        number: int,
+        method: str,
+        raw: bytes,
+        *,
         answer: "asyncio.Future[bytes]",
         on_notice: Notice | None,
-        raw: bytes,
         respondent: Respondent | None,
-        *,
-        is_call: bool,
     ) -> None:
+        self.number = number
+        self.method = method
+        self.raw = raw
         self.answer = answer
         self.on_notice = on_notice
-        self.raw = raw
         self.respondent = respondent
-        self.is_call = is_call
+        self.take_ahead: Callable[[bytes], None] | None = None
+        """Is told the JSON of a result as soon as it comes, before whoever waits for it is woken. Raises nothing."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the server may ask back about it."""
+        return self.method in CALLS
 
 
 class Peer:
@@ -54,11 +66,14 @@ class Peer:
         self._server = server
         self._send = send
         self._on_notice = on_notice
+        self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._given_up: dict[int, None] = {}
         """Requests that may still be answered, though nobody waits any more; the oldest first."""
         self._envelope: JsonObject = {}
+        self._plain_meta = b""
+        """What most requests carry, written once."""
         self._questions = Questions(server, send)
         self._lost: str | None = None
         self.oddities = 0
@@ -67,8 +82,9 @@ class Peer:
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
         """Carry this in every request's `_meta`."""
         self._envelope = envelope
+        self._plain_meta = parameters(b"", envelope)[1:-1]
 
-    async def request(
+    def request(
         self,
         method: str,
         fields: bytes = b"",
@@ -78,33 +94,52 @@ class Peer:
         mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
-    ) -> bytes:
+    ) -> Coroutine[Any, Any, bytes]:
         """Ask, and return the JSON of the result."""
+        return self.answer_to(self.send(method, fields, meta=meta, on_notice=on_notice, respondent=respondent))
+
+    def send(
+        self,
+        method: str,
+        fields: bytes,
+        *,
+        meta: JsonObject | None = None,
+        on_notice: Notice | None = None,
+        respondent: Respondent | None = None,
+    ) -> Pending:
+        """Ask; `answer_to` must follow."""
         if self._lost is not None:
             raise WireLost(self._lost, was_sent=False)
         number = next(self._ids)
-        carried = carried_for(respondent, self._envelope, meta)
-        if on_notice is not None:
-            carried["progressToken"] = number
-        raw = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
-            number,
-            encode(method),
-            parameters(fields, carried),
-        )
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        pending = _Pending(answer, on_notice, raw, respondent, is_call=method in CALLS)
+        if meta or on_notice is not None or respondent is not None:
+            carried = carried_for(respondent, self._envelope, meta)
+            if on_notice is not None:
+                carried["progressToken"] = number
+            inside = parameters(fields, carried)
+        elif fields and self._plain_meta:
+            inside = b"{%b,%b}" % (fields, self._plain_meta)
+        else:
+            inside = b"{%b}" % (fields or self._plain_meta)
+        raw = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
+        answer = self._loop.create_future()
+        pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent)
         self._pending[number] = pending
         self._send(raw)
+        return pending
+
+    async def answer_to(self, pending: Pending) -> bytes:
+        """Wait for the answer to what was sent, and return the JSON of the result."""
         try:
             return await pending.answer
         except ServerRefused as refusal:
-            self._questions.note_refusal(refusal, respondent)
+            self._questions.note_refusal(refusal, pending.respondent)
             raise
         except asyncio.CancelledError:
-            self._call_off(number, method, pending)
+            self._call_off(pending)
             raise
         finally:
-            del self._pending[number]
+            pending.take_ahead = None
+            del self._pending[pending.number]
             if self._questions:
                 self._questions.end(pending, heir=self._heir_of(pending))
 
@@ -149,7 +184,7 @@ class Peer:
                 pending.answer.set_exception(WireLost(reason, was_sent=id(pending.raw) not in spared))
 
     def _take_answer(self, message: Incoming, raw: bytes) -> None:
-        number = _number(message.id)
+        number = message.id if isinstance(message.id, int) else _number(message.id)
         pending = self._pending.get(number)
         if pending is None and number in self._given_up:
             # It was on its way when we gave it up.
@@ -160,7 +195,10 @@ class Peer:
         elif error := message.refusal:
             pending.answer.set_exception(refusal_of(error))
         else:
-            pending.answer.set_result(bytes(message.result) or b"{}")
+            result = bytes(message.result) or b"{}"
+            if pending.take_ahead is not None:
+                pending.take_ahead(result)
+            pending.answer.set_result(result)
 
     def _take_question(self, message: Incoming) -> None:
         """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""
@@ -168,7 +206,7 @@ class Peer:
         candidates = [pending.respondent for pending in calls]
         self._questions.take(message, candidates, owner=calls[-1] if calls else None)
 
-    def _heir_of(self, ended: _Pending) -> _Pending | None:
+    def _heir_of(self, ended: Pending) -> Pending | None:
         """Find another call of the same client: a question may well have been about that one."""
         if ended.respondent is None:
             return None
@@ -191,15 +229,15 @@ class Peer:
         if pending is not None and pending.on_notice is not None and not pending.answer.done():
             pending.on_notice(method, params)
 
-    def _call_off(self, number: int, method: str, pending: _Pending) -> None:
-        self._given_up[number] = None
+    def _call_off(self, pending: Pending) -> None:
+        self._given_up[pending.number] = None
         if len(self._given_up) > _GIVEN_UP_LIMIT:
             del self._given_up[next(iter(self._given_up))]
         if not pending.answer.cancelled():
             # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
             pending.answer.exception()
-        if method not in _SILENT and self._lost is None:
-            self._tell("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % number)
+        if pending.method not in _SILENT and self._lost is None:
+            self._tell("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
 
     def _tell(self, method: str, fields: bytes) -> None:
         self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {})))

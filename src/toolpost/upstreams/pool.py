@@ -107,7 +107,8 @@ class Pool:
     def ready_now(self, key: str) -> Instance | None:
         """Return the instance of this key if it can be used at once."""
         instance = self._by_key.get(key)
-        return instance if instance is not None and instance.ready_at else None
+        is_ready = instance is not None and instance.ready_at and not instance.stopping.is_set()
+        return instance if is_ready else None
 
     def any_ready(self) -> Instance | None:
         """Return some instance that can be used, None if there is none."""

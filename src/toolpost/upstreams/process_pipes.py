@@ -98,8 +98,8 @@ class PipeWriter(_PipeEnd, ByteSendStream):
     def send_now(self, item: bytes) -> int:
         """Write as much as the pipe takes at once, and say how much; of a broken pipe `send` says more."""
         try:
-            return os.write(self._number(), item)
-        except (BlockingIOError, BrokenPipeError, anyio.ClosedResourceError):
+            return os.write(self._file.fileno(), item)
+        except (BlockingIOError, BrokenPipeError, ValueError):  # the last says that it is closed
             return 0
 
     async def send(self, item: bytes) -> None:

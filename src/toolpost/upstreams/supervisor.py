@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.errors import UpstreamUnavailable
@@ -19,6 +21,7 @@ from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
 from toolpost.upstreams.greeting import Learn, fetch_tools
 from toolpost.upstreams.instance import Instance, now
 from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
+from toolpost.upstreams.peer import Peer, Pending
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.spec import ServerSpec
@@ -35,6 +38,14 @@ LEVEL_LIMIT_S: Final = 2.0
 
 _UNKNOWN: Final = frozenset({-32602, -32601})
 """What a server answers for a tool that it does not have, or no longer has in this form."""
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """A request that went out before anybody waits for its answer."""
+
+    instance: Instance
+    pending: Pending
+    answer: Coroutine[Any, Any, bytes]
 
 
 class Supervisor:
@@ -74,7 +85,7 @@ class Supervisor:
 
     # What is asked of the server
 
-    async def request(
+    def request(
         self,
         method: str,
         fields: bytes = b"",
@@ -85,13 +96,19 @@ class Supervisor:
         meta: JsonObject | None = None,
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
-    ) -> bytes:
-        """Ask the server, starting it if need be; a request that it cannot have seen is tried once more."""
-        if self.spec.strategy == "singleton":
-            async with self._turn:
-                return await self._asked(method, fields, "", name, mirrored, meta, on_notice, respondent)
+        sent: Sent | None = None,
+    ) -> Coroutine[Any, Any, bytes]:
+        """Ask the server, starting it if need be; a request that it cannot have seen is tried once more.
+
+        With `sent`, the first attempt has been made already, and its answer is waited for.
+        """
         own = key if self.spec.strategy == "per_session" else ""
-        return await self._asked(method, fields, own, name, mirrored, meta, on_notice, respondent)
+        ask = partial(self._asked, method, fields, own, name, mirrored, meta, on_notice, respondent, sent)
+        return self._in_turn(ask) if self.spec.strategy == "singleton" else ask()
+
+    async def _in_turn(self, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+        async with self._turn:
+            return await ask()
 
     async def _asked(
         self,
@@ -103,14 +120,17 @@ class Supervisor:
         meta: JsonObject | None,
         on_notice: Notice | None,
         respondent: Respondent | None,
+        sent: Sent | None,
     ) -> bytes:
         for attempt in (1, 2):
-            instance = await self._pool.ready(key)
+            instance = sent.instance if sent else self._pool.ready_now(key) or await self._pool.ready(key)
             began = now()
-            assert instance.wire is not None
             instance.take_up()
+            assert instance.wire is not None
             try:
-                if respondent is not None and respondent.log_level is not None:
+                if sent is not None:
+                    return await sent.answer
+                if respondent is not None:
                     await self._lower_level(instance, respondent.log_level)
                 return await instance.wire.request(
                     method,
@@ -125,6 +145,7 @@ class Supervisor:
                 self._pool.retire(instance, lost.message)
                 if lost.was_sent or attempt == 2:
                     raise self._broken(instance, lost) from lost
+                sent = None
             except UpstreamUnavailable as error:
                 raise self._broken(instance, error) from error
             except ServerRefused as refusal:
@@ -137,6 +158,17 @@ class Supervisor:
             finally:
                 instance.put_down()
         raise AssertionError("two attempts end above")
+
+    def send_ahead(self, method: str, fields: bytes, *, meta: JsonObject, respondent: Respondent | None) -> Sent | None:
+        """Ask the server now, if a process is ready and nobody has to take turns; `request` must follow."""
+        instance = self._pool.ready_now("") if self.spec.strategy == "shared" else None
+        if instance is None or not isinstance(peer := instance.wire, Peer):
+            return None
+        try:
+            pending = peer.send(method, fields, meta=meta, respondent=respondent)
+        except WireLost:
+            return None
+        return Sent(instance, pending, peer.answer_to(pending))
 
     # What is to be told of without being asked
 
@@ -191,9 +223,9 @@ class Supervisor:
             if instance.ready_at and instance.wishes.log_level != level:
                 await self._set_level(instance, level)
 
-    async def _lower_level(self, instance: Instance, level: str) -> None:
+    async def _lower_level(self, instance: Instance, level: str | None) -> None:
         current = instance.wishes.log_level
-        if current is None or not reaches(level, current):
+        if level is not None and (current is None or not reaches(level, current)):
             await self._set_level(instance, level)
 
     async def _set_level(self, instance: Instance, level: str) -> None:
