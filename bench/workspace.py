@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Event
 from typing import Any
 
 import anyio
@@ -180,12 +181,12 @@ def _definitions(root: Path) -> Iterator[Definition]:
 
 
 def _is_first(desk: Desk, name: str, places: set[tuple[str, int]]) -> bool:
-    hits = desk.search(Wish(query=name, top=1), None)["hits"]
+    hits = desk.search_now(Wish(query=name, top=1), None, Event())["hits"]
     return bool(hits) and any(_is_at(hits[0], name, path, line) for path, line in places)
 
 
 def _is_among_ten(desk: Desk, one: Definition) -> bool:
-    hits = desk.search(Wish(query=_first_sentence(one.doc), top=10), None)["hits"]
+    hits = desk.search_now(Wish(query=_first_sentence(one.doc), top=10), None, Event())["hits"]
     return any(_is_at(hit, one.name, one.path, one.line) for hit in hits)
 
 

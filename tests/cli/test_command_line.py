@@ -1,7 +1,5 @@
 """The command line as a whole: help, suggestions, completion, exit codes, and the page in the docs."""
 
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.conftest import TOOLPOST, Run
+from tests.cli.terminals import on_a_terminal
 from toolpost.cli import main
 from toolpost.cli.exits import ExitCode, exit_code_for
 from toolpost.cli.main import COMMANDS
@@ -111,8 +110,8 @@ def test_operators_errors_and_ours_have_exit_codes(kind: type[errors.ToolpostErr
 @pytest.mark.parametrize("no_color", [False, True])
 def test_colour_is_for_terminals_that_want_it(tmp_path: Path, environment: dict[str, str], no_color: bool) -> None:
     environment = environment | {"TERM": "xterm-256color"} | ({"NO_COLOR": "1"} if no_color else {})
-    shown = _on_a_terminal(["tools", "time__current_time"], tmp_path, environment)
-    refused = _on_a_terminal(["call", "nope"], tmp_path, environment)
+    shown = on_a_terminal(["tools", "time__current_time"], tmp_path, environment)
+    refused = on_a_terminal(["call", "nope"], tmp_path, environment)
 
     assert "time__current_time" in shown
     assert ("\x1b[3" in shown) is not no_color
@@ -122,7 +121,7 @@ def test_colour_is_for_terminals_that_want_it(tmp_path: Path, environment: dict[
 
 def test_bar_is_shown_on_a_terminal_and_goes(tmp_path: Path, environment: dict[str, str]) -> None:
     words = ["call", "demo__steps", "steps=2", "--plugin", "plugin_for_tests:plugin"]
-    shown = _on_a_terminal(words, tmp_path, environment | {"TERM": "xterm-256color"})
+    shown = on_a_terminal(words, tmp_path, environment | {"TERM": "xterm-256color"})
 
     assert "step 1" in shown
     assert "progress:" not in shown
@@ -137,26 +136,3 @@ def test_reader_that_stops_reading_is_no_error(tmp_path: Path, environment: dict
 
     assert ended.stdout == "{\n0\n"
     assert ended.stderr == ""
-
-
-def _on_a_terminal(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run the command with a terminal for all three streams, and return what a person would see."""
-    ours, its = pty.openpty()
-    shown = b""
-    with subprocess.Popen(
-        [TOOLPOST, *arguments], cwd=folder, env=environment, stdin=its, stdout=its, stderr=its
-    ) as process:
-        os.close(its)
-        while chunk := _read(ours):
-            shown += chunk
-        process.wait(20)
-    os.close(ours)
-    return shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:
-        # How Linux says that the other end of a terminal is closed.
-        return b""

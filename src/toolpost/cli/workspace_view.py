@@ -21,8 +21,8 @@ def print_hits(found: JsonObject) -> None:
         click.echo("nothing was found", err=True)
     for failure in found["failures"]:
         warn(f"{failure['repo']}: {failure['message']}")
-    if found["stale"]:
-        click.echo(f"{len(found['stale'])} files have changed since they were indexed", err=True)
+    if count := len(found["stale"]):
+        click.echo(f"{count} {'file has' if count == 1 else 'files have'} changed since indexed", err=True)
     if found["truncated"]:
         click.echo("there may be more: the search stopped before it had seen everything", err=True)
 
@@ -32,7 +32,9 @@ def _print_hit(hit: JsonObject, *, several: bool) -> None:
     symbol = f"  {hit['kind']} {hit['symbol']}" if "symbol" in hit else ""
     stale = "  (changed since it was indexed)" if hit["stale"] else ""
     lines = f":{hit['startLine']}-{hit['endLine']}"
-    click.echo(f"{_styled(place, 'magenta')}{_styled(lines, 'green')}{_styled(printable(symbol), 'cyan')}{stale}")
+    click.echo(
+        f"{_styled(printable(place), 'magenta')}{_styled(lines, 'green')}{_styled(printable(symbol), 'cyan')}{stale}"
+    )
     if "lines" not in hit:
         click.echo(f"{_number(hit['line'])}  {printable(hit['headline'])}")
     for line in hit.get("lines", ()):
@@ -61,7 +63,7 @@ def print_built(built: JsonObject) -> None:
     print_table(table("REPOSITORY", "FILES", "LINES", "WHAT WAS DONE", "TIME", "LEFT OUT", rows=rows))
     for one in built["repositories"]:
         if "rebuilt" in one:
-            click.echo(f"{one['repo']} was built from nothing: {one['rebuilt']}", err=True)
+            click.echo(printable(f"{one['repo']} was built from nothing: {one['rebuilt']}"), err=True)
     for failure in built["failures"]:
         warn(f"{failure['repo']}: {failure['message']}")
 

@@ -63,9 +63,9 @@ def _add_search(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    def search(arguments: JsonObject) -> JsonObject:
+    async def search(arguments: JsonObject) -> JsonObject:
         given = {name: value for name, value in arguments.items() if name != "repo"}
-        return desk.search(Wish(**given), arguments.get("repo"))
+        return await desk.search(Wish(**given), arguments.get("repo"))
 
 
 def _add_show(plugin: Plugin, desk: Desk) -> None:
@@ -79,8 +79,8 @@ def _add_show(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    def show_file(arguments: JsonObject) -> JsonObject:
-        return desk.show(arguments["path"], arguments.get("repo"), arguments.get("start"), arguments.get("end"))
+    async def show_file(arguments: JsonObject) -> JsonObject:
+        return await desk.show(arguments["path"], arguments.get("repo"), arguments.get("start"), arguments.get("end"))
 
 
 def _add_status(plugin: Plugin, desk: Desk) -> None:

@@ -25,8 +25,10 @@ def main() -> int:
         anyio.run(_built, decode_order(sys.stdin.buffer.read()))
     except ToolpostError as error:
         return _failed(error.code, error.message, error.hint)
-    except sqlite3.OperationalError as error:
-        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", "is another build running?")
+    except sqlite3.Error as error:
+        is_busy = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+        hint = "another build has been running all the while" if is_busy else _hint(None)
+        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", hint)
     except OSError as error:
         return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error.strerror}.", _hint(error.errno))
     except ValueError as error:

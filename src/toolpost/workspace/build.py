@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,12 +25,12 @@ from toolpost.workspace.generations import (
 from toolpost.workspace.languages import Language, language_of, language_of_first_line
 from toolpost.workspace.manifest import FileRow, SkippedRow, Stamp, open_manifest, write_manifest
 from toolpost.workspace.order import BuildOrder, Built, Step
+from toolpost.workspace.places import NotRegular, open_below
 from toolpost.workspace.reading import SNIFF_BYTES, decoded, is_binary
 from toolpost.workspace.scan import Scan
 
 NAMED_SKIPS: Final = 50
 TELL_S: Final = 0.1
-_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 Tell = Callable[[Step], None]
 
@@ -212,14 +211,16 @@ class Build:
         """Read a file, or say why it is left out; its stamp is that of what was read."""
         limit = self._order.limits.file_bytes
         try:
-            number = os.open(self._root / path, _FLAGS)
+            number = open_below(self._root, path)
             with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
                 found = os.fstat(number)
-                data = file.read(limit + 1) if stat.S_ISREG(found.st_mode) else None
-        except OSError as error:
-            return "deleted" if isinstance(error, FileNotFoundError) else "unreadable"
-        if data is None:
+                data = file.read(limit + 1)
+        except FileNotFoundError:
+            return "deleted"
+        except NotRegular:
             return "special file"
+        except OSError:
+            return "unreadable"
         if len(data) > limit or is_binary(data[:SNIFF_BYTES]):
             return "too large" if len(data) > limit else "binary"
         stamp = Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,10 +1,12 @@
 """The workspace as its tools see it: every question comes here, and is put to the repositories that it is about."""
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
+import anyio.to_thread
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.ids import JsonObject
@@ -24,6 +26,8 @@ from toolpost.workspace.turns import Turns
 from toolpost.workspace.watch import OnBuilt, OnTrouble, Watch
 
 _STALE_LIMIT = 50
+_THREADS = 8
+"""Questions that are worked on at once; the others wait."""
 
 
 class BuildCall(Runner, Protocol):
@@ -40,6 +44,7 @@ class Desk:
         self.spec = spec
         self._indexes = Indexes()
         self._gate = Gate(spec.in_flight)
+        self._threads = anyio.CapacityLimiter(_THREADS)
         self._turns = Turns()
         self._watches: dict[str, Watch] = {}
 
@@ -89,42 +94,55 @@ class Desk:
             raise failures[0][1]
         return {"repositories": built, "failures": [_failure(name, error) for name, error in failures]}
 
-    def search(self, wish: Wish, repo: str | None) -> JsonObject:
-        """Search one repository, or all of them together."""
+    async def search(self, wish: Wish, repo: str | None) -> JsonObject:
+        """Search one repository, or all of them together; called off, it stops."""
         check_capabilities()
+        stop = threading.Event()
         with self._gate.passed():
-            found, failures = self._found(wish, self.spec.named(repo))
-            hits = merged(found, wish.top)
-            stale = [
-                {"repo": one.repo, "path": path, "state": state} for one in found for path, state in one.stale.items()
-            ]
-            return {
-                "hits": [hit.as_object(score) for hit, score in hits],
-                "searched": [one.repo for one in found],
-                "truncated": any(one.is_cut for one in found),
-                "stale": stale[:_STALE_LIMIT],
-                "failures": [_failure(name, error) for name, error in failures],
-            }
+            try:
+                return await self._in_a_thread(self.search_now, wish, repo, stop)
+            finally:
+                stop.set()
+
+    async def _in_a_thread(self, function: Callable[..., JsonObject], *arguments: Any) -> JsonObject:
+        # Abandoned, not awaited: whoever cancels has a right to the answer at once.
+        return await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True, limiter=self._threads)
+
+    def search_now(self, wish: Wish, repo: str | None, stop: threading.Event) -> JsonObject:
+        """Search in this thread, until told to stop."""
+        found, failures = self._found(wish, self.spec.named(repo), stop)
+        hits = merged(found, wish.top)
+        stale = [{"repo": one.repo, "path": path, "state": state} for one in found for path, state in one.stale.items()]
+        return {
+            "hits": [hit.as_object(score) for hit, score in hits],
+            "searched": [one.repo for one in found],
+            "truncated": any(one.is_cut for one in found),
+            "stale": stale[:_STALE_LIMIT],
+            "failures": [_failure(name, error) for name, error in failures],
+        }
 
     def _found(
-        self, wish: Wish, repositories: tuple[Repository, ...]
+        self, wish: Wish, repositories: tuple[Repository, ...], stop: threading.Event
     ) -> tuple[list[Found], list[tuple[str, ToolpostError]]]:
         found: list[Found] = []
         failures: list[tuple[str, ToolpostError]] = []
         look = search_pattern if wish.regex else search_index
         for repository in repositories:
             try:
-                found.append(look(self._indexes.index(repository), wish, self.spec.limits))
+                found.append(look(self._indexes.index(repository), wish, self.spec.limits, stop))
             except ToolpostError as error:
                 failures.append((repository.name, error))
         if failures and not found:
             raise failures[0][1]
         return found, failures
 
-    def show(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
+    async def show(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
         """Show a slice of a file."""
         with self._gate.passed():
-            return show_slice(self._holder_of(path, repo), path, start, end)
+            return await self._in_a_thread(self._shown, path, repo, start, end)
+
+    def _shown(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
+        return show_slice(self._holder_of(path, repo), path, start, end)
 
     def _holder_of(self, path: str, repo: str | None) -> Repository:
         """Return the repository that a path is in: the one that was named, or the first that has it."""

@@ -49,6 +49,10 @@ class Disk:
             self._known[row.path] = self._read(row)
         return self._known[row.path]
 
+    def forget(self, path: str) -> None:
+        """Let go of a file that is not looked at again."""
+        self._known.pop(path, None)
+
     def relocated(self, row: FileRow, stored: Stored) -> Stored | None:
         """Find a symbol again in a file that has changed; None if it is not there any more."""
         if row.path not in self._moved:

@@ -141,14 +141,30 @@ def remove_others(home: Path, keep: int | None) -> None:
 def building_alone(home: Path, *, wait_s: float) -> Iterator[None]:
     """Hold what only one build of an index may hold, in whatever process; the system lets go of it for one that dies."""
     home.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(home / _LOCK, timeout=wait_s, isolation_level=None)
     try:
-        connection.execute("BEGIN EXCLUSIVE")
+        connection = _locked(home / _LOCK, wait_s)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        # Nothing is kept in it: whatever it has become, another does as well.
+        (home / _LOCK).unlink(missing_ok=True)
+        connection = _locked(home / _LOCK, wait_s)
+    try:
         yield
     finally:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         connection.close()
+
+
+def _locked(path: Path, wait_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def size_of(folder: Path) -> int:

@@ -30,6 +30,8 @@ class Hit:
     """A place in a file, as it is on disk now."""
 
     repo: str
+    file: str
+    """Where it is on disk."""
     entry: Entry
     at: Stored
     headline: str

@@ -1,8 +1,9 @@
 """A search by regular expression: every indexed file that passes the filters, as it is on disk, in bounded time."""
 
 import bisect
-import re
+import threading
 import time
+from functools import lru_cache
 from typing import Any, Final
 
 from toolpost.contracts.errors import InvalidArguments
@@ -22,14 +23,14 @@ ENOUGH: Final = 1_000
 CHUNKS_PER_FILE: Final = 20_000
 
 
-def search_pattern(index: OpenIndex, wish: Wish, limits: Limits, *, budget_s: float = BUDGET_S) -> Found:
+def search_pattern(index: OpenIndex, wish: Wish, limits: Limits, stop: threading.Event) -> Found:
     """Find the lines that match, those that define something before the others."""
     pattern = _compiled(wish)
     found = Found(repo=index.repository.name)
     disk = Disk(index.repository, limits)
-    until = time.monotonic() + budget_s
+    until = time.monotonic() + BUDGET_S
     for row in _rows(index, wish):
-        if time.monotonic() > until or len(found.hits) >= ENOUGH:
+        if time.monotonic() > until or len(found.hits) >= ENOUGH or stop.is_set():
             found.is_cut = True
             break
         on_disk = disk.look(row)
@@ -37,10 +38,12 @@ def search_pattern(index: OpenIndex, wish: Wish, limits: Limits, *, budget_s: fl
             found.stale[row.path] = on_disk.state.value
             continue
         if numbers := _matching_lines(pattern, on_disk.lines):
+            found.is_cut = found.is_cut or len(numbers) >= MATCHES_PER_FILE
             is_stale = on_disk.state is State.CHANGED
             if is_stale:
                 found.stale[row.path] = on_disk.state.value
             found.hits.extend(_hits(index, wish, row, on_disk.lines, numbers, is_stale=is_stale, disk=disk))
+        disk.forget(row.path)
     found.hits.sort(key=lambda hit: (-hit.entry.score, hit.entry.path, hit.headline_line))
     return found
 
@@ -66,7 +69,7 @@ def _compiled(wish: Wish) -> Any:
 
 
 def _rows(index: OpenIndex, wish: Wish) -> list[FileRow]:
-    path = re.compile(glob_pattern(wish.path)) if wish.path else None
+    path = _linear(glob_pattern(wish.path)) if wish.path else None
     return [
         row
         for row in index.paths()
@@ -103,6 +106,7 @@ def _hits(
         entry = Entry(row.path, row.language, 2.0 if defines else 1.0, at)
         hits[at.start, at.end] = Hit(
             repo=index.repository.name,
+            file=f"{index.repository.root}/{row.path}",
             entry=entry,
             at=at,
             headline=shown_line(lines[number - 1].strip()),
@@ -136,4 +140,11 @@ def _passes(at: Stored, wish: Wish) -> bool:
     if wish.symbol is None:
         return True
     qualified = f"{at.scope}.{at.name}" if at.scope else at.name
-    return any(re.fullmatch(symbol_pattern(wish.symbol), name) for name in (at.name, qualified))
+    pattern = _linear(symbol_pattern(wish.symbol))
+    return any(pattern.fullmatch(name) for name in (at.name, qualified))
+
+
+@lru_cache(maxsize=64)
+def _linear(pattern: str) -> Any:
+    """Compile what a glob has become: with many stars, Python's own engine would take for ever."""
+    return late.re2().compile(pattern)

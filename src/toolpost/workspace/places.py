@@ -12,6 +12,16 @@ from toolpost.workspace.spec import Repository
 HIDDEN: Final = frozenset({".git", ".hg", ".svn", ".toolpost"})
 """Folders that nobody gets to see into: they hold history, credentials and our own store."""
 
+_FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+# Without waiting: to open a pipe that nobody writes to would take for ever.
+_FILE_FLAGS: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+
 
 def is_hidden(path: str) -> bool:
     """Say whether a path leads into a folder that is kept from view."""
@@ -52,20 +62,50 @@ def opened(repository: Repository, wanted: str) -> tuple[str, int]:
 
 
 def _descriptor(real: Path, wanted: str, repository: Repository) -> int:
-    # Without waiting: to open a pipe that nobody writes to would take for ever.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:
-        number = os.open(real, flags | getattr(os, "O_CLOEXEC", 0))
+        return open_below(repository.root, real.relative_to(repository.root).as_posix())
     except FileNotFoundError as error:
         raise NotFound(f"`{wanted[:500]}` has just gone.") from error
+    except NotRegular as error:
+        raise _forbidden(
+            wanted, "it is a folder" if error.is_folder else "it is no regular file", repository
+        ) from error
     except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ELOOP, errno.EISDIR):
-            raise _forbidden(wanted, "it is no regular file", repository) from error
         raise _forbidden(wanted, os.strerror(error.errno or 0).lower(), repository) from error
+
+
+class NotRegular(OSError):
+    """It is not a regular file."""
+
+    def __init__(self, mode: int) -> None:
+        super().__init__(errno.EINVAL, "not a regular file")
+        self.is_folder = stat.S_ISDIR(mode)
+
+
+def open_below(root: Path, relative: str) -> int:
+    """Open a regular file through no link at all, also if one is put in its way in this very moment."""
+    if os.open not in os.supports_dir_fd:  # Windows
+        return _regular(os.fspath(root / relative), None)
+    *folders, name = relative.split("/")
+    at = os.open(root, _FOLDER_FLAGS)
+    try:
+        for folder in folders:
+            before, at = at, os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=at)
+            os.close(before)
+        return _regular(name, at)
+    finally:
+        os.close(at)
+
+
+def _regular(name: str, folder: int | None) -> int:
+    # Looked at first: to open a pipe or a device can do something to whoever is at its other end.
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if not stat.S_ISREG(mode):
+        raise NotRegular(mode)
+    number = os.open(name, _FILE_FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(number).st_mode):
-        is_folder = stat.S_ISDIR(os.fstat(number).st_mode)
         os.close(number)
-        raise _forbidden(wanted, "it is a folder" if is_folder else "it is no regular file", repository)
+        raise NotRegular(0)
     return number
 
 

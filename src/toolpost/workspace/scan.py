@@ -20,6 +20,15 @@ _NEVER: Final = frozenset({"__pycache__", "node_modules", ".venv", "venv", ".tox
 DEEPEST: Final = 200
 
 
+_RUNNING_NOTHING: Final = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "core.hooksPath",
+    "GIT_CONFIG_VALUE_1": os.devnull,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """What was found."""
@@ -54,8 +63,8 @@ async def git_listed(root: Path) -> list[str] | None:
 async def git_output(command: list[str]) -> bytes | None:
     """Run git and return all that it writes; None if it is not there or does not know the folder."""
     chunks: list[bytes] = []
-    # Without locks: somebody may be in the middle of a rebase.
-    env = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    # Without locks: somebody may be in the middle of a rebase. And without what a repository would have git run.
+    env = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **_RUNNING_NOTHING}
     try:
         async with process_tree.open_process(command, env=env) as process:
             async with anyio.create_task_group() as tasks:
@@ -81,6 +90,7 @@ def _stamped(
     forbidden = {os.fspath(path) for path in repository.forbidden}
     root = os.fspath(repository.root)
     own = own_prefix(repository)
+    folders = _RealFolders(root)
     for path in listed if listed is not None else walked(repository.root, skipped):
         if is_hidden(path) or (own is not None and path.startswith(own)):
             continue
@@ -90,7 +100,7 @@ def _stamped(
         whole = f"{root}/{path}"
         if whole in forbidden:
             continue
-        outcome = _stamp(whole)
+        outcome = _stamp(whole) if folders.has(path.rpartition("/")[0]) else "symbolic link"
         if outcome == "deleted":
             continue
         if not isinstance(outcome, Stamp):
@@ -102,6 +112,22 @@ def _stamped(
         else:
             files[path] = outcome
     return files, skipped
+
+
+class _RealFolders:
+    """Tells folders from links to folders: git goes on listing what it knows behind a link that has taken a folder's place."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known = {"": True}
+
+    def has(self, folder: str) -> bool:
+        """Say whether a folder is reached through no link."""
+        known = self._known.get(folder)
+        if known is None:
+            is_link = Path(f"{self._root}/{folder}").is_symlink()
+            known = self._known[folder] = not is_link and self.has(folder.rpartition("/")[0])
+        return known
 
 
 def _stamp(path: str) -> Stamp | str:

@@ -1,6 +1,7 @@
 """A search in one index: candidates by rank, each compared with the disk before it becomes a hit."""
 
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,8 @@ from toolpost.workspace.words import WORD, parts_of
 
 BATCH: Final = 40
 CANDIDATE_LIMIT: Final = 2_000
+LONGEST_LINE: Final = 20_000
+"""Characters of a line that are looked at to find the line that matters."""
 
 _PATH_BOOST: Final = 0.5
 _PARTS_BOOST: Final = 0.2
@@ -46,7 +49,7 @@ _OF_A_NAME: Final = _Boosts(name=6.0, name_words=2.5, doc=1.8, text=2.0, tie=0.3
 _OF_A_SENTENCE: Final = _Boosts(name=0.5, name_words=0.7, doc=1.0, text=0.6, tie=0.5)
 
 
-def search_index(index: OpenIndex, wish: Wish, limits: Limits) -> Found:
+def search_index(index: OpenIndex, wish: Wish, limits: Limits, stop: threading.Event) -> Found:
     """Find what is wished for, best first."""
     asked = wanted(wish.query)
     found = Found(repo=index.repository.name)
@@ -59,7 +62,7 @@ def search_index(index: OpenIndex, wish: Wish, limits: Limits) -> Found:
         seen += 1
         if (hit := judge.hit(entry)) is not None:
             found.hits.append(hit)
-        if len(found.hits) >= wish.top:
+        if len(found.hits) >= wish.top or stop.is_set():
             return found
     found.is_cut = seen >= CANDIDATE_LIMIT
     return found
@@ -204,6 +207,7 @@ class _Judge:
         line, coverage = self._best_line(on_disk.lines, at)
         return Hit(
             repo=self._index.repository.name,
+            file=f"{self._index.repository.root}/{entry.path}",
             entry=entry,
             at=at,
             headline=shown_line(on_disk.lines[line - 1].strip()),
@@ -237,9 +241,10 @@ class _Judge:
         """Return the line that says most of what was asked for, and how much of it the whole hit says."""
         best, most, said = at.line, -1.0, set()
         for number in range(at.start, min(at.end, len(lines)) + 1):
-            words = _words_of(lines[number - 1]) & self._terms
+            text = lines[number - 1][:LONGEST_LINE]
+            words = _words_of(text) & self._terms
             said |= words
-            text = lines[number - 1].lower()
+            text = text.lower()
             worth = len(words) + 10 * sum(phrase.lower() in text for phrase in self._asked.phrases)
             if worth > most + (0.5 if number != at.line else 0):
                 best, most = number, worth

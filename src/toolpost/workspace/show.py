@@ -1,18 +1,20 @@
 """A slice of a file, with its lines numbered: bounded, whatever the file's size is."""
 
 import os
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, TextIO
 
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest
 from toolpost.contracts.ids import JsonObject
 from toolpost.workspace.languages import language_of, language_of_first_line
 from toolpost.workspace.places import opened
-from toolpost.workspace.reading import SNIFF_BYTES, decoded, is_binary
+from toolpost.workspace.reading import SNIFF_BYTES, encoding_of, is_binary, text_stream
 from toolpost.workspace.spec import Repository
 
 LINES_LIMIT: Final = 2_000
 CHARS_LIMIT: Final = 200_000
 LINE_LIMIT: Final = 4_000
+_PIECE: Final = 1 << 16
 READ_LIMIT: Final = 64 * 1024 * 1024
 """Bytes that are read at most; of a larger file only the beginning can be shown."""
 
@@ -25,56 +27,93 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
     relative, number = opened(repository, wanted)
     with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
         size = os.fstat(number).st_size
-        data = file.read(READ_LIMIT)
-    if is_binary(data[:SNIFF_BYTES]):
-        raise InvalidRequest(
-            f"`{relative}` is binary.", hint="only text can be shown", repo=repository.name, bytes=size
-        )
-    is_whole = len(data) >= size
-    read = decoded(data, is_cut=not is_whole)
-    lines = _lines(read.text)
-    language = language_of(relative) or language_of_first_line(lines[0][:200] if lines else "")
-    first = start or 1
-    if first > max(1, len(lines)):
-        issue: JsonObject = {
-            "path": "/start",
-            "keyword": "maximum",
-            "message": f"the file has {len(lines)} lines",
-            "received": first,
-        }
-        raise InvalidArguments(f"`{relative}` has no line {first}.", issues=[issue])
-    shown, last = _slice(lines, first, min(end or len(lines), len(lines)))
+        if is_binary(file.read(SNIFF_BYTES)):
+            raise InvalidRequest(
+                f"`{relative}` is binary.", hint="only text can be shown", repo=repository.name, bytes=size
+            )
+        file.seek(0)
+        encoding = encoding_of(file, READ_LIMIT)
+        with text_stream(file, encoding, READ_LIMIT) as stream:
+            read = _read(stream, start or 1, end)
+    if (first := start or 1) > max(1, read.total):
+        raise _no_such_line(relative, first, read.total)
+    is_whole = size <= READ_LIMIT
+    last = read.total if end is None else min(end, read.total)
     answer: JsonObject = {
         "repo": repository.name,
         "path": relative,
-        "language": language.name,
-        "encoding": read.encoding,
+        "language": (language_of(relative) or language_of_first_line(read.first[:200])).name,
+        "encoding": encoding.removesuffix("-sig"),
         "bytes": size,
-        "totalLines": len(lines) if is_whole else None,
+        "totalLines": read.total if is_whole else None,
         "startLine": first,
-        "endLine": last,
-        "lines": shown,
-        "truncated": last < min(end or len(lines), len(lines)) or (end is None and not is_whole),
+        "endLine": read.last,
+        "lines": read.shown,
+        "truncated": read.last < last or (end is None and not is_whole),
     }
-    if answer["truncated"] and last < len(lines):
-        answer["nextStart"] = last + 1
+    if answer["truncated"] and read.last < read.total:
+        answer["nextStart"] = read.last + 1
     return answer
 
 
-def _lines(text: str) -> list[str]:
-    """Split as an editor counts: the end of the last line begins no other."""
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+@dataclass(kw_only=True)
+class _Slice:
+    """What was read of a file."""
+
+    first: str = ""
+    """Its first line."""
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    last: int = 0
+    """The last line that is shown."""
+    total: int = 0
 
 
-def _slice(lines: list[str], first: int, last: int) -> tuple[list[dict[str, Any]], int]:
-    shown: list[dict[str, Any]] = []
-    room = CHARS_LIMIT
-    for number in range(first, min(last, first + LINES_LIMIT - 1) + 1):
-        text = lines[number - 1]
-        cut = text if len(text) <= LINE_LIMIT else f"{text[:LINE_LIMIT]}…"
+def _read(stream: TextIO, start: int, end: int | None) -> _Slice:
+    """Keep the lines that are asked for, as many as fit, and count the others."""
+    read, room = _Slice(), CHARS_LIMIT
+    until = start + LINES_LIMIT - 1 if end is None else min(end, start + LINES_LIMIT - 1)
+    while read.total < until and (text := _line(stream)) is not None:
+        read.total += 1
+        if read.total == 1:
+            read.first = text
+        if read.total < start:
+            continue
+        is_cut = len(text) > LINE_LIMIT
+        cut = f"{text[:LINE_LIMIT]}…" if is_cut else text
         room -= len(cut) + 1
-        if room < 0 and shown:
+        if room < 0 and read.shown:
             break
-        shown.append({"line": number, "text": cut} | ({"cut": True} if cut is not text else {}))
-    return shown, shown[-1]["line"] if shown else first - 1
+        read.shown.append({"line": read.total, "text": cut} | ({"cut": True} if is_cut else {}))
+        read.last = read.total
+    read.total += _lines_left(stream)
+    return read
+
+
+def _line(stream: TextIO) -> str | None:
+    """Read a line, of a long one but the beginning; None at the end of the file."""
+    text = stream.readline(LINE_LIMIT + 1)
+    if not text:
+        return None
+    is_whole = text.endswith("\n")
+    while not is_whole and (more := stream.readline(_PIECE)):
+        is_whole = more.endswith("\n")
+        text += more if len(text) <= LINE_LIMIT else ""
+    return text.removesuffix("\n")
+
+
+def _lines_left(stream: TextIO) -> int:
+    """Count lines as an editor does: the end of the last one begins no other."""
+    count, piece = 0, "\n"
+    while more := stream.read(_PIECE):
+        count, piece = count + more.count("\n"), more
+    return count + (not piece.endswith("\n"))
+
+
+def _no_such_line(relative: str, line: int, total: int) -> InvalidArguments:
+    issue: JsonObject = {
+        "path": "/start",
+        "keyword": "maximum",
+        "message": f"the file has {total} lines",
+        "received": line,
+    }
+    return InvalidArguments(f"`{relative}` has no line {line}.", issues=[issue])

@@ -11,6 +11,8 @@ from toolpost.workspace.languages import CONTAINERS, Language
 SIGNATURE_LIMIT: Final = 240
 DOC_LIMIT: Final = 4_000
 NAME_LIMIT: Final = 200
+_LONGEST_NAME: Final = 1_000
+"""Characters that are looked at: what is done with them takes longer than they are."""
 
 _WRAPPERS: Final = frozenset({"decorated_definition", "export_statement", "template_declaration"})
 _WRAPPERS_OF_ONE: Final = frozenset(
@@ -117,7 +119,7 @@ def _name_of(node: Any) -> tuple[str, str]:
     """Return the name that a node is, and the scope that it names; the declarators of C are peeled."""
     while (inner := node.child_by_field_name("declarator")) is not None:
         node = inner
-    text = _SPACES.sub(" ", _text(node)).strip()
+    text = _SPACES.sub(" ", _text(node)[-_LONGEST_NAME:]).strip()
     if node.type in ("qualified_identifier", "scope_resolution") and (parts := _DECLARED.search(text)):
         return parts["name"], (parts["scope"] or "").replace("::", ".").strip(". ")
     return text.strip("'\"`"), ""
@@ -196,7 +198,7 @@ def _comment_before(node: Any) -> str:
     while before is not None and before.type in _COMMENTS and line - before.end_point[0] <= 1:
         lines.insert(0, _text(before))
         line, before = before.start_point[0], before.prev_sibling
-    return _COMMENT_MARKS.sub("", "\n".join(lines)).strip()[:DOC_LIMIT]
+    return _COMMENT_MARKS.sub("", "\n".join(lines)[: 2 * DOC_LIMIT]).strip()[:DOC_LIMIT]
 
 
 def _text(node: Any) -> str:
