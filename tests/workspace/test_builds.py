@@ -52,6 +52,19 @@ async def test_an_update_reads_what_has_changed(tmp_path: Path) -> None:
     assert moved == ["docs/manual.md"]
 
 
+async def test_what_is_left_out_is_read_once(tmp_path: Path) -> None:
+    root = make_repo(tmp_path, {**FILES, "picture.png": b"\x89PNG\0", "small.js": "var a=1;" * 5_000})
+    async with workspace_client(root) as client:
+        whole = await build(client)
+        again = await build(client)
+        (root / "picture.png").write_text("no picture any more\n")
+        changed = await build(client)
+
+    assert again["generation"] == whole["generation"], "nothing new is nothing written"
+    assert again["skipped"] == whole["skipped"] == {"binary": 1, "minified": 1}
+    assert (changed["added"], changed["skipped"]) == (1, {"minified": 1})
+
+
 async def test_content_decides_and_not_times(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     users = root / "src/users.py"
@@ -227,7 +240,7 @@ async def test_a_damaged_index_is_said_and_made_anew(damage: str, tmp_path: Path
             (home / "current.json").write_text("{")
         case "format":
             text = (home / "current.json").read_text()
-            (home / "current.json").write_text(text.replace('"format": 1', '"format": 0'))
+            (home / "current.json").write_text(text.replace('"format": 2', '"format": 1'))
         case "files":
             (folder / "files.db").write_bytes(b"SQLite format 3\0" + b"\0" * 100)
     async with workspace_client(root) as client:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.ways import MODERN, QUICK_WAYS, TOOLPOST, Way, server_environment
+from tests.ways import TOOLPOST, WAYS, Way, server_environment
 from tests.workspace.repos import FILES, build, first, git, make_repo, search, workspace_app, workspace_client, write
 from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import META_KEY
@@ -18,13 +18,17 @@ pytestmark = pytest.mark.anyio
 TOOLS = ["check_status", "index_build", "index_status", "search", "show_file", "workspace_status"]
 
 
-@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=str)
 async def test_every_tool_answers(way: Way, tmp_path: Path) -> None:
-    make_repo(tmp_path / "shop")
-    async with workspace_client(tmp_path / "shop", way=way) as client:
+    """On stdio as it is bundled, beside the other tools; elsewhere alone."""
+    root = make_repo(tmp_path / "shop")
+    server = StdioServerParameters(command=TOOLPOST, args=["serve", "--stdio"], env=server_environment(), cwd=str(root))
+    opened = Client(server, mode=way.mode) if way.transport == "stdio" else workspace_client(root, way=way)
+    async with opened as client:
         before = error_of(await client.call_tool("workspace__search", {"query": "UserStore"}))
         built = await build(client)
         hit = await first(client, "getUserById", context=1)
+        plain = await first(client, "read every user from disk")
         shown = data_of(await client.call_tool("workspace__show_file", {"path": "src/users.py", "start": 8, "end": 9}))
         status = data_of(await client.call_tool("workspace__index_status", {}))
         whole = data_of(await client.call_tool("workspace__workspace_status", {}))
@@ -40,22 +44,8 @@ async def test_every_tool_answers(way: Way, tmp_path: Path) -> None:
     assert (status["exists"], status["files"], status["stale"]) == (True, 3, False)
     assert (status["git"]["branch"], status["git"]["dirty"]) == ("main", False)
     assert whole["totals"]["files"] == 3
+    assert plain["symbol"] == "load_users"
     assert check["warnings"] == []
-
-
-async def test_it_is_bundled_and_answers_over_stdio(tmp_path: Path) -> None:
-    make_repo(tmp_path)
-    server = StdioServerParameters(
-        command=TOOLPOST, args=["serve", "--stdio"], env=server_environment(), cwd=str(tmp_path)
-    )
-    async with Client(server, mode=MODERN) as client:
-        built = await build(client)
-        hit = await first(client, "read every user from disk")
-        status = data_of(await client.call_tool("workspace__index_status", {}))
-
-    assert built["files"] == 3
-    assert hit["symbol"] == "load_users"
-    assert status["git"]["dirty"] is False, "what Toolpost keeps beside the project is no change of it"
 
 
 async def test_definitions_are_what_was_promised(tmp_path: Path) -> None:

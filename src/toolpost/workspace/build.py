@@ -126,10 +126,12 @@ class Build:
             language = language_of(path)
             if language is not None and not self._is_wanted(language):
                 continue
-            before = base.files.get(path)
-            if before is not None and self._is_unchanged(before, stamp, base):
+            before, left_out = base.files.get(path), base.skipped.get(path)
+            if before is not None and self._is_unchanged(before.stamp, stamp, base):
                 if self._order.mode in ("all", before.family):
                     plan.kept[path] = before
+            elif left_out is not None and self._is_unchanged(left_out.stamp, stamp, base):
+                plan.skipped.append(left_out)
             else:
                 plan.to_read.append(path)
         return plan
@@ -137,8 +139,8 @@ class Build:
     def _is_wanted(self, language: Language) -> bool:
         return self._order.mode in ("all", language.family)
 
-    def _is_unchanged(self, before: FileRow, stamp: Stamp, base: _Base) -> bool:
-        if self._order.force or before.stamp != stamp:
+    def _is_unchanged(self, before: Stamp | None, stamp: Stamp, base: _Base) -> bool:
+        if self._order.force or before != stamp:
             return False
         # A file written in the moment of the last build may have been written again with the same times.
         assert base.pointer is not None
@@ -183,7 +185,8 @@ class Build:
             if before is not None:
                 writer.delete_documents_by_term("path", path)
             if read != "deleted":
-                self._skipped.append(SkippedRow(path, read, self._scan.files[path].size))
+                is_settled = read == "binary"
+                self._skipped.append(SkippedRow(path, read, self._scan.files[path] if is_settled else None))
             return
         if before is not None and before.hash == read.hash and self._order.mode in ("all", before.family):
             self._rows[path] = FileRow(
@@ -198,7 +201,7 @@ class Build:
             return
         lines = text.count("\n") + (not text.endswith("\n"))
         if len(text) > self._order.limits.line_chars * max(1, lines):
-            self._skipped.append(SkippedRow(path, "minified", read.stamp.size))
+            self._skipped.append(SkippedRow(path, "minified", read.stamp))
             return
         chunks = chunks_of(text, language)
         for chunk in chunks:

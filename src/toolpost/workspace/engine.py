@@ -12,8 +12,8 @@ from toolpost.workspace.chunks import Chunk
 from toolpost.workspace.languages import Language
 from toolpost.workspace.words import LONGEST, compound_parts, spelled
 
-FORMAT: Final = 1
-"""Rises when the fields change: an index of another format is built anew."""
+FORMAT: Final = 2
+"""Rises when what is kept changes: an index of another format is built anew."""
 
 HEAP_BYTES: Final = 96 * 1024 * 1024
 

@@ -16,7 +16,10 @@ CREATE TABLE files (
     path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL,
     hash BLOB NOT NULL, language TEXT NOT NULL, family TEXT NOT NULL, lines INTEGER NOT NULL, chunks INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE skipped (path TEXT PRIMARY KEY, reason TEXT NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE skipped (
+    path TEXT PRIMARY KEY, reason TEXT NOT NULL,
+    size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
@@ -49,7 +52,8 @@ class SkippedRow:
 
     path: str
     reason: str
-    size: int
+    stamp: Stamp | None = None
+    """Where it was read to find that out: as long as it is the same, it need not be read again."""
 
 
 def write_manifest(
@@ -62,9 +66,7 @@ def write_manifest(
     try:
         connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
         connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_as_row, files))
-        connection.executemany(
-            "INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)", ((row.path, row.reason, row.size) for row in skipped)
-        )
+        connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", map(_as_skipped_row, skipped))
         encoded = ((name, msgspec.json.encode(value).decode()) for name, value in facts.items())
         connection.executemany("INSERT INTO facts VALUES (?, ?)", encoded)
         connection.execute("COMMIT")
@@ -90,7 +92,8 @@ class Manifest:
 
     def skipped(self) -> list[SkippedRow]:
         """Return what was left out."""
-        return [SkippedRow(*row) for row in self._connection.execute("SELECT * FROM skipped ORDER BY path")]
+        found = self._connection.execute("SELECT * FROM skipped ORDER BY path")
+        return [SkippedRow(path, reason, Stamp(*stamp)) for path, reason, *stamp in found]
 
     def facts(self) -> dict[str, Any]:
         """Return what is known of the build."""
@@ -132,6 +135,11 @@ def _as_row(row: FileRow) -> tuple[Any, ...]:
         *(row.path, stamp.size, stamp.mtime_ns, stamp.ctime_ns),
         *(row.hash, row.language, row.family, row.lines, row.chunks),
     )
+
+
+def _as_skipped_row(row: SkippedRow) -> tuple[Any, ...]:
+    stamp = row.stamp or Stamp(0, 0, 0)
+    return row.path, row.reason, stamp.size, stamp.mtime_ns, stamp.ctime_ns
 
 
 def _of_row(row: tuple[Any, ...]) -> FileRow:

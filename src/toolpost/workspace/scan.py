@@ -95,7 +95,7 @@ def _stamped(
         if is_hidden(path) or (own is not None and path.startswith(own)):
             continue
         if len(files) >= limits.files:
-            skipped.append(SkippedRow(_shown(path), "too many files", 0))
+            skipped.append(SkippedRow(_shown(path), "too many files"))
             break
         whole = f"{root}/{path}"
         if whole in forbidden:
@@ -104,11 +104,11 @@ def _stamped(
         if outcome == "deleted":
             continue
         if not isinstance(outcome, Stamp):
-            skipped.append(SkippedRow(_shown(path), outcome, 0))
+            skipped.append(SkippedRow(_shown(path), outcome))
         elif outcome.size > limits.file_bytes:
-            skipped.append(SkippedRow(_shown(path), "too large", outcome.size))
+            skipped.append(SkippedRow(_shown(path), "too large"))
         elif not _is_text(path):
-            skipped.append(SkippedRow(_shown(path), "name is not UTF-8", outcome.size))
+            skipped.append(SkippedRow(_shown(path), "name is not UTF-8"))
         else:
             files[path] = outcome
     return files, skipped
@@ -175,7 +175,7 @@ def walked(root: Path, skipped: list[SkippedRow], folders: list[str] | None = No
         try:
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except OSError:
-            skipped.append(SkippedRow(_shown(folder or "."), "unreadable", 0))
+            skipped.append(SkippedRow(_shown(folder or "."), "unreadable"))
             continue
         if folders is not None:
             folders.append(folder)
@@ -189,7 +189,7 @@ def walked(root: Path, skipped: list[SkippedRow], folders: list[str] | None = No
             if not is_folder:
                 yield path
             elif depth >= DEEPEST:
-                skipped.append(SkippedRow(_shown(path), "too deep", 0))
+                skipped.append(SkippedRow(_shown(path), "too deep"))
             else:
                 waiting.append((path, rules, depth + 1))
 

@@ -11,6 +11,7 @@ from toolpost.workspace.languages import CONTAINERS, Language
 SIGNATURE_LIMIT: Final = 240
 DOC_LIMIT: Final = 4_000
 NAME_LIMIT: Final = 200
+_LONGEST_ROW: Final = 500
 _LONGEST_NAME: Final = 1_000
 """Characters that are looked at: what is done with them takes longer than they are."""
 
@@ -65,6 +66,8 @@ def symbols_of(source: bytes, language: Language) -> list[Symbol]:
         return []
     parser, query = _tools(language)
     tree = parser.parse(source)
+    if _is_tangled(tree.root_node):
+        return []
     found: dict[tuple[int, int], _Found] = {}
     cursor = late.tree_sitter().QueryCursor(query)
     for _, captures in cursor.matches(tree.root_node):
@@ -75,6 +78,20 @@ def symbols_of(source: bytes, language: Language) -> list[Symbol]:
                 found[place] = one
     ordered = sorted(found.values(), key=lambda one: (one.start, -one.end, one.node.start_byte))
     return _placed(ordered, source, language)
+
+
+def _is_tangled(root: Any) -> bool:
+    """Tell a tree that to search would take for ever: the time is square in the length of a row of tokens without a name."""
+    waiting = [root] if root.descendant_count > _LONGEST_ROW else []
+    while waiting:
+        row = 0
+        for child in waiting.pop().children:
+            row = 0 if child.is_named else row + 1
+            if row > _LONGEST_ROW:
+                return True
+            if child.descendant_count > _LONGEST_ROW:
+                waiting.append(child)
+    return False
 
 
 @cache
