@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from tests.workspace.repos import FILES, USERS, build, first, git, make_repo, paths, search, workspace_client, write
+from tests.workspace.test_ends import nobody_left
 from toolpost.testing import data_of, error_of
+from toolpost.workspace import building
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.hits import Wish
 from toolpost.workspace.spec import Limits, spec_of
@@ -50,6 +52,7 @@ async def test_a_folder_swapped_for_a_link_in_the_moment_it_is_read_is_noticed(t
             (root / "swap").symlink_to(tmp_path / "outside")
             (root / "swap").unlink()
             (root / "kept").rename(root / "swap")
+            time.sleep(0.002)
 
     swapping = threading.Thread(target=swap)
     swapping.start()
@@ -107,6 +110,31 @@ async def test_files_that_lie_about_their_encoding_are_read_all_the_same(tmp_pat
     assert (built["files"], built["skipped"]) == (len(names), {})
     assert all(one["lines"][0]["text"].startswith("# -*- coding") for one in shown)
     assert sorted(found) == sorted(f"{name}.py" for name in names)
+
+
+async def test_a_file_that_no_parser_gets_over_is_named_and_the_others_are_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "STUCK_S", 4.0)
+    root = make_repo(
+        tmp_path, {**FILES, "endless.rs": ('"' * 1_000 + "\n") * 1_000, "row.py": ("(" * 999 + "\n") * 100}
+    )
+    async with workspace_client(root) as client:
+        built = await build(client)
+        again = await build(client)
+        write(root, {"src/users.py": ('("' * 500 + "\n") * 100})
+        with anyio.fail_after(10):
+            stale = await search(client, "getUserById")
+            by_pattern = await search(client, "getUserById", regex=True)
+        write(root, {"endless.rs": "fn not_any_more() {}\n"})
+        mended = await build(client, force=True)
+
+    assert built["skippedFiles"] == [{"path": "endless.rs", "reason": "too complex"}]
+    assert built["files"] == 4, "a row of tokens is indexed, in pieces"
+    assert (again["generation"], again["skipped"]) == (built["generation"], {"too complex": 1})
+    assert {hit["path"] for found in (stale, by_pattern) for hit in found["hits"]} == {"src/app.js"}
+    assert "endless.rs" not in {one["path"] for one in mended["skippedFiles"]}
+    await nobody_left()
 
 
 async def test_globs_of_stars_take_no_time(tmp_path: Path) -> None:

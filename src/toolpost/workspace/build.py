@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from toolpost.workspace import engine
-from toolpost.workspace.chunks import chunks_of
+from toolpost.workspace.chunks import Chunk, chunks_of
 from toolpost.workspace.generations import (
     Damaged,
     Pointer,
@@ -31,6 +33,8 @@ from toolpost.workspace.scan import Scan
 
 NAMED_SKIPS: Final = 50
 TELL_S: Final = 0.1
+LARGE_CHARS: Final = 16_384
+"""A smaller file is taken apart in little time, whatever is in it."""
 
 Tell = Callable[[Step], None]
 
@@ -76,6 +80,7 @@ class Build:
         self._facts = facts
         self._tell = tell
         self._told_at = 0.0
+        self._step = Step(phase="parse", done=0)
         self._rows: dict[str, FileRow] = {}
         self._skipped: list[SkippedRow] = []
         self._removed = 0
@@ -160,7 +165,8 @@ class Build:
         for path in gone:
             writer.delete_documents_by_term("path", path)
         for number, path in enumerate(plan.to_read):
-            self._tell_now_and_then(number, len(plan.to_read), path)
+            self._step = Step(phase="parse", done=number, total=len(plan.to_read), message=path)
+            self._tell_now_and_then()
             self._take(writer, path, base.files.get(path), by_hash)
         self._removed = len(gone) - self._counts["renamed"]
         self._rows |= plan.kept
@@ -203,12 +209,24 @@ class Build:
         if len(text) > self._order.limits.line_chars * max(1, lines):
             self._skipped.append(SkippedRow(path, "minified", read.stamp))
             return
-        chunks = chunks_of(text, language)
+        if path in self._order.avoid:
+            self._skipped.append(SkippedRow(path, "too complex", read.stamp))
+            return
+        chunks = self._taken_apart(path, text, language)
         for chunk in chunks:
             writer.add_document(engine.document_of(chunk, path, language))
         kind = "changed" if before is not None else "renamed" if gone.pop(read.hash, None) else "added"
         self._counts[kind] += 1
         self._rows[path] = FileRow(path, read.stamp, read.hash, language.name, language.family, lines, len(chunks))
+
+    def _taken_apart(self, path: str, text: str, language: Language) -> list[Chunk]:
+        """Take a file apart; whoever listens is told before, if that may take for ever: a parser cannot be called off."""
+        if language.grammar is None or len(text) < LARGE_CHARS:
+            return chunks_of(text, language)
+        self._tell(replace(self._step, message=path, in_hand=path))
+        chunks = chunks_of(text, language)
+        self._tell(replace(self._step, message=path))
+        return chunks
 
     def _read(self, path: str) -> _Read | str:
         """Read a file, or say why it is left out; its stamp is that of what was read."""
@@ -272,8 +290,8 @@ class Build:
             **self._counts,
         )
 
-    def _tell_now_and_then(self, done: int, total: int, path: str) -> None:
+    def _tell_now_and_then(self) -> None:
         now = time.monotonic()
         if now - self._told_at >= TELL_S:
             self._told_at = now
-            self._tell(Step(phase="parse", done=done, total=total, message=path))
+            self._tell(self._step)

@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import anyio
 import msgspec
 
 from toolpost.contracts.errors import CapabilityMissing, ErrorCode, NotFound, ToolFailed, ToolpostError
 from toolpost.contracts.ids import JsonObject
 from toolpost.upstreams.process_tree import Finished, LineListener
 from toolpost.workspace import late
-from toolpost.workspace.order import Built, Failed, Mode, Step, decode_told, encode, order_of
+from toolpost.workspace.order import BuildOrder, Built, Failed, Mode, Step, decode_told, encode, order_of
 from toolpost.workspace.spec import Repository, WorkspaceSpec
 
 _NEEDED = ("tantivy", "tree_sitter", "re2", "pathspec")
 _KEPT_BYTES = 256 * 1024
+STUCK_S = 60.0
+"""How long one file may take; most take a few milliseconds, the largest a second or two."""
 
 
 class Runner(Protocol):
@@ -48,21 +51,53 @@ async def build_repository(
 ) -> JsonObject:
     """Build one index in a process of its own, and return what came of it."""
     check_capabilities()
-    order = order_of(
-        repository, mode=mode, incremental=incremental, force=force, wait_s=spec.build_limit_s, limits=spec.limits
-    )
-    started = time.monotonic()
-    finished = await runner.run(
-        # Without the folder it starts in on its path: that may hold anything.
-        [sys.executable, "-P", "-m", "toolpost.workspace"],
-        env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
-        input=encode(order),
-        check=False,
-        keep_bytes=_KEPT_BYTES,
-        on_line=lambda stream, line: _heard(stream, line, on_step),
-    )
-    built = _outcome(finished, repository)
-    return _shown(repository, built, time.monotonic() - started)
+    started, avoid = time.monotonic(), list[str]()
+    while True:
+        order = order_of(
+            repository,
+            mode=mode,
+            incremental=incremental,
+            force=force,
+            wait_s=spec.build_limit_s,
+            limits=spec.limits,
+            avoid=avoid,
+        )
+        ear = _Ear(on_step)
+        finished = await _attempted(order, runner, ear)
+        if finished is not None:
+            return _shown(repository, _outcome(finished, repository), time.monotonic() - started)
+        # Whatever is in that file, the others are indexed.
+        avoid.append(ear.in_hand)
+
+
+async def _attempted(order: BuildOrder, runner: Runner, ear: "_Ear") -> Finished | None:
+    """Run the process to its end; None if it had to be ended because of a file that it did not get over."""
+    finished: Finished | None = None
+    failure: ToolpostError | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def wait_for_silence() -> None:
+            while not ear.is_stuck:  # noqa: ASYNC110 (a parser tells nobody)
+                await anyio.sleep(1.0)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(wait_for_silence)
+        try:
+            finished = await runner.run(
+                # Without the folder it starts in on its path: that may hold anything.
+                [sys.executable, "-P", "-m", "toolpost.workspace"],
+                env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
+                input=encode(order),
+                check=False,
+                keep_bytes=_KEPT_BYTES,
+                on_line=ear.hear,
+            )
+        except ToolpostError as error:
+            failure = error  # Raised below, as it is: the group would wrap it.
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return finished
 
 
 def check_capabilities() -> None:
@@ -73,15 +108,30 @@ def check_capabilities() -> None:
         )
 
 
-def _heard(stream: str, line: str, on_step: Callable[[Step], None]) -> None:
-    if stream != "stdout":
-        return
-    try:
-        told = decode_told(line)
-    except msgspec.DecodeError:
-        return  # The last line may be longer than what is shown of it; it is read at the end.
-    if isinstance(told, Step):
-        on_step(told)
+class _Ear:
+    """Listens to a process that builds."""
+
+    def __init__(self, on_step: Callable[[Step], None]) -> None:
+        self._on_step = on_step
+        self._heard_at = time.monotonic()
+        self.in_hand = ""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it has been with one file for longer than any file takes."""
+        return bool(self.in_hand) and time.monotonic() - self._heard_at > STUCK_S
+
+    def hear(self, stream: str, line: str) -> None:
+        """Take a line."""
+        if stream != "stdout":
+            return
+        try:
+            told = decode_told(line)
+        except msgspec.DecodeError:
+            return  # The last line may be longer than what is shown of it; it is read at the end.
+        if isinstance(told, Step):
+            self._heard_at, self.in_hand = time.monotonic(), told.in_hand or ""
+            self._on_step(told)
 
 
 def _outcome(finished: Finished, repository: Repository) -> Built:

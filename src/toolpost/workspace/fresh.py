@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import zlib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from toolpost.contracts.errors import ToolpostError
 from toolpost.workspace.chunks import chunks_of
@@ -34,6 +36,20 @@ class OnDisk:
 GONE = OnDisk(State.GONE, [])
 
 
+_PLAIN: Final = BY_NAME["text"]
+PARSED_BYTES: Final = 256 * 1024
+LEAST_SHARE: Final = 0.06
+
+
+def _may_be_parsed(text: str) -> bool:
+    """Say whether a text looks like something to parse here: a parser cannot be called off, and others wait meanwhile.
+
+    What takes a parser for ever repeats itself, as nothing does that anybody wrote.
+    """
+    data = text.encode("utf-8", "replace")
+    return len(data) < 4096 or (len(data) <= PARSED_BYTES and len(zlib.compress(data, 1)) > LEAST_SHARE * len(data))
+
+
 class Disk:
     """Reads each file once for one search."""
 
@@ -62,7 +78,8 @@ class Disk:
 
     def chunks_now(self, row: FileRow) -> list[Stored]:
         """Take a file that has changed apart as it is now."""
-        chunks = chunks_of("\n".join(self.look(row).lines), BY_NAME[row.language])
+        text = "\n".join(self.look(row).lines)
+        chunks = chunks_of(text, BY_NAME[row.language] if _may_be_parsed(text) else _PLAIN)
         return sorted(map(stored_of, chunks), key=lambda one: (one.start, -one.end))
 
     def _read(self, row: FileRow) -> OnDisk:

@@ -1,5 +1,6 @@
 """What a build is asked to do, and what it tells: values that go between the gateway and the process that builds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ class BuildOrder(msgspec.Struct, frozen=True, kw_only=True):
     force: bool
     wait_s: float
     limits: Limits
+    avoid: list[str]
+    """Files that an attempt before this one never came to an end with."""
 
     @property
     def repository(self) -> Repository:
@@ -38,6 +41,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     done: int
     total: int | None = None
     message: str = ""
+    in_hand: str | None = None
+    """A file that may take long, from before it is taken apart until the next step."""
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True, tag="built"):
@@ -76,7 +81,14 @@ decode_told = msgspec.json.Decoder(Told).decode
 
 
 def order_of(
-    repository: Repository, *, mode: Mode, incremental: bool, force: bool, wait_s: float, limits: Limits
+    repository: Repository,
+    *,
+    mode: Mode,
+    incremental: bool,
+    force: bool,
+    wait_s: float,
+    limits: Limits,
+    avoid: Sequence[str] = (),
 ) -> BuildOrder:
     """Write an order."""
     return BuildOrder(
@@ -89,4 +101,5 @@ def order_of(
         force=force,
         wait_s=wait_s,
         limits=limits,
+        avoid=list(avoid),
     )
