@@ -53,7 +53,8 @@ class Postgres:
         for statement in statements:
             command += ["-c", statement]
         settings = {**os.environ, "PGOPTIONS": f"-c search_path={schema} -c client_min_messages=warning"}
-        return subprocess.run(command, env=settings, capture_output=True, text=True, check=True).stdout.strip()
+        ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=60)
+        return ran.stdout.strip()
 
     def stop(self, mode: str = "fast") -> None:
         """`fast` says goodbye to its clients, `immediate` is a crash."""

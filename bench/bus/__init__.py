@@ -25,8 +25,8 @@ MANY = Metric(SCENARIO, "whole cycles beside 1,000,000 finished tasks", RATE)
 IDLE = Metric("500 idle long polls", "CPU", "%")
 
 METHOD = """\
-A cycle is submit, poll, acknowledge, done: four transactions, of which all but the poll wait for the disk (SQLite at
-`synchronous = FULL`). Eight
+A cycle is submit, poll, acknowledge, done: four steps, of which all but the poll are answered when they are on the disk (SQLite
+at `synchronous = FULL`). Eight
 workers and eight submitters share one process, as they do in the peers' own libraries; Celery runs its worker with eight threads
 in a process of its own, with results in Redis as Debian sets it up, procrastinate runs eight at a time on the PostgreSQL that
 Toolpost is measured on. The peers begin a task and keep its result; they give no lease that must be acknowledged, and know no

@@ -278,7 +278,11 @@ def _assembled(
         gateway=gateway,
         lane=lane,
         sdk=LateSdk(
-            Relay(servers.sources), store.audit, rounds, INSTRUCTIONS if config.discovery.mode == "automatic" else None
+            Relay(servers.sources),
+            store.audit,
+            rounds,
+            INSTRUCTIONS if config.discovery.mode == "automatic" else None,
+            lane.tasks,
         ),
         roster=Roster(),
         changes=changes,

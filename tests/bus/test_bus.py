@@ -1,5 +1,6 @@
 """Tasks and workers: nothing lost, nothing done twice unknowingly, nothing stuck."""
 
+import asyncio
 import time
 
 import anyio
@@ -165,6 +166,22 @@ async def test_dependencies_are_waited_for_and_circles_refused(open_bus: OpenBus
 
     assert last.waits_for == ("a", "b")
     assert order == ["a", "b", "c"]
+
+
+async def test_of_two_servers_that_close_a_circle_at_the_same_moment_one_is_refused(open_bus: OpenBus) -> None:
+    said: list[tuple[object, object]] = []
+    async with open_bus() as bus, open_bus() as elsewhere:
+        for number in range(20):
+            one, other = TaskId(f"{number}-one"), TaskId(f"{number}-other")
+            said.append(
+                await asyncio.gather(
+                    bus.submit(wish(one, needs=(other,))),
+                    elsewhere.submit(wish(other, needs=(one,))),
+                    return_exceptions=True,
+                )
+            )
+
+    assert [sorted(type(one).__name__ for one in both) for both in said] == [["InvalidRequest", "Submitted"]] * 20
 
 
 async def test_submitting_twice_is_submitting_once(open_bus: OpenBus) -> None:

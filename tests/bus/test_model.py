@@ -1,7 +1,7 @@
 """One model of the bus, held against both kinds of store: whatever is done in whatever order, they agree."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -67,7 +67,7 @@ class BusMachine(RuleBasedStateMachine):
         for worker in ("w1", "w2"):
             assert self.run(self.bus.register(worker, worker)) == worker
 
-    def run(self, doing: Coroutine[Any, Any, Result]) -> Result:
+    def run(self, doing: Awaitable[Result]) -> Result:
         return self.loop.run_until_complete(doing)
 
     def said(self, doing: Coroutine[Any, Any, Result]) -> Result | type[ToolpostError]:

@@ -4,6 +4,7 @@ bus          everything that can be done, and what happens by itself
 submitting   a task comes in
 dispatching  queued tasks meet free workers
 polling      a worker comes for a task
+waiting      the polls that wait in this process
 finishing    acknowledged, done, failed, taken away, given up
 outbox       what the tracker that tasks come from is to be told
 looking      what is going on, and what became of a task

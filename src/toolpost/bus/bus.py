@@ -2,19 +2,22 @@
 
 import dataclasses
 import logging
+import secrets
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 import anyio
 
 from toolpost.bus import finishing, looking, polling, submitting
+from toolpost.bus.dispatching import Offer
 from toolpost.bus.outbox import OUTBOX, Clerk, Tracker
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName
+from toolpost.bus.waiting import Waiter, Waiting
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
 from toolpost.metrics import Metrics
@@ -25,7 +28,7 @@ _log = logging.getLogger("toolpost.bus")
 
 CAPACITY: Final = 10_000
 LOOK_S: Final = 14.0
-"""How often a poll looks unasked: a wake-up may be lost with the process that was to ring."""
+"""How often is looked for what polls may have missed: a wake-up may be lost with the process that was to ring."""
 
 _USUAL: Final = Times()
 
@@ -46,7 +49,8 @@ class Bus:
     ) -> None:
         """Take a store; with a tracker, its tasks must be there, and are kept in step."""
         self._store = store
-        self.times = times if tracker is None else dataclasses.replace(times, is_tracked=True)
+        self._waiting = Waiting()
+        self.times = dataclasses.replace(times, is_tracked=tracker is not None, polls=self._waiting)
         self._capacity = capacity
         self._tracker = tracker
         self._metrics = metrics or Metrics()
@@ -71,7 +75,9 @@ class Bus:
         """Take a task in."""
         if self._tracker is not None:
             await self._tracker.check(wish.task)
-        submitted = await self._run(lambda: submitting.submit(wish, self.times, self._capacity))
+        make = partial(submitting.submit, wish, self.times, self._capacity)
+        # One that waits for others may wait for a lock too, which nobody else should wait for with it.
+        submitted = await self._store.scripts.run(make, is_short=not wish.needs)
         self._wake(submitted.offered)
         return submitted
 
@@ -97,11 +103,11 @@ class Bus:
 
     async def overview(self) -> looking.Overview:
         """Look at everything."""
-        return await self._run(looking.overview)
+        return await self._store.scripts.read(looking.overview)
 
     async def history(self, task: TaskId) -> tuple[Task, list[looking.Event]]:
         """Tell one task's story."""
-        return await self._run(lambda: looking.history(task))
+        return await self._store.scripts.read(lambda: looking.history(task))
 
     # What a worker does
 
@@ -113,30 +119,38 @@ class Bus:
 
     async def poll(self, name: WorkerName, wait_s: float) -> Polled:
         """Wait for a task this long; whoever stops waiting gives back what was offered."""
-        poll = PollId(uuid.uuid4().hex)
+        poll = PollId(secrets.token_hex(8))
         is_heard = False
         async with self._store.wakeups.open_listener(_topic(name)) as listener:
-            try:
-                polled, resets = await self._run_poll(lambda: polling.start_poll(name, poll, wait_s, self.times))
-                self._ring(name)  # an older poll of this worker ends
-                with anyio.move_on_after(wait_s):
-                    while not _is_answer(polled):
-                        with anyio.move_on_after(LOOK_S):
-                            await listener.wait()
-                        polled = await self._run_poll(lambda: polling.look(name, poll, resets, self.times))
-                if not _is_answer(polled):
-                    polled = await self._last_look(name, poll, resets)
-                is_heard = True
-            finally:
-                if not is_heard:
-                    await self._end_poll(name, poll, give_back=True)
+            with self._waiting.joined(name, poll, listener) as waiter:
+                try:
+                    polled = await self._polled(waiter, wait_s)
+                    is_heard = True
+                finally:
+                    if not is_heard:
+                        await self._end_poll(name, poll, give_back=True)
         if polled.task is not None:
             self._metrics.dispatches.add()
             self._metrics.dispatch_seconds.add(max(0.0, time.time() - polled.task.changed_at))
         return polled
 
-    async def _last_look(self, name: WorkerName, poll: PollId, resets: int) -> Polled:
-        polled = await self._run_poll(lambda: polling.look(name, poll, resets, self.times))
+    async def _polled(self, waiter: Waiter, wait_s: float) -> Polled:
+        name, poll = waiter.name, waiter.poll
+        started = await self._run_poll(lambda: polling.start_poll(name, poll, wait_s, self.times))
+        if started.supersedes:
+            self._ring(name)  # an older poll of this worker ends
+        if _is_answer(started.polled):
+            return started.polled
+        waiter.resets = started.resets
+        with anyio.move_on_after(wait_s):
+            while True:
+                await waiter.listener.wait()
+                if waiter.task is not None:
+                    return Polled(task=waiter.task)
+                polled = await self._run_poll(lambda: polling.look(name, poll, started.resets, self.times))
+                if _is_answer(polled):
+                    return polled
+        polled = await self._run_poll(lambda: polling.look(name, poll, started.resets, self.times))
         if not _is_answer(polled):
             await self._end_poll(name, poll, give_back=False)
         return polled
@@ -168,13 +182,17 @@ class Bus:
     # What happens by itself
 
     async def _sweep(self) -> None:
+        looked_at = anyio.current_time()
         while True:
             wait_s: float | None = None
             try:
+                if anyio.current_time() > looked_at + LOOK_S:
+                    looked_at = anyio.current_time()
+                    await self._look_for_polls()
                 wait_s, offered, expired = await self._run(lambda: finishing.sweep(self.times))
                 for task in expired:
                     self._metrics.expiries.add(of="offer" if task.state == "offered" else "run")
-                self.depth = await self._run(looking.depth)
+                self.depth = await self._store.scripts.read(looking.depth)
                 self._wake(offered)
                 self._tell()
             except ToolpostError as error:
@@ -182,16 +200,21 @@ class Bus:
             limit_s = self.times.sweep_s
             await anyio.sleep(limit_s if wait_s is None else min(limit_s, max(0.01, wait_s)))
 
-    async def _run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:
-        return await self._store.scripts.run(make, full=full)
+    async def _look_for_polls(self) -> None:
+        """Wake the polls for which something has come unheard: one look for all of them."""
+        if self._waiting:
+            self._waiting.compare(await self._store.scripts.read(looking.polls))
 
-    async def _run_poll(self, make: Callable[[], Script[Result]]) -> Result:
+    def _run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Awaitable[Result]:
+        return self._store.scripts.run(make, full=full, is_short=True)
+
+    def _run_poll(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a step of a poll. An offer that a power cut undoes is one that was never made: the poll is gone too."""
-        return await self._run(make, full=False)
+        return self._run(make, full=False)
 
-    def _wake(self, offered: Iterable[Task]) -> None:
-        for task in offered:
-            if task.worker is not None:
+    def _wake(self, offered: Iterable[Offer]) -> None:
+        for task, poll in offered:
+            if poll is not None and task.worker and not (task.is_fetched and self._waiting.hand_over(poll, task)):
                 self._ring(task.worker)
 
     def _tell(self) -> None:

@@ -1,54 +1,70 @@
 """What waits meets who waits: queued tasks offered to workers, and taken from them again."""
 
 import secrets
-from typing import Final
+from typing import Final, NamedTuple
 
-from toolpost.bus.tasks import (
-    COLUMNS,
-    WORKER_COLUMNS,
-    LeaseToken,
-    Task,
-    Times,
-    Worker,
-    WorkerName,
-    find_task,
-    note,
-    tasks_of,
-    workers_of,
-)
-from toolpost.store.scripts import Script, Statement
+import msgspec
+
+from toolpost.bus.tasks import COLUMNS, LeaseToken, PollId, Task, Times, Worker, WorkerName, find_task, note, tasks_of
+from toolpost.store.scripts import Script, Statement, Together
 
 AT_ONCE: Final = 32
 """How many offers one transaction makes at most."""
 
-_FREE_WORKER: Final = (
-    f"SELECT {WORKER_COLUMNS} FROM bus_workers"
+_NOBODY: Final = "-"
+
+# The worker and its poll in one value, so that workers are looked at only if there is a task for one.
+_MATCH: Final = (
+    f"SELECT {COLUMNS}, ("
+    f"SELECT CASE WHEN poll IS NOT NULL AND poll_until > ?1 THEN poll ELSE '{_NOBODY}' END || ' ' || name FROM bus_workers"
     " WHERE task IS NULL AND ((poll IS NOT NULL AND poll_until > ?1) OR seen_at > ?2)"
     " ORDER BY CASE WHEN poll IS NOT NULL AND poll_until > ?1 THEN 0 ELSE 1 END, idle_since, name"
     " LIMIT 1 /*skip locked*/"
+    ") FROM bus_tasks WHERE state = 'queued' AND not_before <= ?1 ORDER BY rank, id LIMIT 1 /*skip locked*/"
 )
 _NEXT_TASK: Final = (
     f"SELECT {COLUMNS} FROM bus_tasks WHERE state = 'queued' AND not_before <= ?1"
     " ORDER BY rank, id LIMIT 1 /*skip locked*/"
 )
 _OFFER: Final = (
-    "UPDATE bus_tasks SET state = 'offered', worker = ?2, token = ?3, expires_at = ?4, is_fetched = ?5, leases = leases + 1,"
-    f" changed_at = ?6 WHERE id = ?1 RETURNING {COLUMNS}"
+    "UPDATE bus_tasks SET state = 'offered', worker = ?2, token = ?3, expires_at = ?4, is_fetched = ?5, leases = ?6,"
+    " changed_at = ?7 WHERE id = ?1"
 )
+GIVE: Final = "UPDATE bus_workers SET task = ?2 WHERE name = ?1"
+_REQUEUE: Final = (
+    "UPDATE bus_tasks SET state = 'queued', worker = NULL, token = NULL, expires_at = NULL, is_fetched = 0,"
+    " not_before = ?2, changed_at = ?3 WHERE id = ?1"
+)
+_FREE: Final = "UPDATE bus_workers SET task = NULL, idle_since = ?3 WHERE name = ?1 AND task = ?2"
 
 
-def dispatch(now: float, times: Times) -> Script[list[Task]]:
-    """Offer what is queued to whoever is free, polling workers first, then the one idle longest."""
-    offered: list[Task] = []
-    while len(offered) < AT_ONCE:
-        task = yield from next_task(now)
-        if task is None:
+class Offer(NamedTuple):
+    """A task that was offered to its worker."""
+
+    task: Task
+    poll: PollId | None
+    """Which waits for it, here or elsewhere; with none, the worker finds it when it comes."""
+
+
+def dispatch(now: float, times: Times, *on_the_way: Statement, at_most: int = AT_ONCE) -> Script[list[Offer]]:
+    """Offer what is queued to whoever is free, polling workers first, then the one idle longest.
+
+    Whoever has brought one task or freed one worker makes one offer at most. What else is to be written goes with the first look.
+    """
+    offers: list[Offer] = []
+    match = Statement(_MATCH, (now, now - times.present_s))
+    rows = yield Together((match, *on_the_way)) if on_the_way else match
+    while rows and rows[0][-1] is not None:
+        *row, who = rows[0]
+        poll, _, name = who.partition(" ")
+        (task,) = tasks_of([row])
+        given = Statement(GIVE, (name, task.id))
+        offered = yield from offer(task, name, now, times, given, is_fetched=poll in times.polls)
+        offers.append(Offer(offered, None if poll == _NOBODY else PollId(poll)))
+        if len(offers) >= at_most:
             break
-        workers = workers_of((yield Statement(_FREE_WORKER, (now, now - times.present_s))))
-        if not workers:
-            break
-        offered.append((yield from offer(task, workers[0].name, now, times)))
-    return offered
+        rows = yield match
+    return offers
 
 
 def next_task(now: float) -> Script[Task | None]:
@@ -57,33 +73,38 @@ def next_task(now: float) -> Script[Task | None]:
     return tasks_of(rows)[0] if rows else None
 
 
-def offer(task: Task, worker: WorkerName, now: float, times: Times, *, is_fetched: bool = False) -> Script[Task]:
-    """Give a task to a worker for a moment, under a new token."""
-    token = LeaseToken(secrets.token_hex(8))
-    rows = yield Statement(_OFFER, (task.id, worker, token, now + times.offer_s, int(is_fetched), now))
-    yield Statement("UPDATE bus_workers SET task = ?2 WHERE name = ?1", (worker, task.id))
-    yield note(task.id, now, "offered", worker=worker, attempt=task.attempt)
-    return tasks_of(rows)[0]
+def offer(task: Task, worker: str, now: float, times: Times, given: Statement, *, is_fetched: bool) -> Script[Task]:
+    """Give a task that this transaction keeps to a worker for a moment, under a new token; `given` writes it to the worker."""
+    offered = msgspec.structs.replace(
+        task,
+        state="offered",
+        worker=WorkerName(worker),
+        token=LeaseToken(secrets.token_hex(8)),
+        expires_at=now + times.offer_s,
+        is_fetched=int(is_fetched),
+        leases=task.leases + 1,
+        changed_at=now,
+    )
+    values = (task.id, worker, offered.token, offered.expires_at, offered.is_fetched, offered.leases, now)
+    noted = note(task.id, now, "offered", worker=worker, attempt=task.attempt)
+    yield Together((Statement(_OFFER, values), given, noted))
+    return offered
 
 
 def requeue(task: Task, now: float, kind: str, *, not_before: float = 0.0, detail: str | None = None) -> Script[None]:
     """Take a task from its worker and put it back where it was in the queue."""
-    yield Statement(
-        "UPDATE bus_tasks SET state = 'queued', worker = NULL, token = NULL, expires_at = NULL, is_fetched = 0,"
-        " not_before = ?2, changed_at = ?3 WHERE id = ?1",
-        (task.id, not_before, now),
-    )
-    yield from free_worker(task, now)
-    yield note(task.id, now, kind, worker=task.worker, attempt=task.attempt, detail=detail)
-
-
-def free_worker(task: Task, now: float) -> Script[None]:
-    """Let the worker of a task have another one."""
-    if task.worker is not None:
-        yield Statement(
-            "UPDATE bus_workers SET task = NULL, idle_since = ?3 WHERE name = ?1 AND task = ?2",
-            (task.worker, task.id, now),
+    yield Together(
+        (
+            Statement(_REQUEUE, (task.id, not_before, now)),
+            freed(task, now),
+            note(task.id, now, kind, worker=task.worker, attempt=task.attempt, detail=detail),
         )
+    )
+
+
+def freed(task: Task, now: float) -> Statement:
+    """Let the worker of a task have another one."""
+    return Statement(_FREE, (task.worker, task.id, now))
 
 
 def held_by(worker: Worker) -> Script[Task | None]:

@@ -3,22 +3,33 @@
 import random
 from typing import Final
 
-from toolpost.bus.dispatching import dispatch, free_worker, held_by, requeue
+import msgspec
+
+from toolpost.bus.dispatching import AT_ONCE, Offer, dispatch, freed, held_by, requeue
 from toolpost.bus.outbox import post
 from toolpost.bus.polling import forgotten, required_worker
 from toolpost.bus.submitting import Submitted, resubmit, waits_of
 from toolpost.bus.tasks import COLUMNS, State, Task, TaskId, Times, WorkerName, find_archived, find_task, note, tasks_of
 from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease
-from toolpost.store.scripts import NOW, Script, Statement
+from toolpost.store.scripts import NOW, Script, Statement, Together
 
+_NAMES: Final = COLUMNS.split(", ")
 _ARCHIVE: Final = (
-    f"INSERT INTO bus_archive ({COLUMNS}) SELECT id, CAST(?2 AS TEXT), priority, payload, dedupe_key, submitted_by,"
-    " submitted_at, rank, not_before, attempt, leases, worker, token, is_fetched, NULL, CAST(?3 AS TEXT), CAST(?4 AS TEXT),"
-    " CAST(?5 AS DOUBLE PRECISION) FROM bus_tasks WHERE id = ?1"
+    f"INSERT INTO bus_archive ({COLUMNS}) VALUES ({', '.join(f'?{number}' for number in range(1, len(_NAMES) + 1))})"
+    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _NAMES[1:])}"
 )
+_BEGIN: Final = """
+UPDATE bus_tasks SET state = 'running', attempt = ?2, expires_at = ?3, is_fetched = 1, changed_at = ?4 WHERE id = ?1
+"""
+_SEEN: Final = "UPDATE bus_workers SET seen_at = ?2, poll = NULL, poll_until = NULL WHERE name = ?1"
+# Whether another task waits for this one is asked on the way: almost never.
+_IS_NEEDED: Final = "EXISTS (SELECT 1 FROM bus_needs n WHERE n.needs = bus_tasks.id)"
+_HELD: Final = f"SELECT {COLUMNS}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_REMOVE: Final = "DELETE FROM bus_tasks WHERE id = ?1"
+# By its id, not by its state: many may wait.
 _RELEASE: Final = """
 UPDATE bus_tasks SET state = 'queued', changed_at = ?2, rank = CAST(?2 AS DOUBLE PRECISION) + priority * ?3
-WHERE state = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs = ?1) AND NOT EXISTS (
+WHERE state || '' = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs = ?1) AND NOT EXISTS (
     SELECT 1 FROM bus_needs n WHERE n.task = bus_tasks.id
     AND NOT EXISTS (SELECT 1 FROM bus_archive a WHERE a.id = n.needs AND a.state = 'done')
 ) RETURNING id
@@ -33,28 +44,43 @@ def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, ren
         raise _stale(task, f"it is with {_who(task)}")
     _check_token(task, token)
     is_first = task.state == "offered"
-    expires_at = now + (times.run_s if renews else times.stuck_s)
-    rows = yield Statement(
-        "UPDATE bus_tasks SET state = 'running', attempt = attempt + ?2, expires_at = ?3, is_fetched = 1, changed_at = ?4"
-        f" WHERE id = ?1 RETURNING {COLUMNS}",
-        (task.id, int(is_first), expires_at, now if is_first else task.changed_at),
+    begun = msgspec.structs.replace(
+        task,
+        state="running",
+        attempt=task.attempt + is_first,
+        expires_at=now + (times.run_s if renews else times.stuck_s),
+        is_fetched=1,
+        changed_at=now if is_first else task.changed_at,
     )
-    yield Statement("UPDATE bus_workers SET seen_at = ?2, poll = NULL, poll_until = NULL WHERE name = ?1", (name, now))
-    begun = tasks_of(rows)[0]
+    written = [
+        Statement(_BEGIN, (task.id, begun.attempt, begun.expires_at, begun.changed_at)),
+        Statement(_SEEN, (name, now)),
+    ]
     if is_first:
-        yield note(task.id, now, "acknowledged", worker=name, attempt=begun.attempt)
-        yield from post(task.id, "begun", now, times, detail=name)
+        written += (note(task.id, now, "acknowledged", worker=name, attempt=begun.attempt),)
+        written += post(task.id, "begun", now, times, detail=name)
+    yield Together(tuple(written))
     return begun
 
 
 def end(
     task_id: str, state: State, token: str | None, times: Times, *, result: str | None = None, reason: str | None = None
-) -> Script[tuple[Task, list[Task]]]:
+) -> Script[tuple[Task, list[Offer]]]:
     """End a task that runs; saying it twice is saying it once. With it, the offers that follow."""
     ((now,),) = yield NOW
-    task = yield from find_task(task_id)
-    if task is None:
+    rows = yield Statement(_HELD, (task_id,))
+    if not rows:
         return (yield from _ended_before(task_id, state, token)), []
+    *row, is_needed = rows[0]
+    (task,) = tasks_of([row])
+    _check_that_it_runs(task, token)
+    yield Together(_written_off(task, state, now, times, result=result, reason=reason))
+    if state == "done" and is_needed:
+        yield Statement(_RELEASE, (task.id, now, times.age_s))
+    return task, (yield from dispatch(now, times, at_most=AT_ONCE if is_needed else 1))
+
+
+def _check_that_it_runs(task: Task, token: str | None) -> None:
     if task.state in ("queued", "waiting") and token is not None:
         raise _stale(task, "its lease has run out, and it is queued again")
     if task.state == "offered":
@@ -71,22 +97,27 @@ def end(
             f"Nobody does the task `{task.id}`: it is {task.state}.", bead_id=task.id, state=task.state
         )
     _check_token(task, token)
-    yield from archive(task, state, now, times, result=result, reason=reason)
-    yield from free_worker(task, now)
-    if state == "done":
-        yield Statement(_RELEASE, (task.id, now, times.age_s))
-    return task, (yield from dispatch(now, times))
 
 
 def archive(
     task: Task, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
 ) -> Script[None]:
-    """Put a task that is over where such tasks are kept."""
-    yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task.id,))
-    yield Statement(_ARCHIVE, (task.id, state, reason, result, now))
-    yield Statement("DELETE FROM bus_tasks WHERE id = ?1", (task.id,))
-    yield note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason)
-    yield from post(task.id, state, now, times, detail=result if state == "done" else reason)
+    """Put a task that is over where such tasks are kept, and let its worker have another one."""
+    yield Together(_written_off(task, state, now, times, result=result, reason=reason))
+
+
+def _written_off(
+    task: Task, state: State, now: float, times: Times, *, result: str | None, reason: str | None
+) -> tuple[Statement, ...]:
+    """Write what became of a task, which this transaction keeps, and remove it from those that are to be done."""
+    over = msgspec.structs.replace(task, state=state, expires_at=None, reason=reason, result=result, changed_at=now)
+    return (
+        Statement(_REMOVE, (task.id,)),
+        Statement(_ARCHIVE, msgspec.structs.astuple(over)),
+        note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason),
+        freed(task, now),
+        *post(task.id, state, now, times, detail=result if state == "done" else reason),
+    )
 
 
 def retry(task_id: str, times: Times) -> Script[Submitted]:
@@ -100,18 +131,17 @@ def retry(task_id: str, times: Times) -> Script[Submitted]:
     return (yield from resubmit(task, now, times))
 
 
-def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[Task]]]:
+def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[Offer]]]:
     """Call a task off, whoever has it."""
     ((now,),) = yield NOW
     task = yield from find_task(task_id)
     if task is None:
         return (yield from _ended_before(task_id, "cancelled", None)), []
     yield from archive(task, "cancelled", now, times, reason=reason)
-    yield from free_worker(task, now)
     return task, (yield from dispatch(now, times))
 
 
-def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[TaskId | None, list[Task]]]:
+def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[TaskId | None, list[Offer]]]:
     """Make a worker idle; its task goes back to the queue, its poll ends.
 
     One that leaves is forgotten; but what it has begun may still be ended by whoever did it, until the lease runs out.
@@ -134,7 +164,7 @@ def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[Task
     return (held.id if held is not None else None), (yield from dispatch(now, times))
 
 
-def sweep(times: Times) -> Script[tuple[float | None, list[Task], list[Task]]]:
+def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     """Take back what was not acknowledged or not finished in time; when to look again, the offers that follow, what it was."""
     ((now,),) = yield NOW
     expired = tasks_of(
@@ -167,7 +197,6 @@ def _expired(task: Task, now: float, times: Times) -> Script[None]:
         yield from requeue(task, now, "not acknowledged")
     elif task.attempt >= times.attempts:
         yield from archive(task, "dead", now, times, reason=f"its worker went silent {task.attempt} times")
-        yield from free_worker(task, now)
     else:
         yield from requeue(task, now, "lease ran out", not_before=now + backoff_s(task.attempt, times))
 
@@ -215,8 +244,7 @@ def _revived(task_id: str, now: float, times: Times) -> Script[Task]:
         (task_id, rank, now, state),
     )
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task_id,))
-    yield note(task_id, now, "retried")
-    yield from post(task_id, "retried", now, times)
+    yield Together((note(task_id, now, "retried"), *post(task_id, "retried", now, times)))
     return tasks_of(rows)[0]
 
 

@@ -100,6 +100,11 @@ def depth() -> Script[Depth]:
     )
 
 
+def polls() -> Script[list[Worker]]:
+    """Find the workers that wait."""
+    return workers_of((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE poll IS NOT NULL")))
+
+
 def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:
     """Tell one task's story."""
     task = yield from find_task(task_id, lock=False)

@@ -27,6 +27,7 @@ RETRY_S: Final = 1.0
 RETRY_LIMIT_S: Final = 600.0
 LOOK_S: Final = 30.0
 
+_POST: Final = "INSERT INTO bus_outbox (seq, task, kind, detail, tries, not_before) VALUES (?1, ?2, ?3, ?4, 0, 0)"
 _NEXT: Final = """
 SELECT seq, task, kind, detail, tries FROM bus_outbox o WHERE not_before <= ?1
 AND NOT EXISTS (SELECT 1 FROM bus_outbox e WHERE e.task = o.task AND e.seq < o.seq)
@@ -58,13 +59,11 @@ class Tracker(Protocol):
         ...
 
 
-def post(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> Script[None]:
+def post(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
     """Write something down, if there is anybody to tell it to."""
-    if times.is_tracked:
-        yield Statement(
-            "INSERT INTO bus_outbox (seq, task, kind, detail, tries, not_before) VALUES (?1, ?2, ?3, ?4, 0, 0)",
-            (next_number(now), task, kind, detail),
-        )
+    if not times.is_tracked:
+        return ()
+    return (Statement(_POST, (next_number(now), task, kind, detail)),)
 
 
 class Clerk:

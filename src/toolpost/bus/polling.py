@@ -3,19 +3,41 @@
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost.bus.dispatching import dispatch, held_by, next_task, offer, requeue
-from toolpost.bus.tasks import COLUMNS, PollId, Task, Times, Worker, WorkerName, find_worker, note, tasks_of
+import msgspec
+
+from toolpost.bus.dispatching import GIVE, Offer, dispatch, held_by, next_task, offer, requeue
+from toolpost.bus.tasks import (
+    COLUMNS,
+    WORKER_COLUMNS,
+    PollId,
+    Task,
+    Times,
+    Worker,
+    WorkerName,
+    find_worker,
+    note,
+    tasks_of,
+)
 from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded
-from toolpost.store.scripts import NOW, Script, Statement
+from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
 
 NAMES_TRIED: Final = 1_000
 
-_FETCH: Final = (
-    f"UPDATE bus_tasks SET is_fetched = 1, expires_at = ?2 WHERE id = ?1 AND state = 'offered' RETURNING {COLUMNS}"
+_WORKER: Final = WORKER_COLUMNS.split(", ")
+_TASK: Final = COLUMNS.split(", ")
+_COMING: Final = (
+    f"SELECT {', '.join(f'w.{column}' for column in _WORKER)}, {', '.join(f't.{column}' for column in _TASK)}"
+    " FROM bus_workers w"
+    " LEFT JOIN bus_tasks t ON t.id = w.task AND t.worker = w.name WHERE w.name = ?1 /*lock w*/"
 )
+_FETCH: Final = (
+    "UPDATE bus_tasks SET is_fetched = 1, expires_at = ?3 WHERE id = ?1 AND token = ?2 AND state = 'offered'"
+)
+_WAIT: Final = "UPDATE bus_workers SET poll = ?2, poll_until = ?3, seen_at = ?4 WHERE name = ?1"
+_WAIT_WITH: Final = "UPDATE bus_workers SET poll = ?2, poll_until = ?3, seen_at = ?4, task = ?5 WHERE name = ?1"
 _RESERVED: Final = (
-    f"SELECT {', '.join(f't.{column}' for column in COLUMNS.split(', '))} FROM bus_tasks t"
-    " JOIN bus_workers w ON w.name = t.worker WHERE t.state = 'offered' AND t.is_fetched = 0"
+    f"SELECT {', '.join(f't.{column}' for column in _TASK)} FROM bus_tasks t JOIN bus_workers w ON w.name = t.worker"
+    " WHERE t.state = 'offered' AND t.is_fetched = 0"
     " AND (w.poll IS NULL OR w.poll_until <= ?1) ORDER BY t.rank, t.id LIMIT 1"
 )
 
@@ -30,7 +52,7 @@ class Polled:
     was_reset: bool = False
 
 
-def register(name: str, owner: str, times: Times) -> Script[tuple[WorkerName, list[Task]]]:
+def register(name: str, owner: str, times: Times) -> Script[tuple[WorkerName, list[Offer]]]:
     """Take a worker in, and offer what is queued; a name that is taken gets a number.
 
     An owner that comes again gets the name that it had: its first answer got lost on the way.
@@ -60,31 +82,38 @@ def forgotten(now: float, times: Times, name: str | None = None) -> Statement:
     )
 
 
-def start_poll(name: str, poll: PollId, wait_s: float, times: Times) -> Script[tuple[Polled, int]]:
-    """Begin to wait, in the place of whoever waited under this name; with it, how often the worker was reset."""
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """How a poll began."""
+
+    polled: Polled
+    resets: int
+    """How often the worker was reset before."""
+    supersedes: bool
+    """Whether another poll of the same worker waits in vain from now on."""
+
+
+def start_poll(name: str, poll: PollId, wait_s: float, times: Times) -> Script[Started]:
+    """Begin to wait, in the place of whoever waited under this name."""
     ((now,),) = yield NOW
-    worker = yield from required_worker(name)
-    yield Statement(
-        "UPDATE bus_workers SET poll = ?2, poll_until = ?3, seen_at = ?4 WHERE name = ?1",
-        (name, poll, now + wait_s, now),
-    )
-    task = yield from _taken(worker, now, times)
-    return Polled(task=task), worker.resets
+    worker, held = yield from _coming(name)
+    task = yield from _taken(worker, held, now, times, (name, poll, now + wait_s, now))
+    supersedes = worker.is_polling(now) and worker.poll != poll
+    return Started(polled=Polled(task=task), resets=worker.resets, supersedes=supersedes)
 
 
 def look(name: str, poll: PollId, resets: int, times: Times) -> Script[Polled]:
     """Look whether something has come for a worker that waits."""
     ((now,),) = yield NOW
-    worker = yield from required_worker(name)
+    worker, held = yield from _coming(name)
     if worker.resets != resets:
         return Polled(was_reset=True)
     if worker.poll != poll:
         return Polled(is_superseded=True)
-    task = yield from _taken(worker, now, times)
-    return Polled(task=task)
+    return Polled(task=(yield from _taken(worker, held, now, times, None)))
 
 
-def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Script[list[Task]]:
+def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Script[list[Offer]]:
     """Stop waiting; an offer that nobody will read goes back at once."""
     ((now,),) = yield NOW
     worker = yield from find_worker(name)
@@ -106,26 +135,63 @@ def required_worker(name: str) -> Script[Worker]:
     """Find a worker, or say how one comes to be."""
     worker = yield from find_worker(name)
     if worker is None:
-        raise NotFound(f"No worker is called `{name}`.", hint="`register_worker` first", worker=name)
+        raise _unknown(name)
     return worker
 
 
-def _taken(worker: Worker, now: float, times: Times) -> Script[Task | None]:
-    held = yield from held_by(worker)
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"No worker is called `{name}`.", hint="`register_worker` first", worker=name)
+
+
+def _coming(name: str) -> Script[tuple[Worker, Task | None]]:
+    """Find a worker, and the task that it has."""
+    rows = yield Statement(_COMING, (name,))
+    if not rows:
+        raise _unknown(name)
+    worker = Worker(*rows[0][: len(_WORKER)])
+    if worker.task is None:
+        return worker, None
+    row = rows[0][len(_WORKER) :]
+    # Not there: it was given just now, by somebody whom this one waited for.
+    return worker, Task(*row) if row[0] is not None else (yield from held_by(worker))
+
+
+def _taken(worker: Worker, held: Task | None, now: float, times: Times, waits: Row | None) -> Script[Task | None]:
+    """Give a worker what is its turn, and have it wait as `waits` says."""
     if held is not None and held.state == "running":
-        raise InvalidRequest(
-            f"The worker `{worker.name}` has the task `{held.id}`.",
-            hint="end it with `worker_done` or `task_failed`, or let it go: `reset_worker`",
-            worker=worker.name,
-            bead_id=held.id,
-        )
+        raise _busy(worker)
+    waiting = () if waits is None else (Statement(_WAIT, (*waits,)),)
     if held is not None:
-        rows = yield Statement(_FETCH, (held.id, now + times.offer_s))
-        return tasks_of(rows)[0] if rows else None
+        return (yield from _fetched(worker, held, now + times.offer_s, waiting))
     task = yield from next_task(now)
     if task is None:
         task = yield from _reserved_elsewhere(now)
-    return None if task is None else (yield from offer(task, worker.name, now, times, is_fetched=True))
+    if task is not None:
+        given = Statement(GIVE, (worker.name, task.id)) if waits is None else Statement(_WAIT_WITH, (*waits, task.id))
+        return (yield from offer(task, worker.name, now, times, given, is_fetched=True))
+    if waiting:
+        yield waiting[0]
+    return None
+
+
+def _fetched(worker: Worker, held: Task, expires_at: float, waiting: tuple[Statement, ...]) -> Script[Task | None]:
+    """Give a worker what was offered to it."""
+    fetch = change(_FETCH, (held.id, held.token, expires_at))
+    if (yield Together((fetch, *waiting))):
+        return msgspec.structs.replace(held, is_fetched=1, expires_at=expires_at)
+    found = yield from held_by(worker)
+    if found is not None and found.state == "running":
+        raise _busy(worker)
+    return None
+
+
+def _busy(worker: Worker) -> InvalidRequest:
+    return InvalidRequest(
+        f"The worker `{worker.name}` has the task `{worker.task}`.",
+        hint="end it with `worker_done` or `task_failed`, or let it go: `reset_worker`",
+        worker=worker.name,
+        bead_id=worker.task,
+    )
 
 
 def _reserved_elsewhere(now: float) -> Script[Task | None]:
@@ -133,13 +199,18 @@ def _reserved_elsewhere(now: float) -> Script[Task | None]:
     found = tasks_of((yield Statement(_RESERVED, (now,))))
     if not found:
         return None
+    (task,) = found
     rows = yield Statement(
         "UPDATE bus_tasks SET state = 'queued', worker = NULL, token = NULL"
-        f" WHERE id = ?1 AND state = 'offered' AND is_fetched = 0 AND token = ?2 RETURNING {COLUMNS}",
-        (found[0].id, found[0].token),
+        " WHERE id = ?1 AND state = 'offered' AND is_fetched = 0 AND token = ?2 RETURNING id",
+        (task.id, task.token),
     )
     if not rows:
         return None
-    yield Statement("UPDATE bus_workers SET task = NULL WHERE name = ?1 AND task = ?2", (found[0].worker, found[0].id))
-    yield note(found[0].id, now, "passed on", worker=found[0].worker)
-    return tasks_of(rows)[0]
+    yield Together(
+        (
+            Statement("UPDATE bus_workers SET task = NULL WHERE name = ?1 AND task = ?2", (task.worker, task.id)),
+            note(task.id, now, "passed on", worker=task.worker),
+        )
+    )
+    return task

@@ -3,13 +3,25 @@
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost.bus.dispatching import dispatch
+from toolpost.bus.dispatching import Offer, dispatch
 from toolpost.bus.tasks import Task, TaskId, Times, WorkerName, find_archived, find_task, note
 from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloaded
-from toolpost.store.scripts import NOW, Script, Statement
+from toolpost.store.scripts import NOW, Script, Statement, Together, alone, change
 
 POSITIONS: Final = 10_000
 """How far a position in the queue is counted."""
+
+_PLACE: Final = "SELECT 1 FROM bus_tasks WHERE state = 'queued' AND (rank, id) <= (?1, ?2) LIMIT ?3"
+# Whether it is over, whether there are too many, and how many come before it.
+_OUTLOOK: Final = (
+    "SELECT EXISTS (SELECT 1 FROM bus_archive WHERE id = ?2),"
+    " EXISTS (SELECT 1 FROM bus_tasks WHERE state IN ('queued', 'waiting') LIMIT 1 OFFSET ?4),"
+    f" (SELECT count(*) FROM ({_PLACE}) AS before)"
+)
+_TAKE_IN: Final = (
+    "INSERT INTO bus_tasks (id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before,"
+    " attempt, leases, is_fetched, changed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, 0, 0, ?7) ON CONFLICT DO NOTHING"
+)
 
 _CYCLE: Final = """
 WITH RECURSIVE upwards (id) AS (
@@ -42,57 +54,54 @@ class Submitted:
     """How many come before it, and one; None while it waits for others."""
     waits_for: tuple[TaskId, ...] = ()
     is_duplicate: bool = False
-    offered: tuple[Task, ...] = ()
+    offered: tuple[Offer, ...] = ()
     """All offers that were made on the way: their workers want to know."""
 
 
 def submit(wish: Wish, times: Times, capacity: int) -> Script[Submitted]:
     """Take a task in; one that is there already is answered for as it is."""
     ((now,),) = yield NOW
+    if wish.needs:
+        known = yield from _known(wish)
+        if known is not None:
+            return known
+        # Two servers that each add one half of a circle at the same moment would not see each other's.
+        yield alone("bus needs")
+        yield from _refuse_circles(wish)
+    waits_for = yield from unmet(wish.needs)
+    rank = now + wish.priority * times.age_s
+    ((is_over, is_full, before),) = yield Statement(_OUTLOOK, (rank, wish.task, POSITIONS, max(0, capacity - 1)))
+    state = "waiting" if waits_for else "queued"
+    values = (wish.task, state, wish.priority, wish.payload, wish.dedupe_key, wish.by, now, rank)
+    if is_over or is_full or not (yield change(_TAKE_IN, values)):
+        return (yield from _not_taken_in(wish, capacity))
+    submitted = note(wish.task, now, "submitted", detail=wish.by)
+    if wish.needs:
+        yield Together((submitted, *(_needed(wish.task, needed) for needed in dict.fromkeys(wish.needs))))
+    if waits_for:
+        return Submitted(task=wish.task, waits_for=waits_for)
+    offered = yield from dispatch(now, times, *(() if wish.needs else (submitted,)), at_most=1)
+    return _placed(wish.task, before + 1, offered)
+
+
+def _not_taken_in(wish: Wish, capacity: int) -> Script[Submitted]:
     known = yield from _known(wish)
     if known is not None:
         return known
-    yield from _refuse_circles(wish)
     yield from refuse_if_full(capacity)
-    waits_for = yield from unmet(wish.needs)
-    rank = now + wish.priority * times.age_s
-    rows = yield Statement(
-        "INSERT INTO bus_tasks (id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before,"
-        " attempt, leases, is_fetched, changed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, 0, 0, ?7)"
-        " ON CONFLICT DO NOTHING RETURNING id",
-        (
-            wish.task,
-            "waiting" if waits_for else "queued",
-            wish.priority,
-            wish.payload,
-            wish.dedupe_key,
-            wish.by,
-            now,
-            rank,
-        ),
-    )
-    if not rows:  # another server was quicker
-        known = yield from _known(wish)
-        if known is None:
-            raise GatewayError("a task was taken in and ended meanwhile")
-        return known
-    for needed in wish.needs:
-        yield Statement(
-            "INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (wish.task, needed)
-        )
-    yield note(wish.task, now, "submitted", detail=wish.by)
-    if waits_for:
-        return Submitted(task=wish.task, waits_for=waits_for)
-    return (yield from _handed_out(wish.task, now, times))
+    raise GatewayError("a task was taken in and ended meanwhile")
 
 
-def _handed_out(task: TaskId, now: float, times: Times) -> Script[Submitted]:
-    offered = yield from dispatch(now, times)
-    for one in offered:
+def _needed(task: TaskId, needs: TaskId) -> Statement:
+    return Statement("INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (task, needs))
+
+
+def _placed(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
+    """Say where a task is; what was offered before it is no longer before it."""
+    for one, _ in offered:
         if one.id == task:
             return Submitted(task=task, worker=one.worker, offered=tuple(offered))
-    position = yield from place_of(task)
-    return Submitted(task=task, position=position, offered=tuple(offered))
+    return Submitted(task=task, position=max(1, position - len(offered)), offered=tuple(offered))
 
 
 def resubmit(task: Task, now: float, times: Times) -> Script[Submitted]:
@@ -100,7 +109,8 @@ def resubmit(task: Task, now: float, times: Times) -> Script[Submitted]:
     waits_for = yield from waits_of(task.id)
     if waits_for:
         return Submitted(task=task.id, waits_for=waits_for)
-    return (yield from _handed_out(task.id, now, times))
+    offered = yield from dispatch(now, times)
+    return _placed(task.id, (yield from place_of(task.id, task.rank)) + len(offered), offered)
 
 
 def _known(wish: Wish) -> Script[Submitted | None]:
@@ -129,7 +139,7 @@ def _known(wish: Wish) -> Script[Submitted | None]:
             worker=there.worker,
         )
     waits_for = yield from waits_of(there.id)
-    position = (yield from place_of(there.id)) if there.state == "queued" else None
+    position = (yield from place_of(there.id, there.rank)) if there.state == "queued" else None
     return Submitted(
         task=there.id, worker=there.worker, position=position, waits_for=waits_for, is_duplicate=is_duplicate
     )
@@ -173,11 +183,7 @@ def waits_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
     return (yield from unmet(tuple(TaskId(row[0]) for row in rows)))
 
 
-def place_of(task: TaskId) -> Script[int]:
+def place_of(task: TaskId, rank: float) -> Script[int]:
     """Count how many tasks come before this one, and this one."""
-    rows = yield Statement(
-        "SELECT count(*) FROM (SELECT 1 FROM bus_tasks t JOIN bus_tasks mine ON mine.id = ?1"
-        " WHERE t.state = 'queued' AND (t.rank < mine.rank OR (t.rank = mine.rank AND t.id <= mine.id)) LIMIT ?2) AS before",
-        (task, POSITIONS),
-    )
+    rows = yield Statement(f"SELECT count(*) FROM ({_PLACE}) AS before", (rank, task, POSITIONS))
     return int(rows[0][0])

@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NewType
 
@@ -33,7 +33,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How long things may take, in seconds, and how often they are tried."""
+    """How long things may take, in seconds, how often they are tried, and who is to be told at once."""
 
     offer_s: float = 15.0
     """From the answer of a poll to its acknowledgement."""
@@ -56,6 +56,8 @@ class Times:
     """How long one that was not heard of keeps its name."""
     is_tracked: bool = False
     """Whether what becomes of a task is told to the tracker that it comes from."""
+    polls: Container[str] = ()
+    """Those that wait in this process: what is offered to them has reached them."""
 
 
 class Task(msgspec.Struct, frozen=True):

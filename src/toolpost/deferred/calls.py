@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -15,7 +15,7 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, CallerId, JsonObject
 from toolpost.deferred import records
 from toolpost.deferred.endings import CALLED_OFF, as_text, interrupted, may_be_repeated, refusal_of
-from toolpost.deferred.orphans import HOLD_S, Orphans
+from toolpost.deferred.orphans import HOLD_S, Orphans, task_topic
 from toolpost.deferred.owners import new_owner
 from toolpost.deferred.questions import LaterRespondent
 from toolpost.deferred.records import Deferred, DeferredId, Ending, Wanted
@@ -23,6 +23,7 @@ from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
 from toolpost.store import Store
 from toolpost.store.scripts import Script
+from toolpost.store.wakeups import Listener
 
 _log = logging.getLogger("toolpost.deferred")
 
@@ -127,6 +128,10 @@ class DeferredCalls:
         respondent = None if run is None else run.call.context.respondent
         return respondent if isinstance(respondent, LaterRespondent) else None
 
+    def open_listener(self, name: DeferredId) -> AbstractAsyncContextManager[Listener]:
+        """Hear when a call's status may have changed, whichever gateway carries it."""
+        return self._store.wakeups.open_listener(task_topic(name))
+
     def _own(self, name: DeferredId, caller: CallerId) -> _Run | None:
         run = self._runs.get(name)
         return run if run is not None and run.call.caller.id == caller else None
@@ -165,6 +170,8 @@ class DeferredCalls:
         if self._tasks is None:
             raise GatewayError("Calls are not carried any more: the server is shutting down.")
         self._runs[run.id] = self._by_call[run.call.id] = run
+        if isinstance(run.call.context.respondent, LaterRespondent):
+            run.call.context.respondent.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
         self._has_runs.set()
         self._tasks.start_soon(self._carried, run)
 
@@ -185,6 +192,8 @@ class DeferredCalls:
         finally:
             del self._runs[run.id], self._by_call[run.call.id]
             run.ended.set()
+            if run.kept is not None:
+                self._store.wakeups.ring(task_topic(run.id))
 
     async def _write_down(self, run: _Run, answer: Answer) -> None:
         if answer.code == ErrorCode.CANCELLED and not run.is_called_off and may_be_repeated(run.call.tool.contract):

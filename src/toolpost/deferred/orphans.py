@@ -13,7 +13,7 @@ from toolpost.contracts.events import event
 from toolpost.deferred import records
 from toolpost.deferred.endings import CALLED_OFF, failed, interrupted
 from toolpost.deferred.owners import OwnerId, is_gone
-from toolpost.deferred.records import Deferred, Ending
+from toolpost.deferred.records import Deferred, DeferredId, Ending
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.gateway import Gateway
 from toolpost.pipeline import Call, ProgressNote
@@ -97,6 +97,7 @@ class Orphans:
             return
         if (ending := self._verdict(orphan)) is not None:
             await self._run(lambda: records.end(orphan.id, self._owner, ending, keep_s=self._ttl_s))
+            self._store.wakeups.ring(task_topic(orphan.id))
             return
         event(_log, logging.INFO, "a deferred call is run again", task=orphan.id, tool=orphan.tool)
         call = self._gateway.admit(
@@ -122,3 +123,8 @@ class Orphans:
 
     async def _run(self, make: Callable[[], Script[Result]]) -> Result:
         return await self._store.scripts.run(make)
+
+
+def task_topic(name: DeferredId) -> str:
+    """What is rung when a call's status has changed."""
+    return f"deferred call {name}"

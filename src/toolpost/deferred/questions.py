@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import msgspec
 
@@ -30,6 +30,8 @@ class LaterRespondent:
         self.capabilities = asked_for(meta.get(CLIENT_CAPABILITIES))
         self._numbers = itertools.count(1)
         self._questions: dict[str, _Question] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when there is a question more, or one less."""
 
     @property
     def asked(self) -> JsonObject:
@@ -56,10 +58,12 @@ class LaterRespondent:
         """Put a question to the client, and wait for its answer as long as the call may take."""
         key = f"{method.partition('/')[0]}-{next(self._numbers)}"
         question = self._questions[key] = _Question(method, params)
+        self.on_change()
         try:
             return await question.answer
         finally:
             del self._questions[key]
+            self.on_change()
 
     def hears(self, level: str) -> bool:  # noqa: ARG002
         """Hear nothing: logs have no way to a client that is not there."""

@@ -9,6 +9,7 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.oauth_rules import OAuthRules
 from toolpost.endpoints.roster import Judge
 from toolpost.endpoints.rounds import Rounds
+from toolpost.endpoints.tasks import TaskLane
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
 
@@ -19,12 +20,20 @@ if TYPE_CHECKING:
 class LateSdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None = None) -> None:
+    def __init__(
+        self,
+        relay: Relay,
+        audit: AuditLog,
+        rounds: Rounds,
+        instructions: str | None = None,
+        tasks: TaskLane | None = None,
+    ) -> None:
         """Take what servers have besides tools, where it is recorded and held, and what clients are told about these tools."""
         self._relay = relay
         self._audit = audit
         self._rounds = rounds
         self._instructions = instructions
+        self._tasks = tasks
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -38,7 +47,7 @@ class LateSdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    parts = (self._relay, self._audit, self._rounds, self._instructions)
+                    parts = (self._relay, self._audit, self._rounds, self._instructions, self._tasks)
                     self._server = await to_thread.run_sync(_load, *parts)
         return self._server
 
@@ -56,10 +65,12 @@ async def parameter_header_problem(
     return await to_thread.run_sync(check)
 
 
-def _load(relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None) -> "SdkServer":
+def _load(
+    relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None, tasks: TaskLane | None
+) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
-    return SdkServer(relay, audit, rounds, instructions)
+    return SdkServer(relay, audit, rounds, instructions, tasks)
 
 
 def resource_server(rules: OAuthRules) -> Judge:

@@ -28,7 +28,7 @@ from toolpost.endpoints.sdk_faithful import as_it_came
 from toolpost.endpoints.sdk_relay import Handler, RelayHandlers, told
 from toolpost.endpoints.sdk_respondent import StandingRespondent
 from toolpost.endpoints.seat import SEAT, Seat
-from toolpost.endpoints.tasks import EXTENSION
+from toolpost.endpoints.tasks import EXTENSION, TaskLane
 from toolpost.protocol.era import MODERN
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 from toolpost.sources.relay import Relay
@@ -79,8 +79,15 @@ class _AnnouncingServer(Server[Any]):
 class SdkServer:
     """The SDK's server, with a way in for duplex connections and one for HTTP."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None = None) -> None:
-        self.audience = Audience(relay)
+    def __init__(
+        self,
+        relay: Relay,
+        audit: AuditLog,
+        rounds: Rounds,
+        instructions: str | None = None,
+        tasks: TaskLane | None = None,
+    ) -> None:
+        self.audience = Audience(relay, tasks)
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,

@@ -26,7 +26,9 @@ from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import CallerId
 from toolpost.discovery.views import View, tags_of
+from toolpost.endpoints.sdk_task_news import open_task_news, tasks_named
 from toolpost.endpoints.seat import SEAT, Seat
+from toolpost.endpoints.tasks import TaskLane
 from toolpost.sources.relay import Asker, Relay, Subscription
 from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.news import (
@@ -72,8 +74,9 @@ class Listener:
 class Audience:
     """All listeners, told by what each of them sees."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, tasks: TaskLane | None = None) -> None:
         self._relay = relay
+        self._tasks = tasks
         self._listeners: dict[int, Listener] = {}
         self._bus = _SeatedBus()
         self._listening: set[_Listening] = set()
@@ -161,8 +164,9 @@ class Audience:
         return {}
 
     async def listen(self, context: Any, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Serve `subscriptions/listen`: follow the resources that it names for as long as it is open."""
+        """Serve `subscriptions/listen`: follow the resources and tasks that it names for as long as it is open."""
         seat = SEAT.get()
+        named = tasks_named(params) if self._tasks is not None else ()
         relay = self._relay_of(seat)
         held: list[Subscription] = []
         listening = _Listening(seat)
@@ -176,7 +180,10 @@ class Audience:
                     event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
             _LISTENING.set(listening)
             with listening.scope:
-                return await self._listen(context, params)
+                if self._tasks is None or not named:
+                    return await self._listen(context, params)
+                async with open_task_news(self._tasks, named, seat.caller, context) as acknowledging:
+                    return await self._listen(acknowledging, params)
             return SubscriptionsListenResult.model_validate({"_meta": {SUBSCRIPTION_ID_META_KEY: context.request_id}})
         finally:
             self._listening.discard(listening)

@@ -4,9 +4,11 @@ A client that declares the extension on a `tools/call` gets a handle instead of 
 there is no list of tasks, so an id is known to whoever was given it, and answers to that caller alone.
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
 import msgspec
 
 from toolpost.contracts.caller import Caller
@@ -34,6 +36,8 @@ MISSING_CAPABILITY: Final = -32021
 
 POLL_MS: Final = 100
 POLL_LIMIT_MS: Final = 5_000
+LOOK_S: Final = 5.0
+"""How often whoever follows a task looks unasked: a wake-up may be lost with the gateway that was to ring."""
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete","_meta":%b}' % SERVER_STAMP
 
@@ -72,6 +76,21 @@ class TaskLane:
             return result_response(message.id, await self._result(message, caller))
         except ToolpostError as error:
             raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=message.id) from error
+
+    async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
+        """Tell how a task is, and again whenever its status has changed, until it is over; of nobody else's."""
+        told: object = None
+        async with self._calls.open_listener(DeferredId(name)) as bell:
+            while (found := await self._calls.find(DeferredId(name), caller.id)) is not None:
+                questions = self._calls.questions(DeferredId(name), caller.id)
+                asked = questions.asked if questions is not None else {}
+                if (state := (found.status, *asked)) != told:
+                    told = state
+                    await tell(_written(found, result_type=None, asked=asked))
+                if found.status != "working":
+                    return
+                with anyio.move_on_after(LOOK_S):
+                    await bell.wait()
 
     async def _result(self, message: Message, caller: Caller) -> bytes:
         assert message.id is not None
@@ -132,11 +151,11 @@ def _unknown(name: str, request_id: bytes) -> ProtocolError:
     )
 
 
-def _written(task: Deferred, *, result_type: str, asked: JsonObject | None = None) -> bytes:
-    """Write a task as the wire shows it; what it came to is put in as it was kept."""
+def _written(task: Deferred, *, result_type: str | None, asked: JsonObject | None = None) -> bytes:
+    """Write a task as the wire shows it, as a result or, without a type, by itself; what it came to is put in as it was kept."""
     is_asking = bool(asked) and task.status == "working"
     fields: JsonObject = {
-        "resultType": result_type,
+        **({"resultType": result_type} if result_type is not None else {}),
         "taskId": task.id,
         "status": "input_required" if is_asking else task.status,
         "createdAt": _moment(task.created_at),
@@ -148,7 +167,7 @@ def _written(task: Deferred, *, result_type: str, asked: JsonObject | None = Non
         fields["statusMessage"] = task.status_message
     if is_asking:
         fields["inputRequests"] = asked
-    if result_type == "complete":
+    if result_type != "task":
         if task.result is not None:
             fields["result"] = msgspec.Raw(task.result.encode())
         if task.error is not None:

@@ -10,6 +10,7 @@ pins                  the tools of each server, as they were first seen
 seen                  what each session has been sent of the tools
 threads               conversations: threads, messages, turns (`threads_sql` has their statements, `kept_threads` runs them)
 wakeups               who waits for something to happen in the store is told
+scripts               transactions written once for both kinds (`sqlite_scripts` and `postgres_scripts` run them)
 tables                every table, for copying
 copying               one store copied into another, of any kind
 migrate               migrations/KIND/*.sql: which there are, which are missing
@@ -20,6 +21,7 @@ sqlite_connection     how a database file is opened, and what its errors mean
 sqlite_readers        reading, on connections of its own
 sqlite_migrate        migrations, applied at open
 group_commit          the writer thread: everything that waits, in one transaction
+transactions          groups of jobs as transactions on one connection
 notes                 entries that came alone, written down until they are committed
 
 postgres              PostgresStore: a schema of a database, shared by several gateways

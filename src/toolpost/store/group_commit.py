@@ -17,34 +17,22 @@ import anyio.to_thread
 from toolpost.contracts.errors import GatewayError
 from toolpost.contracts.events import event
 from toolpost.store.notes import Notes
+from toolpost.store.transactions import Group, Job, Transactions, Work, roll_back, work_together
 
 _log = logging.getLogger("toolpost.store")
 
-Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
-"""Does all items of its kind that are in a group, and returns a result for each.
-
-It may be run again after a failure in its group was rolled back, so it changes nothing but the database.
-"""
-
-
 AT_ONCE_IN_A_ROW = 256
-
 NOTED_S = 0.005
 """How long what is written down may wait for others to be committed with."""
 
 
-class _Job:
-    """An item, and whoever waits for it; nobody, once it was written down."""
+class _Worked:
+    """A group whose work is done, to be committed."""
 
-    __slots__ = ("done", "error", "full", "item", "result", "work")
+    __slots__ = ("group",)
 
-    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any] | None, *, full: bool = False) -> None:
-        self.work = work
-        self.full = full
-        self.item = item
-        self.done = done
-        self.result: Any = None
-        self.error: BaseException | None = None
+    def __init__(self, group: Group) -> None:
+        self.group = group
 
 
 class _Done:
@@ -70,24 +58,28 @@ class GroupCommit:
         always_full: bool = False,
         at_once: sqlite3.Connection | None = None,
         quick: frozenset[Work] = frozenset(),
+        short: frozenset[Work] = frozenset(),
         notes: Notes | None = None,
     ) -> None:
         """Make the thread; with `at_once`, a connection that never waits, the loop itself commits work that is `quick`.
 
         With `notes`, an item of such work that comes alone is written down there, which is as good as a commit.
+        Work that is `short` is done by the loop, and the thread only waits for the disk.
         """
-        self.commits = 0
-        self._always_full = self._is_waiting_for_disk = always_full
+        self._transactions = Transactions(connection, always_full=always_full)
+        self._at_once_commits = 0
+        self._always_full = always_full
         self._at_once = at_once
         self._quick = quick
+        self._short = short
+        self._is_committing = False
         self._handed_over = 0
         self._in_a_row = 0
-        self._connection = connection
         self._queue_limit = queue_limit
         self._explain = explain
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
-        self._fresh: list[_Job] = []
+        self._queue: SimpleQueue[Group | _Worked | None] = SimpleQueue()
+        self._fresh: Group = []
         self._notes = notes
         self._noted = 0
         self._is_called = False
@@ -100,6 +92,11 @@ class GroupCommit:
         # A daemon: a loop that ended without closing the store must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="toolpost-store", daemon=True)
         self._thread.start()
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed."""
+        return self._transactions.commits + self._at_once_commits
 
     @property
     def pending(self) -> int:
@@ -151,7 +148,7 @@ class GroupCommit:
             # What comes in the same turn of the loop is handed over together: a thread that is woken takes the lock.
             self._is_called = True
             self._loop.call_soon(self._hand_over)
-        self._fresh.append(_Job(work, item, done, full=full))
+        self._fresh.append(Job(work, item, done, full=full))
         return done
 
     def note(self, work: Work, item: Any) -> bool:
@@ -162,7 +159,7 @@ class GroupCommit:
             return False
         self._pending += 1
         self._noted += 1
-        self._fresh.append(_Job(work, item, None))
+        self._fresh.append(Job(work, item, None))
         if self._timer is None:
             self._timer = self._loop.call_later(NOTED_S, self._hand_over)
         return True
@@ -179,17 +176,26 @@ class GroupCommit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._is_committing:
+            return  # what comes meanwhile is the next group
         fresh, self._fresh = self._fresh, []
-        if not fresh:
+        for group in self._parted(fresh):
+            self._place(group)
+
+    def _place(self, group: Group) -> None:
+        """Have a group committed by whom it costs least."""
+        if self._may_commit_at_once(group) and self._committed_at_once(group):
+            self._settle(group)
             return
-        if self._may_commit_at_once(fresh) and self._committed_at_once(fresh):
-            self._settle(fresh)
+        # Two threads that take turns at every statement cost more than the work.
+        if self._may_work_here(group) and self._transactions.begin(group):
+            self._end_here(group)
             return
         self._in_a_row = 0
-        self._handed_over += len(fresh)
-        self._queue.put(fresh)
+        self._handed_over += len(group)
+        self._queue.put(group)
 
-    def _may_commit_at_once(self, group: list[_Job]) -> bool:
+    def _may_commit_at_once(self, group: Group) -> bool:
         """The thread has nothing to do: waking it would cost more than the commit itself.
 
         Now and then it gets a group all the same, and with it the chance to move the write-ahead log into the database.
@@ -198,17 +204,32 @@ class GroupCommit:
             return False
         return self._in_a_row < AT_ONCE_IN_A_ROW
 
-    def _committed_at_once(self, group: list[_Job]) -> bool:
+    def _may_work_here(self, group: Group) -> bool:
+        # While the thread has nothing to do, its connection is free.
+        return not self._handed_over and all(job.work in self._short for job in group)
+
+    def _end_here(self, group: Group) -> None:
+        self._handed_over += len(group)
+        if any(job.full for job in group) or self._always_full or self._in_a_row >= AT_ONCE_IN_A_ROW:
+            self._in_a_row = 0
+            self._is_committing = True
+            self._queue.put(_Worked(group))
+            return
+        self._in_a_row += 1
+        self._transactions.end_at_once(group)
+        self._settle_handed_over(group)
+
+    def _committed_at_once(self, group: Group) -> bool:
         """Commit on the loop's own thread; False leaves it to the writer, which can wait and can find a culprit."""
         assert self._at_once is not None
         try:
             self._at_once.execute("BEGIN IMMEDIATE")
-            self._work_together(self._at_once, group)
+            work_together(self._at_once, group)
             self._at_once.execute("COMMIT")
         except BaseException:  # noqa: BLE001 - the writer does it again, and says what is wrong
-            _roll_back(self._at_once)
+            roll_back(self._at_once)
             return False
-        self.commits += 1
+        self._at_once_commits += 1
         self._in_a_row += 1
         return True
 
@@ -235,11 +256,19 @@ class GroupCommit:
             done = self._enqueue(work, item, full=full)
         return await done
 
-    def _settle_handed_over(self, group: list[_Job]) -> None:
+    def _settle_handed_over(self, group: Group) -> None:
         self._handed_over -= len(group)
         self._settle(group)
 
-    def _settle(self, group: list[_Job]) -> None:
+    def _settle_worked(self, group: Group) -> None:
+        self._is_committing = False
+        self._settle_handed_over(group)
+        if self._fresh and not self._is_called:
+            # After those who were just told, so that what they do next is in the same group.
+            self._is_called = True
+            self._loop.call_soon(self._hand_over)
+
+    def _settle(self, group: Group) -> None:
         self._pending -= len(group)
         self._settle_noted([job for job in group if job.done is None])
         for job in group:
@@ -251,7 +280,7 @@ class GroupCommit:
                 job.done.set_exception(self._explain(job.error))
         self._let_in()
 
-    def _settle_noted(self, noted: list[_Job]) -> None:
+    def _settle_noted(self, noted: Group) -> None:
         self._noted -= len(noted)
         if error := next((job.error for job in noted if job.error is not None), None):
             self._stop_noting(error)
@@ -269,94 +298,40 @@ class GroupCommit:
     # What follows runs in the writer thread.
 
     def _run(self) -> None:
-        with contextlib.closing(self._connection):
-            while taken := self._next_group():
-                for group in self._parted(taken):
-                    self._commit(group)
-                    # A loop that was closed has nobody left who waits.
-                    with contextlib.suppress(RuntimeError):
-                        self._loop.call_soon_threadsafe(self._settle_handed_over, group)
+        with contextlib.closing(self._transactions) as transactions:
+            while (taken := self._queue.get()) is not None:
+                if isinstance(taken, _Worked):
+                    transactions.end(taken.group)
+                    self._tell(self._settle_worked, taken.group)
+                    continue
+                for group in self._parted(self._with_the_rest(taken)):
+                    transactions.commit(group)
+                    self._tell(self._settle_handed_over, group)
 
-    def _next_group(self) -> list[_Job]:
-        """Wait for a job, then take all that have come; none means the end."""
-        taken = [self._queue.get()]
-        taken += [self._queue.get() for _ in range(self._queue.qsize())]
-        group = [job for batch in taken if batch is not None for job in batch]
-        if group and None in taken:
-            self._queue.put(None)  # the end comes after what came before it
+    def _tell(self, settle: Callable[[Group], None], group: Group) -> None:
+        # A loop that was closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(settle, group)
+
+    def _with_the_rest(self, group: Group) -> Group:
+        """Take all that have come meanwhile."""
+        for _ in range(self._queue.qsize()):
+            batch = self._queue.get()
+            if isinstance(batch, list):
+                group = group + batch
+            else:
+                self._queue.put(batch)  # the end comes after what came before it
         return group
 
-    def _parted(self, group: list[_Job]) -> list[list[_Job]]:
+    def _parted(self, group: Group) -> list[Group]:
         """Let those who need not wait for the disk go first: their commit costs little, and the others' is not theirs."""
-        if self._always_full or all(job.full for job in group) or not any(job.full for job in group):
-            return [group]
-        return [[job for job in group if not job.full], [job for job in group if job.full]]
-
-    def _commit(self, group: list[_Job]) -> None:
-        try:
-            self._wait_for_disk(any(job.full for job in group))
-            self._begin()
-            self._work_on(group)
-            self._connection.execute("COMMIT")
-            self.commits += 1
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
-            self._roll_back()
-            for job in group:
-                job.error = error
-
-    def _work_on(self, group: list[_Job]) -> None:
-        try:
-            self._work_together(self._connection, group)
-        except BaseException:
-            if len(group) == 1:
-                raise
-            self._roll_back()
-            self._begin()
-            self._work_one_by_one(group)
-
-    @staticmethod
-    def _work_together(connection: sqlite3.Connection, group: list[_Job]) -> None:
-        kinds: dict[Work, list[_Job]] = {}
+        if self._always_full:
+            return [group] if group else []
+        parts: tuple[Group, Group] = ([], [])
         for job in group:
-            kinds.setdefault(job.work, []).append(job)
-        for work, jobs in kinds.items():
-            results = work(connection, [job.item for job in jobs])
-            for job, result in zip(jobs, results, strict=True):
-                job.result = result
-
-    def _work_one_by_one(self, group: list[_Job]) -> None:
-        """Find the jobs that fail, and keep the others."""
-        for job in group:
-            self._connection.execute("SAVEPOINT job")
-            try:
-                (job.result,) = job.work(self._connection, [job.item])
-            except BaseException as error:
-                # SQLite itself ends the transaction when the disk fails: then nothing is left to keep.
-                if not self._connection.in_transaction:
-                    raise
-                self._connection.execute("ROLLBACK TO job")
-                job.error = error
-            self._connection.execute("RELEASE job")
-
-    def _wait_for_disk(self, full: bool) -> None:
-        """Let a commit wait for the disk only if somebody in its group asked for that: the others need not."""
-        if full != self._is_waiting_for_disk:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if full or self._always_full else 'NORMAL'}")
-            self._is_waiting_for_disk = full
-
-    def _begin(self) -> None:
-        # With the write lock from the start, what a job reads stays true until it is committed.
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def _roll_back(self) -> None:
-        _roll_back(self._connection)
+            parts[job.full or job.work in self._short].append(job)
+        return [part for part in parts if part]
 
 
 def _nothing(_connection: sqlite3.Connection, items: Sequence[Any]) -> Sequence[Any]:
     return items
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    with contextlib.suppress(sqlite3.Error):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")

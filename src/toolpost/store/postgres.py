@@ -81,7 +81,8 @@ class PostgresStore:
         self.pins: Pins = PostgresPins(self)
         self.shelf: Shelf = PostgresShelf(self)
         self.seen: SeenTools = PostgresSeenTools(self)
-        self.scripts: Scripts = PostgresScripts(self)
+        self._scripts = PostgresScripts(self)
+        self.scripts: Scripts = self._scripts
         self.threads: Threads = postgres_threads(self)
         self.tables: Tables = PostgresTables(self)
 
@@ -181,6 +182,7 @@ class PostgresStore:
             return
         with anyio.CancelScope(shield=True):
             # What was rung still needs the database.
+            await self._scripts.aclose()
             await self._wakeups.aclose()
             self._is_closed = True
             await self._groups.aclose()

@@ -8,7 +8,7 @@ one transaction writes at a time.
 A script may be run again from its beginning, so it changes nothing but the database, and does nothing new the second time.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 Row = Sequence[Any]
@@ -22,15 +22,46 @@ class Statement(NamedTuple):
     values: tuple[Any, ...] = ()
 
 
+class Together(NamedTuple):
+    """Statements that touch different rows, in whatever order; the rows of the first are asked for."""
+
+    statements: tuple[Statement, ...]
+
+
+def change(sql: str, values: tuple[Any, ...]) -> Statement:
+    """Change rows, and be sent as many rows as were changed, of whatever.
+
+    SQLite counts them; to have `RETURNING` say it would cost it more than the change.
+    """
+    return Statement(f"{sql} /*changed*/", values)
+
+
 NOW: Final = Statement("now")
 """Asks for the store's own time, in seconds since 1970: one clock, whichever machine asks."""
 
-Script = Generator[Statement, list[Row], Result]
+ALONE: Final = "SELECT ?1 /*alone*/"
+
+
+def alone(name: str) -> Statement:
+    """Ask to be the only one with this name, on whichever server, until the transaction ends. SQLite has one writer anyway."""
+    return Statement(ALONE, (name,))
+
+
+Script = Generator[Statement | Together, list[Row], Result]
 
 
 class Scripts(Protocol):
     """Runs scripts, each in a transaction."""
 
-    async def run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:
-        """Run a script; done when it is committed, and outlives a power cut; without `full` perhaps not that."""
+    def run(
+        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False
+    ) -> Awaitable[Result]:
+        """Run a script; done when it is committed, and outlives a power cut; without `full` perhaps not that.
+
+        One that is short touches a few small rows: it may be run together with others, and where all else runs.
+        """
+        ...
+
+    def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
+        """Run a script that only looks; it waits for nobody who writes."""
         ...

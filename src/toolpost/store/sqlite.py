@@ -26,7 +26,7 @@ from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_migrate import migrate
 from toolpost.store.sqlite_pins import SqlitePins
 from toolpost.store.sqlite_readers import SqliteReaders
-from toolpost.store.sqlite_scripts import SqliteScripts
+from toolpost.store.sqlite_scripts import Player, SqliteScripts
 from toolpost.store.sqlite_seen import SqliteSeenTools
 from toolpost.store.sqlite_shelf import SqliteShelf
 from toolpost.store.sqlite_tables import SqliteTables
@@ -47,7 +47,7 @@ BUSY_TIMEOUT_S = 10.0
 class SqliteStore:
     """One database file, shared with whatever other processes have it open."""
 
-    def __init__(self, path: str | Path, writer: GroupCommit, readers: SqliteReaders | None) -> None:
+    def __init__(self, path: str | Path, writer: GroupCommit, readers: SqliteReaders | None, player: Player) -> None:
         self.path = path
         self._writer = writer
         self._readers = readers
@@ -60,7 +60,7 @@ class SqliteStore:
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)
         self.shelf: Shelf = SqliteShelf(write=self.write, read=self.read)
         self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
-        self.scripts: Scripts = SqliteScripts(write=self.write)
+        self.scripts: Scripts = SqliteScripts(player, submit=writer.submit, read=self.read)
         self.threads: Threads = sqlite_threads(write=self.write, read=self.read)
         self.tables: Tables = SqliteTables(write=self.write, read=self.read)
 
@@ -81,6 +81,7 @@ class SqliteStore:
         connection = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s)
         # What must outlive a power cut waits for the disk, which the loop must not.
         at_once = open_at_once(path) if isinstance(path, Path) and not full else None
+        player = Player()
         writer = GroupCommit(
             connection,
             queue_limit=queue_limit,
@@ -88,11 +89,12 @@ class SqliteStore:
             always_full=full,
             at_once=at_once,
             quick=frozenset({append_all}),
+            short=frozenset({player.short}),
             notes=open_notes(path) if isinstance(path, Path) and at_once is not None else None,
         )
         # What is in memory is seen by its own connection alone.
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
-        return cls(path, writer, readers)
+        return cls(path, writer, readers, player)
 
     @property
     def commits(self) -> int:

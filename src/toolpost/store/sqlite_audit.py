@@ -11,7 +11,7 @@ from toolpost.contracts.errors import GatewayError
 from toolpost.contracts.ids import Digest
 from toolpost.store.audit import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
 from toolpost.store.chain import FIELDS, ChainWalk, Row, linked, record_of
-from toolpost.store.group_commit import Work
+from toolpost.store.transactions import Work
 
 Result = TypeVar("Result")
 

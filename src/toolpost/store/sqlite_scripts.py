@@ -1,15 +1,20 @@
-"""Scripts run in SQLite: within the writer's next group, waiting for the disk."""
+"""Scripts run in SQLite: in the writer's next group, short ones by the loop itself while the thread waits for the disk."""
 
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from toolpost.store.scripts import NOW, Result, Row, Script, Statement
+from toolpost.store.scripts import NOW, Result, Row, Script, Statement, Together
+from toolpost.store.transactions import Work
 
 
-class _Write(Protocol):
-    def __call__(self, job: Callable[[sqlite3.Connection], Any], *, full: bool) -> Awaitable[Any]: ...
+class _Submit(Protocol):
+    def __call__(self, work: Work, item: Any, *, full: bool) -> Awaitable[Any]: ...
+
+
+class _Read(Protocol):
+    def __call__(self, job: Callable[[sqlite3.Connection], Any]) -> Awaitable[Any]: ...
 
 
 class SteadyClock:
@@ -29,30 +34,61 @@ class SteadyClock:
         return self._said
 
 
+class Player:
+    """Plays scripts, on whichever connection, by one clock."""
+
+    def __init__(self) -> None:
+        self._clock = SteadyClock()
+        # Two kinds of work, told apart by who does them.
+        self.usual: Work = self._play_all
+        self.short: Work = self._play_all_short
+
+    def play(self, connection: sqlite3.Connection, script: Script[Result]) -> Result:
+        """Run a script to its end."""
+        try:
+            step = next(script)
+            while True:
+                step = script.send([(self._clock.now(),)] if step is NOW else _rows(connection, step))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def _play_all(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+        return [self.play(connection, make()) for make in makes]
+
+    def _play_all_short(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+        return [self.play(connection, make()) for make in makes]
+
+
 class SqliteScripts:
     """One writer, so that no script ever waits for another's lock."""
 
-    def __init__(self, *, write: _Write) -> None:
-        self._write = write
-        self._clock = SteadyClock()
+    def __init__(self, player: Player, *, submit: _Submit, read: _Read) -> None:
+        self._player = player
+        self._submit = submit
+        self._read = read
 
-    async def run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Result:
+    def run(
+        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False
+    ) -> Awaitable[Result]:
         """Run a script; done when it is committed, with `full` when it outlives a power cut too."""
-        result: Result = await self._write(lambda connection: _played(connection, make(), self._clock), full=full)
-        return result
+        return self._submit(self._player.short if is_short else self._player.usual, make, full=full)
+
+    def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
+        """Run a script that only looks, beside the writer."""
+        return self._read(lambda connection: self._player.play(connection, make()))
 
 
-def _played(connection: sqlite3.Connection, script: Script[Result], clock: SteadyClock) -> Result:
-    try:
-        statement = next(script)
-        while True:
-            statement = script.send(_rows(connection, statement, clock))
-    except StopIteration as end:
-        result: Result = end.value
-        return result
+def _rows(connection: sqlite3.Connection, step: Statement | Together) -> list[Row]:
+    if isinstance(step, Statement):
+        return _rows_of(connection, step)
+    first, *others = step.statements
+    rows = _rows_of(connection, first)
+    for statement in others:
+        connection.execute(statement.sql, statement.values)
+    return rows
 
 
-def _rows(connection: sqlite3.Connection, statement: Statement, clock: SteadyClock) -> list[Row]:
-    if statement is NOW:
-        return [(clock.now(),)]
-    return connection.execute(statement.sql, statement.values).fetchall()
+def _rows_of(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
+    cursor = connection.execute(statement.sql, statement.values)
+    return [()] * cursor.rowcount if statement.sql.endswith("/*changed*/") else cursor.fetchall()
