@@ -162,7 +162,13 @@ class Connection:
         self._calls[key] = call
         running = self._run(message.id, key, call, revision)
         loop = asyncio.get_running_loop()
-        if task := self._lane.begin(message.id, call, revision, running, send=self._send, loop=loop):
+
+        def send(raw: bytes) -> None:
+            # Whoever reads it may use the id again, before the task has cleared up.
+            del self._calls[key]
+            self._send(raw)
+
+        if task := self._lane.begin(message.id, call, revision, running, send=send, loop=loop):
             self._keep(task)
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
@@ -194,7 +200,8 @@ class Connection:
             if key not in self._silenced and not call.is_answered:
                 self._send(response)
         finally:
-            del self._calls[key]
+            if self._calls.get(key) is call:
+                del self._calls[key]
             self._silenced.discard(key)
             self._end_if_idle()
 
