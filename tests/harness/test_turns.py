@@ -331,6 +331,30 @@ async def test_what_is_said_without_a_thread_is_kept_apart_by_caller_and_session
     assert texts == ["1.1", "1.2", "2.1", "3.1", "4.1"]
 
 
+async def test_what_is_asked_aside_is_asked_in_the_thread_s_own_session_and_not_kept() -> None:
+    agent = ScriptedAgent()
+    async with conversing(agent) as (app, thread):
+        other = (await app.harness.create_thread(ADA)).id
+        aside = InvokeOptions(thread=thread, session=AgentSessionId("s"))
+        await said(app, thread, "red")
+        await app.harness.invoke(ADA, "which?", aside)
+        app.harness.pool.evict_thread(thread)
+        await app.harness.invoke(ADA, "which again?", aside)
+        await said(app, thread, "green")
+        messages = await app.harness.read_messages(ADA, thread)
+        with pytest.raises(NotFound):
+            await app.harness.invoke(BOB, "and mine?", aside)
+        for refused in (app.harness.handle_message(ADA, other, "hello", aside), app.harness.prewarm(ADA, other, aside)):
+            with pytest.raises(InvalidRequest, match="another thread"):
+                await refused
+
+    first, second = agent.sessions
+    assert first.prompts == ["red", "which?"]
+    assert '"text":"red"' in second.prompts[0], "a session that is new is told what was said before"
+    assert second.prompts[1] == "green", "and is told nothing twice"
+    assert [m.text for m in messages] == ["red", "red", "green", "green"]
+
+
 async def test_without_an_agent_nobody_answers_and_it_is_said_what_to_do() -> None:
     async with open_test_app() as app:
         thread = await app.harness.create_thread(ADA)

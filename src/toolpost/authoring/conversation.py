@@ -53,6 +53,7 @@ class InvokeOptions:
     session: AgentSessionId | None = None
     """The agent's own name for a session, where there is no thread."""
     thread: ThreadId | None = None
+    """The thread in whose session to ask where nothing is to be kept (`invoke`); it comes before `session`."""
     timeout_s: float | None = None
     on_event: Listener | None = None
 
@@ -96,7 +97,7 @@ class Conversations(Protocol):
         ...
 
     async def invoke(self, standing: Standing, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
-        """Ask an agent without keeping anything."""
+        """Ask an agent and keep nothing: in the session of a thread, else in one that is named, else in the caller's own."""
         ...
 
     async def cancel(self, standing: Standing, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:

@@ -30,7 +30,7 @@ from toolpost.contracts.turns import TurnEnded, TurnState, Warmth
 from toolpost.gateway import Answer
 from toolpost.harness import runner
 from toolpost.harness.crew import Crew, Wanted
-from toolpost.harness.history import HistoryLimits, history_of
+from toolpost.harness.history import History, HistoryLimits, history_of
 from toolpost.harness.hooks import Hooks
 from toolpost.harness.keeping import Keeping
 from toolpost.harness.line import Line, Place
@@ -143,6 +143,7 @@ class Harness(OwnThreads):
         """Accept a message; it is answered in its turn, whoever listens. A refusal is raised at once."""
         options = options or InvokeOptions()
         _check_text(text)
+        _check_thread(thread, options)
         # The place is taken before anything is waited for: the order of messages is the order of these calls.
         line = self._lines.setdefault(thread, Line(self.limits.waiting))
         place = line.join()
@@ -159,13 +160,14 @@ class Harness(OwnThreads):
         return run
 
     async def invoke(self, standing: Standing, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
-        """Ask an agent without keeping anything: in the session that the options name, else in the caller's default one."""
+        """Ask an agent and keep nothing: in the session of a thread, else in one that is named, else in the caller's own."""
         options = options or InvokeOptions()
         _check_text(prompt)
-        wanted = self.crew.session_for(standing, options, None)
+        thread = await self.find_thread(standing, options.thread) if options.thread is not None else None
+        wanted = self.crew.session_for(standing, options, thread)
         spec = wanted.profile.spec
         info = TurnInfo(
-            thread=ThreadId(""),
+            thread=thread.id if thread is not None else ThreadId(""),
             turn=new_turn_id(),
             trace_id=new_trace_id(),
             caller=standing.caller,
@@ -175,7 +177,15 @@ class Harness(OwnThreads):
         run = TurnRun(info, standing, prompt, timeout_s=options.timeout_s or spec.timeout_s, details={})
         if options.on_event is not None:
             run.listeners.add(options.on_event)
-        raised = await self._invoked(run, wanted)
+        run.thread = thread
+        if thread is not None:
+            self._runs[info.turn] = run
+        try:
+            raised = await self._invoked(run, wanted)
+        finally:
+            self._runs.pop(info.turn, None)
+            run.done.set()
+            run.is_over.set()
         state, error = run.outcome(raised)
         ended = _ended(run, state, error, None)
         run.tell(ended)
@@ -198,8 +208,12 @@ class Harness(OwnThreads):
     async def _asked_plainly(self, run: TurnRun, wanted: Wanted) -> None:
         is_warm = self.pool.find(wanted.key) is not None
         async with self.pool.lease(wanted.key, wanted.opener) as warm:
-            run.tell(Warmth(is_warm=is_warm))
-            await run.ask(warm, run.text)
+            thread = await self.threads.find(run.thread.id) if run.thread is not None else None
+            up_to = thread.last_seq if thread is not None else 0
+            history = await self._history(run, told=warm.told, up_to=up_to)
+            run.tell(Warmth(is_warm=is_warm, told=len(history.messages)))
+            await run.ask(warm, history.before(run.text))
+            warm.told = max(warm.told, up_to)
 
     def running_in(self, thread: ThreadId) -> list[TurnId]:
         """Return the turns that run or wait in a thread, in order."""
@@ -244,8 +258,10 @@ class Harness(OwnThreads):
 
     async def prewarm(self, standing: Standing, thread: ThreadId, options: InvokeOptions | None = None) -> Warm:
         """Have the session of a thread ready before its next message comes; returns once it is."""
+        options = options or InvokeOptions()
+        _check_thread(thread, options)
         found = await self.find_thread(standing, thread)
-        wanted = self.crew.session_for(standing, options or InvokeOptions(), found)
+        wanted = self.crew.session_for(standing, options, found)
         return await self.pool.prewarm(wanted.key, wanted.opener)
 
     async def _live(self, run: TurnRun, line: Line, place: Place) -> None:
@@ -319,16 +335,19 @@ class Harness(OwnThreads):
     async def _asked_once(self, run: TurnRun, wanted: Wanted, prompt: str, seq: int) -> None:
         is_warm = self.pool.find(wanted.key) is not None
         async with self.pool.lease(wanted.key, wanted.opener) as warm:
-            history = await history_of(
-                self.threads,
-                run.info.thread,
-                told=warm.told,
-                up_to=seq - 1,
-                limits=self.limits.history,
-                summarise=lambda older: self.hooks.first("toolpost_summarise", turn=run.info, messages=older),
-            )
+            history = await self._history(run, told=warm.told, up_to=seq - 1)
             run.tell(Warmth(is_warm=is_warm, told=len(history.messages)))
             await run.ask(warm, history.before(prompt))
+
+    async def _history(self, run: TurnRun, *, told: int, up_to: int) -> History:
+        return await history_of(
+            self.threads,
+            run.info.thread,
+            told=told,
+            up_to=up_to,
+            limits=self.limits.history,
+            summarise=lambda older: self.hooks.first("toolpost_summarise", turn=run.info, messages=older),
+        )
 
     async def _end(self, run: TurnRun, seq: int | None, raised: Exception | None) -> None:
         state, error = run.outcome(raised)
@@ -430,6 +449,11 @@ def _check_text(text: str) -> None:
         raise InvalidRequest("The message is empty.")
     if len(text) > MESSAGE_LIMIT:
         raise InvalidRequest(f"A message has at most {MESSAGE_LIMIT} characters.", hint="put the rest into a file")
+
+
+def _check_thread(thread: ThreadId, options: InvokeOptions) -> None:
+    if options.thread not in (None, thread):
+        raise InvalidRequest("The options name another thread.", hint="leave `thread` out of the options")
 
 
 def _ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
