@@ -2,6 +2,7 @@
 
 harness        `handle_message`, `prewarm`, `cancel`: the front door, and the way of a turn
 own_threads    a caller's threads, begun, found and read
+under_way      turns that have not ended, and who listens to them
 crew           who answers, and the session that each message belongs to
 turn           one turn on its way: heard, told, stopped
 keeping        what is kept of it, and what becomes of one whose process was killed

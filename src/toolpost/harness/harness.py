@@ -6,22 +6,21 @@ The way of a turn is `_live`: its place in the thread's line, its message kept, 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.authoring.conversation import InvokeOptions, Listener, ToolCall, TurnInfo
+from toolpost.authoring.conversation import InvokeOptions, ToolCall, TurnInfo
 from toolpost.contracts.caller import Standing
 from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import (
     JsonObject,
     ThreadId,
-    TraceId,
     TurnId,
     new_trace_id,
     new_turn_id,
@@ -34,10 +33,10 @@ from toolpost.harness.history import History, HistoryLimits, history_of
 from toolpost.harness.hooks import Hooks
 from toolpost.harness.keeping import Keeping
 from toolpost.harness.line import Line, Place
-from toolpost.harness.own_threads import OwnThreads
 from toolpost.harness.pool import Pool, PoolLimits, Warm
 from toolpost.harness.port import AgentGone, AgentSpec
 from toolpost.harness.turn import TurnRun
+from toolpost.harness.under_way import UnderWay
 from toolpost.metrics import Metrics
 from toolpost.store.shelf import Shelf
 from toolpost.store.threads import Ending, Thread, Threads
@@ -63,7 +62,7 @@ class HarnessLimits:
     beat_s: float = 5.0
 
 
-class Harness(OwnThreads):
+class Harness(UnderWay):
     """All conversations of one server."""
 
     def __init__(
@@ -82,9 +81,7 @@ class Harness(OwnThreads):
         self.limits = limits or HarnessLimits()
         self.pool = Pool(self.limits.pool, metrics or Metrics())
         self._keeping = Keeping(threads, beat_s=self.limits.beat_s)
-        self._listeners: dict[ThreadId, set[Listener]] = {}
         self._lines: dict[ThreadId, Line] = {}
-        self._runs: dict[TurnId, TurnRun] = {}
         self._tasks: TaskGroup | None = None
 
     @asynccontextmanager
@@ -100,11 +97,6 @@ class Harness(OwnThreads):
                 self._tasks = None
                 await self._stop_all()
                 tasks.cancel_scope.cancel()
-
-    @property
-    def runs(self) -> list[TurnRun]:
-        """Every turn that has not ended, in the order in which they came."""
-        return list(self._runs.values())
 
     @property
     def default_agent(self) -> str | None:
@@ -215,36 +207,9 @@ class Harness(OwnThreads):
             await run.ask(warm, history.before(run.text))
             warm.told = max(warm.told, up_to)
 
-    def running_in(self, thread: ThreadId) -> list[TurnId]:
-        """Return the turns that run or wait in a thread, in order."""
-        return [run.info.turn for run in self.runs_of(thread)]
-
     def is_warm(self, thread: ThreadId) -> bool:
         """Whether a thread has a session that is ready."""
         return any(warm.key.thread == thread and warm.is_open for warm in self.pool.sessions)
-
-    @contextmanager
-    def listening(self, thread: ThreadId, listener: Listener) -> Iterator[None]:
-        """Have somebody told all that happens in a thread, while this lasts."""
-        self._listeners.setdefault(thread, set()).add(listener)
-        for run in self.runs_of(thread):
-            run.listeners.add(listener)
-        try:
-            yield
-        finally:
-            self._listeners[thread].discard(listener)
-            if not self._listeners[thread]:
-                del self._listeners[thread]
-            for run in self.runs_of(thread):
-                run.listeners.discard(listener)
-
-    def standing_in(self, thread: ThreadId) -> Standing | None:
-        """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
-        return next((run.standing for run in self.runs_of(thread)), None)
-
-    def runs_of(self, thread: ThreadId) -> list[TurnRun]:
-        """Return the turns of a thread that have not ended, the one that runs first."""
-        return [run for run in self._runs.values() if run.info.thread == thread]
 
     async def cancel(self, standing: Standing, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
         """Stop a turn of a thread, or all that have not ended; returns which were."""
@@ -394,11 +359,6 @@ class Harness(OwnThreads):
         if options.on_event is not None:
             run.listeners.add(options.on_event)
         return run
-
-    def trace_of(self, thread: ThreadId) -> TraceId | None:
-        """Return the trace of the turn that runs in a thread: what its agent calls is part of it."""
-        run = next(iter(self.runs_of(thread)), None)
-        return run.info.trace_id if run is not None else None
 
     def note_call(self, answer: Answer) -> None:
         """Have plugins told of a call that a conversation's agent has made."""
