@@ -15,6 +15,12 @@ from toolpost.workspace.order import BuildOrder, Failed, Step, Told, decode_orde
 from toolpost.workspace.scan import scan
 from toolpost.workspace.state import git_state
 
+_MAY_NOT = "let Toolpost write to `workspace.index_dir`, or set another one"
+_HINTS = {
+    sqlite3.SQLITE_BUSY: "another build has been running all the while",
+    **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), _MAY_NOT),
+}
+
 
 def main() -> int:
     """Build as ordered; the exit code says whether it worked."""
@@ -26,8 +32,8 @@ def main() -> int:
     except ToolpostError as error:
         return _failed(error.code, error.message, error.hint)
     except sqlite3.Error as error:
-        is_busy = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
-        hint = "another build has been running all the while" if is_busy else _hint(None)
+        # Extended codes have their kind in the lowest byte.
+        hint = _HINTS.get(error.sqlite_errorcode & 0xFF) or _hint(None)
         return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", hint)
     except OSError as error:
         return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error.strerror}.", _hint(error.errno))
@@ -60,7 +66,7 @@ def _failed(code: ErrorCode, message: str, hint: str | None) -> int:
 
 def _hint(number: int | None) -> str:
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "let Toolpost write to `workspace.index_dir`, or set another one"
+        return _MAY_NOT
     return "see that there is room on the disk; the index before still answers"
 
 
