@@ -73,6 +73,7 @@ class GroupCommit:
         self._quick = quick
         self._short = short
         self._is_committing = False
+        self._has_waited = False
         self._handed_over = 0
         self._in_a_row = 0
         self._queue_limit = queue_limit
@@ -144,10 +145,8 @@ class GroupCommit:
     def _enqueue(self, work: Work, item: Any, *, full: bool) -> asyncio.Future[Any]:
         done = self._loop.create_future()
         self._pending += 1
-        if not self._is_called:
-            # What comes in the same turn of the loop is handed over together: a thread that is woken takes the lock.
-            self._is_called = True
-            self._loop.call_soon(self._hand_over)
+        # What comes in the same turn of the loop is handed over together: a thread that is woken takes the lock.
+        self._call()
         self._fresh.append(Job(work, item, done, full=full))
         return done
 
@@ -178,9 +177,21 @@ class GroupCommit:
             self._timer = None
         if self._is_committing:
             return  # what comes meanwhile is the next group
+        has_waited, self._has_waited = self._has_waited, False
         fresh, self._fresh = self._fresh, []
-        for group in self._parted(fresh):
+        for number, group in enumerate(self._parted(fresh)):
+            if number and not has_waited and not self._handed_over:
+                # Those who were just answered say next what they do: it waits for the disk with this group, not after it.
+                self._has_waited = True
+                self._fresh = [*group, *self._fresh]
+                self._call()
+                return
             self._place(group)
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._hand_over)
 
     def _place(self, group: Group) -> None:
         """Have a group committed by whom it costs least."""
@@ -263,10 +274,9 @@ class GroupCommit:
     def _settle_worked(self, group: Group) -> None:
         self._is_committing = False
         self._settle_handed_over(group)
-        if self._fresh and not self._is_called:
+        if self._fresh:
             # After those who were just told, so that what they do next is in the same group.
-            self._is_called = True
-            self._loop.call_soon(self._hand_over)
+            self._call()
 
     def _settle(self, group: Group) -> None:
         self._pending -= len(group)
@@ -327,10 +337,8 @@ class GroupCommit:
         """Let those who need not wait for the disk go first: their commit costs little, and the others' is not theirs."""
         if self._always_full:
             return [group] if group else []
-        parts: tuple[Group, Group] = ([], [])
-        for job in group:
-            parts[job.full or job.work in self._short].append(job)
-        return [part for part in parts if part]
+        first = [job for job in group if not job.full]
+        return [part for part in (first, [job for job in group if job.full]) if part]
 
 
 def _nothing(_connection: sqlite3.Connection, items: Sequence[Any]) -> Sequence[Any]:

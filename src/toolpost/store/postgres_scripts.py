@@ -145,11 +145,15 @@ async def _played(connection: Connection, script: Script[Result], clock: Databas
 
 async def _rows(connection: Connection, step: Statement | Together) -> list[Row]:
     if isinstance(step, Statement):
-        sql, values = _translated(step.sql), step.values
+        sql, values = _translated(_text_of(step)), step.values
     else:
-        sql = _merged(tuple(statement.sql for statement in step.statements))
+        sql = _merged(tuple(map(_text_of, step.statements)))
         values = tuple(value for statement in step.statements for value in statement.values)
     return [tuple(row) for row in await connection.fetch(sql, *values)]
+
+
+def _text_of(statement: Statement) -> str:
+    return f"{statement.sql} RETURNING 1" if statement.counts else statement.sql
 
 
 @lru_cache(maxsize=512)
@@ -157,7 +161,7 @@ def _translated(sql: str, after: int = 0) -> str:
     if sql == ALONE:
         return _ALONE
     sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
-    sql = sql.replace("/*lock w*/", "FOR UPDATE OF w").replace("/*changed*/", "RETURNING 1")
+    sql = sql.replace("/*lock w*/", "FOR UPDATE OF w")
     return re.sub(r"\?(\d+)", lambda found: f"${int(found[1]) + after}", sql)
 
 

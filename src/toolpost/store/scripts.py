@@ -9,31 +9,32 @@ A script may be run again from its beginning, so it changes nothing but the data
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 Row = Sequence[Any]
 Result = TypeVar("Result")
 
 
-class Statement(NamedTuple):
+class Statement(msgspec.Struct, frozen=True, gc=False):
     """A statement, and its values."""
 
     sql: str
     values: tuple[Any, ...] = ()
+    counts: bool = False
+    """Whether as many rows are to be sent as were changed, of whatever."""
 
 
-class Together(NamedTuple):
+class Together(msgspec.Struct, frozen=True, gc=False):
     """Statements that touch different rows, in whatever order; the rows of the first are asked for."""
 
     statements: tuple[Statement, ...]
 
 
 def change(sql: str, values: tuple[Any, ...]) -> Statement:
-    """Change rows, and be sent as many rows as were changed, of whatever.
-
-    SQLite counts them; to have `RETURNING` say it would cost it more than the change.
-    """
-    return Statement(f"{sql} /*changed*/", values)
+    """Change rows, and be told how many. SQLite counts them; to have `RETURNING` say it would cost it more than the change."""
+    return Statement(sql, values, counts=True)
 
 
 NOW: Final = Statement("now")

@@ -81,14 +81,10 @@ class SqliteScripts:
 
 def _rows(connection: sqlite3.Connection, step: Statement | Together) -> list[Row]:
     if isinstance(step, Statement):
-        return _rows_of(connection, step)
+        cursor = connection.execute(step.sql, step.values)
+        return [()] * cursor.rowcount if step.counts else cursor.fetchall()
     first, *others = step.statements
-    rows = _rows_of(connection, first)
+    rows = _rows(connection, first)
     for statement in others:
         connection.execute(statement.sql, statement.values)
     return rows
-
-
-def _rows_of(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
-    cursor = connection.execute(statement.sql, statement.values)
-    return [()] * cursor.rowcount if statement.sql.endswith("/*changed*/") else cursor.fetchall()

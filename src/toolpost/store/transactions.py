@@ -41,12 +41,14 @@ class Transactions:
         self._connection = connection
         self._always_full = self._is_waiting_for_disk = always_full
         (self._busy_timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+        # Whoever may wait for another process says so.
+        connection.execute("PRAGMA busy_timeout = 0")
 
     def commit(self, group: Group) -> None:
         """Do a group and commit it; jobs that fail are found, and the others kept."""
         try:
             self._wait_for_disk(group)
-            self._begin()
+            self._begin_patiently()
             self._work_on(group)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
             self._give_up(group, error)
@@ -57,7 +59,7 @@ class Transactions:
         """Do a group, to be ended later; False, with nothing done, if another process writes just now or a job fails."""
         try:
             self._wait_for_disk(group)
-            self._begin_or_give_up()
+            self._begin()
             work_together(self._connection, group)
         except BaseException:  # noqa: BLE001 - it is done again, and then said what is wrong
             roll_back(self._connection)
@@ -94,7 +96,7 @@ class Transactions:
             if len(group) == 1:
                 raise
             roll_back(self._connection)
-            self._begin()
+            self._begin_patiently()
             self._work_one_by_one(group)
 
     def _work_one_by_one(self, group: Group) -> None:
@@ -122,12 +124,12 @@ class Transactions:
         # With the write lock from the start, what a job reads stays true until it is committed.
         self._connection.execute("BEGIN IMMEDIATE")
 
-    def _begin_or_give_up(self) -> None:
-        self._connection.execute("PRAGMA busy_timeout = 0")
+    def _begin_patiently(self) -> None:
+        self._connection.execute(f"PRAGMA busy_timeout = {self._busy_timeout_ms}")
         try:
             self._begin()
         finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {self._busy_timeout_ms}")
+            self._connection.execute("PRAGMA busy_timeout = 0")
 
 
 def work_together(connection: sqlite3.Connection, group: Group) -> None:
