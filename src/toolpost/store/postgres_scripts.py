@@ -16,8 +16,8 @@ from toolpost.store.scripts import ALONE, NOW, Result, Row, Script, Statement, T
 if TYPE_CHECKING:
     from toolpost.store.postgres import PostgresStore
 
-LANES: Final = 4
-"""How many groups are under way at the same time."""
+LANES: Final = 2
+"""How many groups are under way at the same time: more of them are smaller, and meet each other's locks."""
 
 MEASURED_S: Final = 5.0
 """How long what the database said about the time is believed."""

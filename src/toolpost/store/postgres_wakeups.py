@@ -55,8 +55,9 @@ class PostgresWakeups:
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen(), name="toolpost-listen")
         with self._listeners.joined(name_of(topic)) as listener:
-            with anyio.move_on_after(CONNECT_S):
-                await self._is_heard.wait()
+            if not self._is_heard.is_set():
+                with anyio.move_on_after(CONNECT_S):
+                    await self._is_heard.wait()
             yield listener
 
     async def aclose(self) -> None:
