@@ -15,11 +15,11 @@ _NOBODY: Final = "-"
 
 # The worker and its poll in one value, so that workers are looked at only if there is a task for one.
 _MATCH: Final = (
-    f"SELECT {COLUMNS}, ("
-    f"SELECT CASE WHEN poll IS NOT NULL AND poll_until > ?1 THEN poll ELSE '{_NOBODY}' END || ' ' || name FROM bus_workers"
-    " WHERE task IS NULL AND ((poll IS NOT NULL AND poll_until > ?1) OR seen_at > ?2)"
-    " ORDER BY CASE WHEN poll IS NOT NULL AND poll_until > ?1 THEN 0 ELSE 1 END, idle_since, name"
-    " LIMIT 1 /*skip locked*/"
+    f"SELECT {COLUMNS}, coalesce("
+    "(SELECT poll || ' ' || name FROM bus_workers WHERE task IS NULL AND poll IS NOT NULL AND poll_until > ?1"
+    " ORDER BY idle_since, name LIMIT 1 /*skip locked*/),"
+    f" (SELECT '{_NOBODY} ' || name FROM bus_workers WHERE task IS NULL AND seen_at > ?2"
+    " ORDER BY idle_since, name LIMIT 1 /*skip locked*/)"
     ") FROM bus_tasks WHERE state = 'queued' AND not_before <= ?1 ORDER BY rank, id LIMIT 1 /*skip locked*/"
 )
 _NEXT_TASK: Final = (
