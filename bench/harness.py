@@ -1,5 +1,7 @@
 """What a conversation costs beside the agent's own time. `python -m bench.harness` does it by itself."""
 
+import http.client
+import json
 import statistics
 import tempfile
 import time
@@ -8,14 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx2
 import uvloop
+from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.app import App, open_app, open_http
 from toolpost.config import AgentSettings, Config, HttpSettings, StoreSettings
 from toolpost.contracts.caller import Caller, Standing
-from toolpost.contracts.ids import CallerId
+from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.harness import AgentSpec, InvokeOptions, SessionOrder
 from toolpost.harness.acp_agent import AcpAgent
 from toolpost.testing import acp_agent_command
@@ -37,14 +39,14 @@ async def _measured(figures: Figures) -> None:
     own_ms = await _own_time()
     figures.add(Metric(WARM, "the agent's own time", MS), OURS, own_ms)
     with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
-        async with _site(Path(folder)) as (app, http):
+        async with _site(Path(folder)) as (app, client):
             thread = (await app.harness.create_thread(ME)).id
             await app.harness.handle_message(ME, thread, "say ready")
             in_process = [await _timed_turn(app, thread) for _ in range(TURNS)]
-            over_http = [await _timed_post(http, thread) for _ in range(TURNS)]
+            over_http = [await _timed_post(client, thread) for _ in range(TURNS)]
             figures.add(Metric(WARM, "added to it", MS), OURS, statistics.median(in_process) - own_ms)
             figures.add(Metric(WARM, "added to it, over HTTP", MS), OURS, statistics.median(over_http) - own_ms)
-            await _first_turns(app, http, figures)
+            await _first_turns(app, client, figures)
 
 
 async def _own_time() -> float:
@@ -64,7 +66,7 @@ async def _own_time() -> float:
 
 
 @asynccontextmanager
-async def _site(folder: Path) -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
+async def _site(folder: Path) -> AsyncIterator[tuple[App, "_Client"]]:
     command, *args = acp_agent_command()
     config = Config(
         project=str(folder),
@@ -72,12 +74,34 @@ async def _site(folder: Path) -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
         http=HttpSettings(listen="127.0.0.1:0"),
         agents={"script": AgentSettings(command=command, args=args)},
     )
-    async with (
-        open_app(config, bundled=False) as app,
-        open_http(app) as url,
-        httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http,
-    ):
-        yield app, http
+    async with open_app(config, bundled=False) as app, open_http(app) as url:
+        client = _Client(url.split("/")[2])
+        try:
+            yield app, client
+        finally:
+            client.close()
+
+
+class _Client:
+    """Python's own HTTP client on a connection that is kept, in a thread: what it costs itself is little, and not ours."""
+
+    def __init__(self, address: str) -> None:
+        self._connection = http.client.HTTPConnection(address, timeout=60)
+        self.close = self._connection.close
+
+    async def post(self, path: str, body: JsonObject) -> tuple[JsonObject, float]:
+        """Return what is answered, and after how many milliseconds."""
+        return await to_thread.run_sync(self._post, path, json.dumps(body).encode())
+
+    def _post(self, path: str, body: bytes) -> tuple[JsonObject, float]:
+        started = time.perf_counter()
+        self._connection.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        raw = answer.read()
+        took_ms = (time.perf_counter() - started) * 1000
+        if answer.status >= 300:
+            raise RuntimeError(f"{path} was answered with {answer.status}: {raw[:500]!r}")
+        return json.loads(raw), took_ms
 
 
 async def _timed_turn(app: App, thread: str, text: str = "say ready") -> float:
@@ -88,25 +112,23 @@ async def _timed_turn(app: App, thread: str, text: str = "say ready") -> float:
     return (time.perf_counter() - started) * 1000
 
 
-async def _timed_post(http: httpx2.AsyncClient, thread: str) -> float:
-    started = time.perf_counter()
-    answer = await http.post(f"/api/threads/{thread}/messages", json={"text": "say ready"})
-    answer.raise_for_status()
-    return (time.perf_counter() - started) * 1000
+async def _timed_post(client: "_Client", thread: str) -> float:
+    _, took_ms = await client.post(f"/api/threads/{thread}/messages", {"text": "say ready"})
+    return took_ms
 
 
-async def _first_turns(app: App, http: httpx2.AsyncClient, figures: Figures) -> None:
+async def _first_turns(app: App, client: "_Client", figures: Figures) -> None:
     cold, prewarmed, warm = [], [], []
     turns = app.gateway.metrics.agent_turns
     found, asked = 0.0, 0
     for _ in range(4):
-        thread = str((await http.post("/api/threads", json={})).json()["id"])
-        cold.append(await _timed_post(http, thread))
-        thread = str((await http.post("/api/threads", json={})).json()["id"])
-        (await http.post("/api/prewarm", json={"threadId": thread})).raise_for_status()
+        thread = str((await client.post("/api/threads", {}))[0]["id"])
+        cold.append(await _timed_post(client, thread))
+        thread = str((await client.post("/api/threads", {}))[0]["id"])
+        await client.post("/api/prewarm", {"threadId": thread})
         before = turns.value("warm")
-        prewarmed.append(await _timed_post(http, thread))
-        warm += [await _timed_post(http, thread) for _ in range(9)]
+        prewarmed.append(await _timed_post(client, thread))
+        warm += [await _timed_post(client, thread) for _ in range(9)]
         found, asked = found + turns.value("warm") - before, asked + 10
     figures.add(Metric(FIRST, "nobody was prepared", MS), OURS, statistics.median(cold))
     figures.add(Metric(FIRST, "prewarmed", MS), OURS, statistics.median(prewarmed))
