@@ -85,6 +85,13 @@ HOSTILE = {
         "type": "object",
         "properties": {f"p{n}": {"type": "integer", "minimum": n} for n in range(3_000)},
     },
+    "hundreds of properties that differ": {
+        "type": "object",
+        "properties": {f"p{n}": {"type": "integer", "minimum": 3, "maximum": 1_000 + n} for n in range(600)},
+    },
+    "branches of many properties": taking(
+        {"anyOf": [{"properties": {f"p{n}": {"minimum": n + m} for n in range(400)}} for m in range(3)], "minimum": 3}
+    ),
     "a huge list of values": taking({"enum": [*range(15_000)], "minimum": 3}),
     "a list of objects": taking({"enum": [{"a": n} for n in range(4_000)], "minimum": 3}),
     "patterns that explode": {

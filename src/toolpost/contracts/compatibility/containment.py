@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.weighing import cost_s, is_draft_neutral
+from toolpost.contracts.compatibility.weighing import cost_s, is_draft_neutral, properties_cost_s
 from toolpost.contracts.ids import Json
 from toolpost.contracts.parts import draft_of
 from toolpost.contracts.schema import CanonicalSchema, canonical_form
@@ -22,7 +22,7 @@ class Comparison:
 
     def __init__(self, narrow: Json, wide: Json, budget: Budget) -> None:
         self._budget = budget
-        self._cost_s = cost_s(narrow) + cost_s(wide)
+        self._cost_s = cost_s(narrow) + cost_s(wide) + properties_cost_s(narrow, wide)
         forms = _forms(narrow, wide) if budget.allows(self._cost_s) else None
         self.narrow = None if forms is None else forms[0]
         self.wide = None if forms is None else forms[1]

@@ -16,6 +16,7 @@ _PART_S = 0.000_1
 _CASE_S = 0.002
 _TEXT_PAIR_S = 0.000_000_004
 _VALUE_PAIR_S = 0.000_000_5
+_PROPERTY_S = 0.000_000_2
 _STATE_S = 0.000_002
 _PATTERN_LIMIT_S = 0.3
 _CASES_LIMIT = 100_000.0
@@ -26,6 +27,7 @@ _MULTIPLIERS = frozenset(
         "unevaluatedProperties",
     }
 )  # fmt: skip
+_HOLDS_DEFINITIONS = frozenset({"$defs", "definitions"})
 # What reads the same in every draft from 6 on; anything else keeps two drafts from being compared.
 _NEUTRAL = frozenset(
     {
@@ -101,6 +103,35 @@ def cost_s(schema: Json) -> float:
         if isinstance(listed := part.get("enum"), list):
             values += listed
     return cost + _values_cost_s(values)
+
+
+def properties_cost_s(one: Json, other: Json) -> float:
+    """Return how long it may take to tell objects of many properties apart: each that differs is held against all pairs."""
+    if one == other:
+        return 0.0
+    if isinstance(one, list) and isinstance(other, list):
+        return sum(map(_crossed_cost_s, (*one, *other)))
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return 0.0
+    cost = 0.0
+    if isinstance(ours := one.get("properties"), dict) and isinstance(theirs := other.get("properties"), dict):
+        differing = sum(ours.get(name) != theirs.get(name) for name in ours.keys() | theirs.keys())
+        cost += _PROPERTY_S * differing * max(len(ours), len(theirs)) ** 2
+    for word in one.keys() & other.keys():
+        if word in _MULTIPLIERS or word in _HOLDS_DEFINITIONS:
+            cost += _crossed_cost_s(one[word]) + _crossed_cost_s(other[word])
+        else:
+            cost += properties_cost_s(one[word], other[word])
+    return cost
+
+
+def _crossed_cost_s(value: Json) -> float:
+    """Weigh objects that may be held against any other: all their properties may differ."""
+    found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    cost = sum(map(_crossed_cost_s, found))
+    if isinstance(value, dict) and isinstance(properties := value.get("properties"), dict):
+        cost += _PROPERTY_S * len(properties) ** 3
+    return cost
 
 
 def _values_cost_s(values: list[Json]) -> float:
