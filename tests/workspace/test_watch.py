@@ -115,6 +115,7 @@ async def test_what_is_no_part_of_the_repository_starts_no_build(*, with_git: bo
     async with watched(root, index_dir="kept") as client:
         await found(client, "UserStore", "src/users.py")
         await in_state(client, "watching")
+        await anyio.sleep(1.5)  # what the first build itself has stirred up
         (home,) = (root / "kept").iterdir()
         before = read_pointer(home)
         write(root, {"made/b.py": "y = 1\n", "noise.log": "said\n"} if with_git else {"made/b.py": "y = 1\n"})
