@@ -149,6 +149,8 @@ async def test_bad_schedules_are_refused_with_the_reason() -> None:
             ({"cron": "0 0 30 2 *"}, "30 2"),
             ({"at": "tomorrow"}, "no moment"),
             ({"at": "2001-01-01"}, "has passed"),
+            ({"at": "0001-01-01T00:00:00+14:00"}, "has passed"),
+            ({"at": "9999-12-31T23:59:59-12:00"}, "ten years ahead"),
             ({}, "Either"),
             ({"cron": "* * * * *", "at": "2090-01-01"}, "Either"),
             ({"cron": "* * * * *", "timezone": "Mars"}, "time zone"),
@@ -157,6 +159,7 @@ async def test_bad_schedules_are_refused_with_the_reason() -> None:
             assert refused["code"] == "INVALID_REQUEST"
             assert said in refused["message"]
 
+        assert await used(client, "schedule__list") == []
         outside = await used(client, "schedule__add", prompt="say hi", cron="* * * * *")
         assert "Only an agent in a conversation" in outside["message"]
         assert (await used(client, "schedule__remove", id="s-nothing"))["code"] == "NOT_FOUND"

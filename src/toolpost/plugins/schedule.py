@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
@@ -30,6 +30,9 @@ _log = logging.getLogger("toolpost.plugins")
 NAME: Final = "schedule"
 LIMIT: Final = 100
 """Schedules that a caller may have."""
+
+AHEAD: Final = timedelta(days=10 * 366)
+"""How far ahead something may be scheduled."""
 
 LOOK_S: Final = 20.0
 """How often it is looked for what other servers have scheduled."""
@@ -172,6 +175,8 @@ def _first(cron: str | None, at: str | None, timezone: str) -> float:
     moment = moment.replace(tzinfo=_zone(timezone)) if moment.tzinfo is None else moment
     if moment.timestamp() <= time.time():
         raise InvalidRequest("This moment has passed.", now=datetime.now(_zone(timezone)).isoformat())
+    if moment.timestamp() > time.time() + AHEAD.total_seconds():
+        raise InvalidRequest("This moment is more than ten years ahead.")
     return moment.timestamp()
 
 
