@@ -261,13 +261,18 @@ async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
 
 
 async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
+    has_spoken = anyio.Event()
+
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         yield Said(text="so far")
+        has_spoken.set()
         await session.cancelled.wait()
 
     async with conversing(ScriptedAgent(patient)) as (app, thread):
-        with anyio.move_on_after(0.05):
-            await said(app, thread, "hello")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(said, app, thread, "hello")
+            await has_spoken.wait()
+            tasks.cancel_scope.cancel()
         with anyio.fail_after(2):
             while app.harness.runs:
                 await anyio.sleep(0.01)
@@ -279,14 +284,17 @@ async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
 
 
 async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_path: Path) -> None:
+    has_spoken = anyio.Event()
+
     async def deaf(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         yield Said(text="so far")
+        has_spoken.set()
         await anyio.sleep_forever()
 
     config = msgspec.structs.replace(harnessed(cancel_s=0.1), store=StoreSettings(url=f"sqlite:{tmp_path}/t.db"))
     async with conversing(ScriptedAgent(deaf), config=config) as (app, thread):
         await app.harness.start_message(ADA, thread, "hello")
-        await anyio.sleep(0.05)
+        await has_spoken.wait()
     async with open_test_app(config=config, agents={"main": ScriptedAgent()}) as app:
         (turn,) = await app.harness.list_turns(ADA, thread)
         messages = await app.harness.read_messages(ADA, thread)
