@@ -22,7 +22,7 @@ from tests.harness.test_acp import has_gone, with_agent
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import App, open_app, open_http
-from toolpost.config import CallerSettings, Config
+from toolpost.config import AgentSettings, CallerSettings, Config
 from toolpost.contracts.turns import AgentEvent, Said
 from toolpost.endpoints import talk_stream
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command
@@ -272,6 +272,35 @@ async def test_threads_are_renamed_listed_and_forgotten() -> None:
     assert (changed.json()["title"], changed.json()["agent"]) == ("renamed", "other")
     assert (gone.status_code, missing.status_code) == (200, 404)
     assert [(agent["name"], agent.get("isDefault", False)) for agent in agents] == [("main", True), ("other", False)]
+
+
+async def test_another_agent_does_not_inherit_the_model_of_the_one_before() -> None:
+    command, *args = acp_agent_command()
+    choosy = AgentSettings(command=command, args=[*args, "--models", "small,large"])
+    agents = {"choosy": choosy, "plain": AgentSettings(command=command, args=args)}
+    async with web(msgspec.structs.replace(IN_MEMORY, agents=agents)) as site:
+        thread = await site.thread(model="small")
+        path = f"/api/threads/{thread}"
+
+        async def change(**body: Any) -> Any:
+            return (await site.http.patch(path, json=body)).json()
+
+        first = await site.say(thread, "model")
+        aside = await site.say(thread, "say once", agent="plain")
+        renamed = await change(title="t")
+        other = await change(agent="plain")
+        plain = await site.say(thread, "say more")
+        back = await change(agent=None, model="large")
+        again = await site.say(thread, "model")
+        forgotten = await change(model=None)
+
+    assert (first["text"], aside.get("text"), plain.get("text"), again["text"]) == ("small", "once", "more", "large")
+    assert [(shown.get("agent"), shown.get("model")) for shown in (renamed, other, back, forgotten)] == [
+        (None, "small"),
+        ("plain", None),
+        (None, "large"),
+        (None, None),
+    ]
 
 
 async def test_nobody_sees_the_conversations_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

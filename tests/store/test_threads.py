@@ -136,11 +136,15 @@ async def test_a_thread_is_named_once_and_changed_in_parts(url: str) -> None:
         named = await store.threads.find(thread)
         await store.threads.set(thread, title="languages")
         changed = await store.threads.find(thread)
+        await store.threads.set(thread, agent="", model="")
+        plain = await store.threads.find(thread)
 
     assert named is not None
     assert changed is not None
+    assert plain is not None
     assert (named.title, named.agent, named.model) == ("what is rust?", "other", "large")
     assert (changed.title, changed.agent, changed.model) == ("languages", "other", "large")
+    assert (plain.title, plain.agent, plain.model) == ("languages", None, None)
 
 
 async def test_a_thread_is_forgotten_as_a_whole(url: str) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.turns import TurnState
@@ -31,8 +31,10 @@ class ThreadChange(_Body, frozen=True, kw_only=True):
     """What is to be changed of a thread; what is left out stays."""
 
     title: Annotated[str, Meta(max_length=80)] | None = None
-    agent: str | None = None
-    model: str | None = None
+    agent: Annotated[str | UnsetType | None, Meta(description="who answers; null is the default agent")] = UNSET
+    model: Annotated[
+        str | UnsetType | None, Meta(description="null is the agent's own; so it is if another agent is named alone")
+    ] = UNSET
 
 
 class NewMessage(_Body, frozen=True, kw_only=True):

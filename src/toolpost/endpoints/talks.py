@@ -152,9 +152,9 @@ class TalkApi:
     async def change_thread(self, ask: Ask) -> values.ShownThread:
         """Change what may be changed of a thread."""
         body = await self._body(ask, values.ThreadChange)
-        changed = await self._talks.change_thread(
-            ask.standing, ask.thread, title=body.title, agent=body.agent, model=body.model
-        )
+        # Below, None stays as it is and nothing at all is forgotten; on the wire that is left out, and null.
+        agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
+        changed = await self._talks.change_thread(ask.standing, ask.thread, title=body.title, agent=agent, model=model)
         return self._shown(changed)
 
     async def delete_thread(self, ask: Ask) -> JsonObject:

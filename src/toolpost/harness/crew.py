@@ -59,11 +59,17 @@ class Crew:
         """Say who is meant: whoever the options name, else the thread, else the default agent; empty if nobody is."""
         return options.agent or (thread.agent if thread else None) or self.default or ""
 
+    def model_for(self, options: InvokeOptions, thread: Thread | None) -> str | None:
+        """Say which model is meant: the one that the options name, else the thread's, where the thread's own agent answers."""
+        if options.model or thread is None:
+            return options.model
+        is_its_own = self.name_for(options, thread) == self.name_for(InvokeOptions(), thread)
+        return thread.model if is_its_own else None
+
     def session_for(self, standing: Standing, options: InvokeOptions, thread: Thread | None) -> Wanted:
         """Say which session a message belongs to, for whoever asks and for whoever warms up."""
-        model = options.model or (thread.model if thread else None)
         spec = self.find(self.name_for(options, thread)).spec
-        profile = profile_of(spec, model=model, scopes=standing.scopes)
+        profile = profile_of(spec, model=self.model_for(options, thread), scopes=standing.scopes)
         key = pool_key(standing.caller, profile, thread=thread.id if thread else None, session=options.session)
         return Wanted(key=key, profile=profile, opener=self._opener(profile, standing, thread, options.session))
 

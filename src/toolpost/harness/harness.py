@@ -350,7 +350,7 @@ class Harness(UnderWay):
             trace_id=new_trace_id(),
             caller=standing.caller,
             agent=name,
-            model=options.model or thread.model or (spec.model if spec else None),
+            model=self.crew.model_for(options, thread) or (spec.model if spec else None),
         )
         timeout_s = options.timeout_s or (spec.timeout_s if spec else 600.0)
         run = TurnRun(info, standing, text, timeout_s=timeout_s, details={})

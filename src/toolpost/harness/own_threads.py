@@ -52,10 +52,16 @@ class OwnThreads:
     async def change_thread(
         self, standing: Standing, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
     ) -> Thread:
-        """Rename a thread, or have somebody else answer in it from now on; what is None stays."""
-        await self.find_thread(standing, thread)
-        if agent is not None:
+        """Rename a thread, or have somebody else answer in it from now on; what is None stays.
+
+        An agent or a model that is empty is forgotten: whoever is the default answers, with the model that it has. Another agent
+        does not inherit the model of the one before.
+        """
+        found = await self.find_thread(standing, thread)
+        if agent:
             self.crew.find(agent)
+        if model is None and agent not in (None, found.agent):
+            model = ""
         await self.threads.set(thread, title=None if title is None else title[:TITLE_LIMIT], agent=agent, model=model)
         return await self.find_thread(standing, thread)
 

@@ -39,7 +39,7 @@ class KeptThreads:
     async def set(
         self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
     ) -> None:
-        """Change what a person may change of a thread; what is None stays."""
+        """Change what a person may change of a thread; what is None stays, an agent or a model that is empty is forgotten."""
         await self._write(lambda: sql.change(thread, title, agent, model))
 
     async def delete(self, thread: ThreadId) -> None:

@@ -101,7 +101,7 @@ class Threads(Protocol):
     async def set(
         self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
     ) -> None:
-        """Change what a person may change of a thread; what is None stays."""
+        """Change what a person may change of a thread; what is None stays, an agent or a model that is empty is forgotten."""
         ...
 
     async def delete(self, thread: ThreadId) -> None:

@@ -51,8 +51,10 @@ def page(caller: CallerId | None, before: float | None, limit: int) -> Steps[lis
 
 
 def change(thread: ThreadId, title: str | None, agent: str | None, model: str | None) -> Steps[None]:
-    """Change what a person may change of a thread; what is None stays."""
-    changed = "title = COALESCE(?2, title), agent = COALESCE(?3, agent), model = COALESCE(?4, model)"
+    """Change what a person may change of a thread; what is None stays, an agent or a model that is empty is forgotten."""
+    changed = (
+        "title = COALESCE(?2, title), agent = NULLIF(COALESCE(?3, agent), ''), model = NULLIF(COALESCE(?4, model), '')"
+    )
     yield f"UPDATE threads SET {changed} WHERE id = ?1", (thread, title, agent, model)  # noqa: S608
 
 
