@@ -315,7 +315,9 @@ def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, g
         cancel_s=settings.cancel_s,
     )
     crew = Crew(ready, store.threads, settings.default)
-    return Harness(store.threads, crew, Hooks(host), limits=limits, metrics=metrics, shelf=store.shelf)
+    return Harness(
+        store.threads, crew, Hooks(host), limits=limits, metrics=metrics, shelf=store.shelf, wakeups=store.wakeups
+    )
 
 
 def _catalogue(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:

@@ -1,19 +1,29 @@
 """Two gateways on one store: a conversation goes on at either, and what is scheduled comes once."""
 
+import json
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.to_thread
+import httpx2
 import msgspec
 import pytest
 
 from tests.harness.asking import ADA, asked
+from tests.harness.test_api import start_server
 from tests.harness.test_bundled_plugins import CONFIG, opened, until, used_by_agent
 from tests.store.conftest import url_of
 from tests.ways import IN_MEMORY
 from toolpost.config import StoreSettings
 from toolpost.contracts.errors import NotFound
-from toolpost.testing import ScriptedAgent, open_test_app
+from toolpost.harness.elsewhere import LOOK_S
+from toolpost.testing import ScriptedAgent, acp_agent_command, open_test_app
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +53,81 @@ async def test_a_conversation_goes_on_at_another_gateway(
     (session,) = here.sessions
     assert '"text":"green"' in session.prompts[1], "what was said elsewhere meanwhile is told to a warm session"
     assert '"text":"red"' not in session.prompts[1], "and what it knows is not told again"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_turn_is_cancelled_at_either_gateway(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    ended: list[Any] = []
+
+    async def ask(client: httpx2.AsyncClient, path: str, text: str) -> None:
+        ended.append((await client.post(f"{path}/messages", json={"text": text})).json())
+
+    async with two_servers(url_of(kind, request, tmp_path / "store.db"), tmp_path) as (one, two):
+        path = f"/api/threads/{(await one.post('/api/threads', json={})).json()['id']}"
+        await one.post(f"{path}/messages", json={"text": "say ready"})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, one, path, "hang")
+            await running(one, path, 1)
+            tasks.start_soon(ask, one, path, "say this is never said")
+            await running(one, path, 2)
+            started = time.monotonic()
+            stopped = (await two.post(f"{path}/cancel", json={})).json()["cancelled"]
+        took_s = time.monotonic() - started
+        unknown = await two.post(f"{path}/cancel", json={"turn": stopped[0]})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, one, path, "hang")
+            (again,) = await running(one, path, 1)
+            tasks.start_soon(ask, one, path, "say this comes next")
+            await running(one, path, 2)
+            named = (await two.post(f"{path}/cancel", json={"turn": again})).json()["cancelled"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, one, path, "hang")
+            await running(one, path, 1)
+            gone = await two.delete(path, headers={"X-Toolpost": "1"})
+
+    assert [(each["state"], each.get("text", "")) for each in ended] == [
+        ("cancelled", ""),
+        ("cancelled", ""),
+        ("cancelled", ""),
+        ("done", "this comes next"),
+        ("cancelled", ""),
+    ]
+    assert ended[0]["error"]["message"] == "The turn was cancelled: somebody asked for it."
+    assert (len(stopped), named, gone.status_code) == (1, [again], 200)
+    assert took_s < LOOK_S, "it is told at once, and not found by chance"
+    assert unknown.status_code == 404
+
+
+async def running(client: httpx2.AsyncClient, path: str, number: int) -> list[str]:
+    with anyio.fail_after(20):
+        while len(found := (await client.get(path)).json().get("running", [])) != number:
+            await anyio.sleep(0.02)
+        # It has to be in the store, too: a message is there a moment after it was taken.
+        while "running" not in [turn["state"] for turn in (await client.get(f"{path}/turns")).json()["turns"]]:
+            await anyio.sleep(0.02)
+    return [str(turn) for turn in found]
+
+
+@asynccontextmanager
+async def two_servers(url: str, folder: Path) -> AsyncIterator[tuple[httpx2.AsyncClient, httpx2.AsyncClient]]:
+    command, *args = acp_agent_command()
+    agent = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n'
+    servers = []
+    try:
+        for name in ("one", "two"):
+            (folder / name).mkdir()
+            told = f'{agent}[store]\nurl = "{url}"\n[http]\nlisten = "127.0.0.1:0"\n'
+            (folder / name / "toolpost.toml").write_text(told)
+            servers.append(await anyio.to_thread.run_sync(start_server, folder / name))
+        async with (
+            httpx2.AsyncClient(base_url=servers[0][1], timeout=60) as one,
+            httpx2.AsyncClient(base_url=servers[1][1], timeout=60) as two,
+        ):
+            yield one, two
+    finally:
+        for server, _ in servers:
+            server.send_signal(signal.SIGTERM)
+            server.wait(15)
 
 
 async def test_what_is_scheduled_comes_once(tmp_path: Path) -> None:

@@ -147,6 +147,31 @@ async def test_a_thread_is_named_once_and_changed_in_parts(url: str) -> None:
     assert (plain.title, plain.agent, plain.model) == ("languages", None, None)
 
 
+async def test_who_runs_a_turn_is_asked_to_stop_it(url: str) -> None:
+    async with open_store(url) as store:
+        thread, other = await begun(store), await begun(store)
+        first, second, third = turn_in(thread), turn_in(thread), turn_in(other)
+        for turn in (first, second, third):
+            await store.threads.begin(turn, "hello")
+        asked = [
+            await store.threads.ask_to_stop(thread, turn=first.id, but="here/1/2"),
+            await store.threads.ask_to_stop(other, turn=first.id, but="there/1/2"),
+            await store.threads.ask_to_stop(thread, turn=first.id, but="there/1/2"),
+        ]
+        one = await store.threads.asked_to_stop("here/1/2")
+        everything = await store.threads.ask_to_stop(thread, turn=None, but="there/1/2")
+        await store.threads.ask_to_stop(thread, turn=first.id, but="there/1/2")
+        both = await store.threads.asked_to_stop("here/1/2")
+        await store.threads.end(Ending(turn=first.id, state="cancelled", text=None, at_utc=time.time()))
+        left = await store.threads.asked_to_stop("here/1/2")
+
+    assert [[turn.id for turn in turns] for turns in asked] == [[], [], [first.id]]
+    assert one == [(first.id, False)]
+    assert {(turn.id, turn.runner) for turn in everything} == {(first.id, "here/1/2"), (second.id, "here/1/2")}
+    assert sorted(both) == sorted([(first.id, True), (second.id, True)])
+    assert left == [(second.id, True)]
+
+
 async def test_a_thread_is_forgotten_as_a_whole(url: str) -> None:
     async with open_store(url) as store:
         kept, gone = await begun(store), await begun(store)

@@ -1,8 +1,11 @@
 """Conversations with agents, whose sessions are kept warm; every tool that they use passes the gateway.
 
-harness        `handle_message`, `prewarm`, `cancel`: the front door, and the way of a turn
+harness        `handle_message`, `prewarm`, `cancel`: the front door
+way            what a turn passes: kept, heard by hooks, answered, ended once
+asking         an agent is asked, in the session that a message belongs to
 own_threads    a caller's threads, begun, found and read
 under_way      turns that have not ended, and who listens to them
+elsewhere      turns of other processes on the same store, told to stop
 crew           who answers, and the session that each message belongs to
 turn           one turn on its way: heard, told, stopped
 keeping        what is kept of it, and what becomes of one whose process was killed

@@ -1,12 +1,10 @@
-"""Conversations with agents: a message comes in, hooks hear it, an agent answers, and all of it is kept.
+"""Conversations with agents, from the front door: a message comes in and takes its place in the line of its thread.
 
-The way of a turn is `_live`: its place in the thread's line, its message kept, its answer found (`_answered`), its end kept.
+What becomes of it there is in `way`.
 """
 
-import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,35 +16,30 @@ from toolpost.authoring.conversation import InvokeOptions, ToolCall, TurnInfo
 from toolpost.contracts.caller import Standing
 from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import (
-    JsonObject,
-    ThreadId,
-    TurnId,
-    new_trace_id,
-    new_turn_id,
-)
-from toolpost.contracts.turns import TurnEnded, TurnState, Warmth
+from toolpost.contracts.ids import ThreadId, TurnId, new_trace_id, new_turn_id
+from toolpost.contracts.turns import TurnEnded
 from toolpost.gateway import Answer
 from toolpost.harness import runner
-from toolpost.harness.crew import Crew, Wanted
-from toolpost.harness.history import History, HistoryLimits, history_of
+from toolpost.harness.asking import Asking
+from toolpost.harness.crew import Crew
+from toolpost.harness.elsewhere import ASKED_FOR, Elsewhere
+from toolpost.harness.history import HistoryLimits
 from toolpost.harness.hooks import Hooks
 from toolpost.harness.keeping import Keeping
 from toolpost.harness.line import Line, Place
 from toolpost.harness.pool import Pool, PoolLimits, Warm
-from toolpost.harness.port import AgentGone, AgentSpec
+from toolpost.harness.port import AgentSpec
 from toolpost.harness.turn import TurnRun
 from toolpost.harness.under_way import UnderWay
+from toolpost.harness.way import CLOSE_S, Way
 from toolpost.metrics import Metrics
 from toolpost.store.shelf import Shelf
-from toolpost.store.threads import Ending, Thread, Threads
+from toolpost.store.threads import Thread, Threads
+from toolpost.store.wakeups import Wakeups
 
 _log = logging.getLogger("toolpost.harness")
 
 MESSAGE_LIMIT: Final = 256 * 1024
-TITLE_LIMIT: Final = 80
-CLOSE_S: Final = 3.0
-"""How long turns may take to stop when the server ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +67,7 @@ class Harness(UnderWay):
         limits: HarnessLimits | None = None,
         metrics: Metrics | None = None,
         shelf: Shelf,
+        wakeups: Wakeups,
     ) -> None:
         super().__init__(threads, crew)
         self.shelf = shelf
@@ -81,6 +75,9 @@ class Harness(UnderWay):
         self.limits = limits or HarnessLimits()
         self.pool = Pool(self.limits.pool, metrics or Metrics())
         self._keeping = Keeping(threads, beat_s=self.limits.beat_s)
+        asking = Asking(self.pool, crew, threads, hooks, self.limits.history)
+        self._way = Way(asking, self._keeping, hooks, cancel_s=self.limits.cancel_s)
+        self._elsewhere = Elsewhere(threads, wakeups, self._keeping.name)
         self._lines: dict[ThreadId, Line] = {}
         self._tasks: TaskGroup | None = None
 
@@ -91,6 +88,7 @@ class Harness(UnderWay):
         async with self.pool.open_running(), anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self._mend_now_and_then)
+            tasks.start_soon(self._elsewhere.listen, self._runs)
             try:
                 yield
             finally:
@@ -113,6 +111,7 @@ class Harness(UnderWay):
         for run in self.runs_of(thread):
             run.stop("cancelled", "the thread was deleted")
             await run.done.wait()
+        await self._elsewhere.end(thread, within_s=self.limits.cancel_s + CLOSE_S)
         self.pool.evict_thread(thread)
         await self.threads.delete(thread)
 
@@ -148,6 +147,7 @@ class Harness(UnderWay):
             self._leave(thread, line, place)
             raise
         self._runs[run.info.turn] = run
+        self._elsewhere.wanted.set()
         self._tasks.start_soon(self._live, run, line, place)
         return run
 
@@ -173,53 +173,28 @@ class Harness(UnderWay):
         if thread is not None:
             self._runs[info.turn] = run
         try:
-            raised = await self._invoked(run, wanted)
+            return await self._way.go_aside(run, wanted)
         finally:
             self._runs.pop(info.turn, None)
             run.done.set()
             run.is_over.set()
-        state, error = run.outcome(raised)
-        ended = _ended(run, state, error, None)
-        run.tell(ended)
-        return ended
-
-    async def _invoked(self, run: TurnRun, wanted: Wanted) -> Exception | None:
-        timer = asyncio.get_running_loop().call_later(run.timeout_s, run.stop, "timeout", "it took too long")
-        try:
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(run.watch, self.limits.cancel_s)
-                with run.stoppable():
-                    await self._retried(run, wanted, lambda: self._asked_plainly(run, wanted))
-                beside.cancel_scope.cancel()
-        except Exception as error:  # noqa: BLE001 (whatever happens, there is one end)
-            return _first(error)
-        finally:
-            timer.cancel()
-        return None
-
-    async def _asked_plainly(self, run: TurnRun, wanted: Wanted) -> None:
-        is_warm = self.pool.find(wanted.key) is not None
-        async with self.pool.lease(wanted.key, wanted.opener) as warm:
-            thread = await self.threads.find(run.thread.id) if run.thread is not None else None
-            up_to = thread.last_seq if thread is not None else 0
-            history = await self._history(run, told=warm.told, up_to=up_to)
-            run.tell(Warmth(is_warm=is_warm, told=len(history.messages)))
-            await run.ask(warm, history.before(run.text))
-            warm.told = max(warm.told, up_to)
 
     def is_warm(self, thread: ThreadId) -> bool:
         """Whether a thread has a session that is ready."""
         return any(warm.key.thread == thread and warm.is_open for warm in self.pool.sessions)
 
     async def cancel(self, standing: Standing, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
-        """Stop a turn of a thread, or all that have not ended; returns which were."""
+        """Stop a turn of a thread, or all that have not ended, whichever process runs them; returns which were told to."""
         await self.find_thread(standing, thread)
         runs = [run for run in self.runs_of(thread) if turn is None or run.info.turn == turn]
-        if turn is not None and not runs:
-            raise NotFound("No such turn is running in this thread.", turn=turn[:64])
         for run in runs:
-            run.stop("cancelled", "somebody asked for it")
-        return [run.info.turn for run in runs]
+            run.stop("cancelled", ASKED_FOR)
+        told = [run.info.turn for run in runs]
+        if turn is None or not told:
+            told += await self._elsewhere.ask(thread, turn)
+        if turn is not None and not told:
+            raise NotFound("No such turn is running in this thread.", turn=turn[:64])
+        return told
 
     async def prewarm(self, standing: Standing, thread: ThreadId, options: InvokeOptions | None = None) -> Warm:
         """Have the session of a thread ready before its next message comes; returns once it is."""
@@ -230,116 +205,16 @@ class Harness(UnderWay):
         return await self.pool.prewarm(wanted.key, wanted.opener)
 
     async def _live(self, run: TurnRun, line: Line, place: Place) -> None:
-        timer = asyncio.get_running_loop().call_later(run.timeout_s, run.stop, "timeout", "it took too long")
         try:
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(run.watch, self.limits.cancel_s)
+            async with run.watched(self.limits.cancel_s):
                 with run.stoppable():
                     await place.wait()
-                await self._live_in_order(run)
-                beside.cancel_scope.cancel()
+                await self._way.go(run)
         finally:
-            timer.cancel()
             self._leave(run.info.thread, line, place)
             self._runs.pop(run.info.turn, None)
             run.done.set()
             run.is_over.set()
-
-    async def _live_in_order(self, run: TurnRun) -> None:
-        raised: Exception | None = None
-        seq: int | None = None
-        try:
-            with anyio.CancelScope(shield=True):
-                seq = await self._keeping.begin(run)
-                begun = seq
-            async with self._keeping.beating(run):
-                with run.stoppable():
-                    await self._answered(run, begun)
-        except Exception as error:  # noqa: BLE001 (whatever happens, a turn has one end)
-            raised = _first(error)
-        except BaseException:
-            run.stop("closing", "the server is shutting down")
-            with anyio.move_on_after(CLOSE_S, shield=True):
-                await self._end(run, seq, None)
-            raise
-        await self._end(run, seq, raised)
-
-    async def _answered(self, run: TurnRun, seq: int) -> None:
-        """Find the answer: a plugin's, else the agent's."""
-        hooks, info = self.hooks, run.info
-        await hooks.notify("toolpost_on_message", turn=info, text=run.text)
-        if (reply := await hooks.first("toolpost_classify", turn=info, text=run.text)) is not None:
-            run.say(reply)
-            run.details = {"by": "plugin"}
-            run.heard_end.set()
-        else:
-            prompt = await hooks.chain("toolpost_before_invoke", "prompt", run.text, turn=info)
-            await self._asked(run, prompt, seq)
-        if run.stop_kind is None:
-            await hooks.notify("toolpost_after_invoke", turn=info, answer=run.answer)
-
-    async def _asked(self, run: TurnRun, prompt: str, seq: int) -> None:
-        """Ask the agent; a warm session that turns out to have closed under us is replaced, once."""
-        thread = run.thread
-        assert thread is not None
-        options = InvokeOptions(agent=run.info.agent, model=run.info.model)
-        wanted = self.crew.session_for(run.standing, options, thread)
-        self.pool.evict_thread(thread.id, but=wanted.key)
-        await self._retried(run, wanted, lambda: self._asked_once(run, wanted, prompt, seq))
-
-    async def _retried(self, run: TurnRun, wanted: Wanted, ask: Callable[[], Awaitable[None]]) -> None:
-        was_warm = self.pool.find(wanted.key) is not None
-        try:
-            await ask()
-        except AgentGone as gone:
-            if run.heard or not was_warm or run.stop_kind is not None:
-                raise
-            event(_log, logging.INFO, "session had closed; another one is opened", **run.ids, reason=gone.message)
-            await ask()
-
-    async def _asked_once(self, run: TurnRun, wanted: Wanted, prompt: str, seq: int) -> None:
-        is_warm = self.pool.find(wanted.key) is not None
-        async with self.pool.lease(wanted.key, wanted.opener) as warm:
-            history = await self._history(run, told=warm.told, up_to=seq - 1)
-            run.tell(Warmth(is_warm=is_warm, told=len(history.messages)))
-            await run.ask(warm, history.before(prompt))
-
-    async def _history(self, run: TurnRun, *, told: int, up_to: int) -> History:
-        return await history_of(
-            self.threads,
-            run.info.thread,
-            told=told,
-            up_to=up_to,
-            limits=self.limits.history,
-            summarise=lambda older: self.hooks.first("toolpost_summarise", turn=run.info, messages=older),
-        )
-
-    async def _end(self, run: TurnRun, seq: int | None, raised: Exception | None) -> None:
-        state, error = run.outcome(raised)
-        answer = run.answer
-        info = run.info
-        details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
-        if tools := run.tools:
-            details["tools"] = tools
-        is_kept = bool(answer or tools) or state == "done"
-        at = time.time()
-        ending = Ending(
-            turn=info.turn,
-            state=state,
-            text=answer if is_kept else None,
-            at_utc=at,
-            error=error,
-            details=details or None,
-        )
-        number: int | None = None
-        if seq is not None:
-            number = await self._keeping.end(run, ending, seq)
-        run.ended = _ended(run, state, error, number)
-        level = logging.WARNING if state == "failed" else logging.INFO
-        event(_log, level, "turn ended", **run.ids, state=state, code=error["code"] if error else None)
-        run.tell(run.ended)
-        run.done.set()
-        await self.hooks.notify("toolpost_on_complete", turn=info, ended=run.ended)
 
     def _run_of(self, standing: Standing, thread: Thread, text: str, options: InvokeOptions) -> TurnRun:
         name = self.crew.name_for(options, thread)
@@ -414,23 +289,3 @@ def _check_text(text: str) -> None:
 def _check_thread(thread: ThreadId, options: InvokeOptions) -> None:
     if options.thread not in (None, thread):
         raise InvalidRequest("The options name another thread.", hint="leave `thread` out of the options")
-
-
-def _ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
-    return TurnEnded(
-        turn=run.info.turn,
-        thread=run.info.thread,
-        trace_id=run.info.trace_id,
-        state=state,
-        text=run.answer,
-        seq=seq,
-        reason=run.end.reason if run.end is not None else None,
-        error=error,
-        usage=run.end.usage if run.end is not None else None,
-    )
-
-
-def _first(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

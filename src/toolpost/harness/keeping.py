@@ -25,12 +25,12 @@ class Keeping:
     def __init__(self, threads: Threads, *, beat_s: float) -> None:
         self._threads = threads
         self._beat_s = beat_s
-        self._name = runner.own_name()
+        self.name = runner.own_name()
 
     async def mend(self, running: Container[TurnId]) -> None:
         """Mark turns whose process was killed as interrupted, with as much of the answer as was kept."""
         for turn in await self._threads.running():
-            if turn.id not in running and turn.runner != self._name and runner.has_ended(turn):
+            if turn.id not in running and turn.runner != self.name and runner.has_ended(turn):
                 await self._threads.end(_interrupted(turn))
                 event(
                     _log, logging.WARNING, "turn was interrupted", thread=turn.thread, turn=turn.id, trace=turn.trace_id
@@ -45,7 +45,7 @@ class Keeping:
             thread=info.thread,
             state="running",
             trace_id=info.trace_id,
-            runner=self._name,
+            runner=self.name,
             started_at=now,
             alive_at=now,
         )

@@ -1,8 +1,9 @@
 """One turn on its way: what it has heard so far, who listens, and how it is told to stop."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, Literal
 
 import anyio
@@ -80,7 +81,19 @@ class TurnRun:
             self._scope.cancel()
         return self._scope
 
-    async def watch(self, cancel_s: float) -> None:
+    @asynccontextmanager
+    async def watched(self, cancel_s: float) -> AsyncIterator[None]:
+        """Have the turn stopped at its time limit, and when it is told to, for as long as this lasts."""
+        timer = asyncio.get_running_loop().call_later(self.timeout_s, self.stop, "timeout", "it took too long")
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self._watch, cancel_s)
+                yield
+                beside.cancel_scope.cancel()
+        finally:
+            timer.cancel()
+
+    async def _watch(self, cancel_s: float) -> None:
         """Wait until the turn is to stop, and see to it: the agent is asked first, if it is at work."""
         await self.stopping.wait()
         if self._session is not None:

@@ -77,6 +77,14 @@ class KeptThreads:
         """End a turn that runs; returns the number of its answer. One that has ended already stays as it is."""
         return await self._write(lambda: sql.end(ending, resumable))
 
+    async def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> list[Turn]:
+        """Ask for a turn of a thread to be stopped, or for all, except those of one runner; returns which were asked for."""
+        return await self._write(lambda: sql.ask_to_stop(thread, turn, but))
+
+    async def asked_to_stop(self, runner: str) -> list[tuple[TurnId, bool]]:
+        """Return the turns of a runner that are to stop, and of each whether all others of its thread are, too."""
+        return await self._read(lambda: sql.asked_to_stop(runner))
+
     async def running(self) -> list[Turn]:
         """Return every turn that has not ended."""
         return await self._read(sql.running)

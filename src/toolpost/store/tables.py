@@ -156,6 +156,7 @@ TABLES: Final = (
             "ended_at",
             "partial",
             "error",
+            "stop_asked",
         ),
     ),
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),

@@ -139,6 +139,14 @@ class Threads(Protocol):
         """End a turn that runs; returns the number of its answer. One that has ended already stays as it is."""
         ...
 
+    async def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> Sequence[Turn]:
+        """Ask for a turn of a thread to be stopped, or for all, except those of one runner; returns which were asked for."""
+        ...
+
+    async def asked_to_stop(self, runner: str) -> Sequence[tuple[TurnId, bool]]:
+        """Return the turns of a runner that are to stop, and of each whether all others of its thread are, too."""
+        ...
+
     async def running(self) -> Sequence[Turn]:
         """Return every turn that has not ended."""
         ...

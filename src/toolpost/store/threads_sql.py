@@ -142,6 +142,27 @@ def end(ending: Ending, resumable: Resumable | None) -> Steps[int | None]:
     return seq
 
 
+def ask_to_stop(thread: ThreadId, turn: TurnId | None, but: str) -> Steps[list[Turn]]:
+    """Ask for turns to be stopped that run elsewhere."""
+    wanted = "thread = ?1 AND state = 'running' AND runner <> ?2"
+    values: tuple[Any, ...]
+    if turn is None:
+        asked, values = f"UPDATE thread_turns SET stop_asked = 'thread' WHERE {wanted}", (thread, but)  # noqa: S608
+    else:
+        # Whoever has asked for all of the thread has asked for this one, too.
+        changed = "stop_asked = COALESCE(stop_asked, 'turn')"
+        asked, values = f"UPDATE thread_turns SET {changed} WHERE {wanted} AND id = ?3", (thread, but, turn)  # noqa: S608
+    rows = yield f"{asked} RETURNING {_TURN}", values
+    return [_turn(row) for row in rows]
+
+
+def asked_to_stop(runner: str) -> Steps[list[tuple[TurnId, bool]]]:
+    """Return what was asked of a runner."""
+    wanted = "state = 'running' AND runner = ?1 AND stop_asked IS NOT NULL"
+    rows = yield f"SELECT id, stop_asked FROM thread_turns WHERE {wanted}", (runner,)  # noqa: S608
+    return [(TurnId(row[0]), row[1] == "thread") for row in rows]
+
+
 def running() -> Steps[list[Turn]]:
     """Return every turn that has not ended."""
     rows = yield f"SELECT {_TURN} FROM thread_turns WHERE state = 'running' ORDER BY started_at", ()  # noqa: S608
