@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.discovery.asking import ask, names_of, text_of
+from tests.loaded import loaded_toml
 from tests.plugins.office import OFFICE
 from tests.ways import MODERN, ROOT, TOOLPOST, server_environment
 
@@ -71,10 +72,9 @@ mode = "automatic"
 [plugins]
 load = {plugins}
 [servers.git]
-command = "{BIN / "mcp-server-git"}"
+{loaded_toml(str(BIN / "mcp-server-git"))}
 [servers.clock]
-command = "{BIN / "mcp-server-time"}"
-args = ["--local-timezone", "UTC"]
+{loaded_toml(str(BIN / "mcp-server-time"), "--local-timezone", "UTC")}
 """
     )
     return tmp_path

@@ -1,7 +1,6 @@
 """`automatic_eval`: the real tool's own call, in every respect but the name it was asked by."""
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tests.discovery.asking import ask, office, text_of
+from tests.loaded import loaded
 from tests.plugins.office import OFFICE
 from tests.upstreams.behind import SERVERS, gateway, hostile, lines, until
 from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, WAYS, Way
@@ -22,7 +22,7 @@ from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = pytest.mark.anyio
 
-ORDINARY = ServerSpec(name="up", command=(sys.executable, str(SERVERS / "sdk_server.py")))
+ORDINARY = str(SERVERS / "sdk_server.py")
 
 
 async def run(client: Client, tool: str, **options: Any) -> Any:
@@ -60,7 +60,7 @@ async def test_results_are_those_of_a_direct_call(way: Way) -> None:
         "mixed": {},
         "dotted_name": {},
     }
-    async with gateway(ORDINARY, way=way, config=BOTH) as (_, client):
+    async with gateway(ServerSpec(name="up", command=loaded(ORDINARY)), way=way, config=BOTH) as (_, client):
         pairs = [
             (await client.call_tool(f"up__{name}", arguments), await run(client, f"up__{name}", arguments=arguments))
             for name, arguments in calls.items()

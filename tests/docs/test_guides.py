@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of
+from tests.loaded import loaded
 from tests.postgres import Postgres
 from toolpost.config import load_config
 
@@ -54,7 +55,8 @@ class _Folder:
             "HOME": str(path),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        server = {"command": "python", "args": [str(Path(__file__).with_name("reader_server.py"))]}
+        command, *arguments = loaded(str(Path(__file__).with_name("reader_server.py")))
+        server = {"command": command, "args": arguments}
         (path / ".mcp.json").write_text(json.dumps({"mcpServers": {"mine": server}}))
 
     def give(self, **variables: str) -> None:

@@ -11,6 +11,7 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
+from tests.loaded import start_loading
 from tests.ways import IN_MEMORY, MODERN, Way
 from toolpost.app import App, open_app
 from toolpost.config import Config
@@ -57,6 +58,7 @@ async def warmed_up() -> None:
     global _is_warm  # noqa: PLW0603
     if not _is_warm:
         _is_warm = True
+        start_loading()
         async with gateway() as (_, client):
             await client.list_tools()
         async with gateway(way=Way("http", "legacy")) as (_, client):

@@ -1,7 +1,6 @@
 """What a server asks of its client goes to the client that made the call, on every pair of transports and eras."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
+from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, text_of, until
 from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
@@ -83,7 +83,7 @@ async def asking_behind(back: Way, config: Config = IN_MEMORY, **options: Any) -
     async with AsyncExitStack() as stack:
         if back.transport == "stdio":
             era = () if back.mode == MODERN else ("handshake",)
-            spec = ServerSpec(name="up", command=(sys.executable, ASKING, *era), **options)
+            spec = ServerSpec(name="up", command=loaded(ASKING, *era), **options)
         else:
             app = await stack.enter_async_context(asking_app(is_modern=back.mode == MODERN))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
@@ -115,7 +115,8 @@ async def test_a_client_on_stdio_is_asked_too(mode: str, back: Way, tmp_path: Pa
     person = Person()
     async with AsyncExitStack() as stack:
         era = [] if back.mode == MODERN else ["handshake"]
-        where: dict[str, Any] = {"command": sys.executable, "args": [ASKING, *era]}
+        program, *arguments = loaded(ASKING, *era)
+        where: dict[str, Any] = {"command": program, "args": arguments}
         if back.transport == "http":
             app = await stack.enter_async_context(asking_app(is_modern=back.mode == MODERN))
             where = {"type": "http", "url": await stack.enter_async_context(serving(app))}

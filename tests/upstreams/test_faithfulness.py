@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.comparing import (
     Compared,
@@ -32,8 +33,8 @@ from toolpost.upstreams.http_client import HttpClient
 
 pytestmark = pytest.mark.anyio
 
-ORDINARY = (sys.executable, str(SERVERS / "sdk_server.py"))
-LIBRARY = (sys.executable, str(SERVERS / "library.py"))
+ORDINARY = str(SERVERS / "sdk_server.py")
+LIBRARY = str(SERVERS / "library.py")
 
 ORDINARY_SCRIPT = calls(
     ("add", {"a": 1, "b": 2.5}),
@@ -92,17 +93,17 @@ def program(name: str) -> str:
 def of_both_eras(repository: Path) -> list[Compared]:
     """Return servers on stdio that know both eras."""
     return [
-        on_stdio("ordinary", ORDINARY, ORDINARY_SCRIPT),
-        on_stdio("time", [program("mcp-server-time")], TIME_SCRIPT),
-        on_stdio("git", [program("mcp-server-git")], git_script(repository)),
-        on_stdio("library", LIBRARY, LIBRARY_SCRIPT, lists=LISTS[1:]),
+        on_stdio("ordinary", loaded(ORDINARY), ORDINARY_SCRIPT),
+        on_stdio("time", loaded(program("mcp-server-time")), TIME_SCRIPT),
+        on_stdio("git", loaded(program("mcp-server-git")), git_script(repository)),
+        on_stdio("library", loaded(LIBRARY), LIBRARY_SCRIPT, lists=LISTS[1:]),
     ]
 
 
 @pytest.fixture(scope="module")
 def webs() -> Iterator[list[Compared]]:
     """Run the ordinary server over HTTP, as one of each era."""
-    command = [sys.executable, "-m", "tests.upstreams.servers.web"]
+    command = loaded("-m", "tests.upstreams.servers.web")
     with running(command) as modern, running([*command, "--handshake-only"]) as handshake:
         yield [
             Compared(name="web", where={"url": modern}, script=ORDINARY_SCRIPT),

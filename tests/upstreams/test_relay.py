@@ -9,6 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference
 
+from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.raw import raw_http
 from tests.upstreams.servers import unusual
@@ -24,7 +25,7 @@ LIBRARY = str(Path(__file__).parent / "servers" / "library.py")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_what_a_server_has_besides_tools_passes_through(way: Way) -> None:
     specs = [
-        ServerSpec(name="library", command=(sys.executable, LIBRARY)),
+        ServerSpec(name="library", command=loaded(LIBRARY)),
         ServerSpec(name="absent", command=("no-such-command-anywhere",)),
     ]
     async with open_app(IN_MEMORY, bundled=False, servers=specs) as app, way.client_of(app) as client:

@@ -1,7 +1,6 @@
 """A changed configuration is taken over while the gateway runs: as a whole, or not at all."""
 
 import shutil
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 import psutil
 import pytest
 
+from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import App, open_app
@@ -45,7 +45,7 @@ class Project:
 
     def write(self, *servers: str) -> None:
         """Write a server each: its name, and further settings on the lines after it."""
-        command = f'command = "{sys.executable}"\nargs = ["{self.folder / "server.py"}"]\n'
+        command = loaded_toml(str(self.folder / "server.py"))
         parts = [server.partition("\n") for server in servers]
         self.path.write_text("".join(f"[servers.{name}]\n{command}{settings}\n" for name, _, settings in parts))
 

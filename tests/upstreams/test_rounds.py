@@ -1,7 +1,6 @@
 """Requests that take several rounds, and what clients and servers tell each other about them besides."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from mcp import MCPError
 from mcp.server.lowlevel import Server
 
+from tests.loaded import loaded
 from tests.upstreams.behind import report, text_of, until
 from tests.upstreams.servers.asking import application_of, ask
 from tests.upstreams.servers.http_server import serving
@@ -97,7 +97,7 @@ async def test_a_tool_that_another_runs_may_ask_too(front: Way, back: Way) -> No
 async def test_another_gateway_of_the_same_store_takes_the_next_round(tmp_path: Path) -> None:
     person = Person()
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
-    spec = ServerSpec(name="up", command=(sys.executable, ASKING))
+    spec = ServerSpec(name="up", command=loaded(ASKING))
     way = Way("http", MODERN)
     async with open_app(config, bundled=False, servers=[spec]) as app:
         async with client_on(app, way, **person.callbacks) as client:

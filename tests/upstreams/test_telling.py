@@ -1,7 +1,6 @@
 """What a server says by itself (changed lists, updated resources, logs) reaches the clients concerned, in both eras."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -11,6 +10,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
+from tests.loaded import loaded
 from tests.upstreams.behind import text_of, until
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
@@ -44,7 +44,7 @@ PAIRS = [
 
 def telling_spec(back: Way, name: str = "up", **options: Any) -> ServerSpec:
     era = () if back.mode == MODERN else ("handshake",)
-    command = (sys.executable, "-m", "tests.upstreams.servers.telling", *era)
+    command = loaded("-m", "tests.upstreams.servers.telling", *era)
     return ServerSpec(name=name, command=command, env={"PYTHONPATH": str(ROOT)}, **options)
 
 

@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
+from tests.loaded import loaded, loaded_toml
 from tests.upstreams.behind import hostile, text_of
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, TOOLPOST, plugin_of, server_environment
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
@@ -143,7 +144,7 @@ async def test_a_path_shows_the_part_of_it_that_the_caller_may_see(mode: str, pr
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_resources_prompts_and_completions_are_limited_too(mode: str, project: Project) -> None:
-    library = ServerSpec(name="library", command=(sys.executable, LIBRARY), tags=frozenset({"books"}))
+    library = ServerSpec(name="library", command=loaded(LIBRARY), tags=frozenset({"books"}))
     project.write(
         'all\ntags = ["books"]',
         'other\ntags = ["a"]',
@@ -208,7 +209,7 @@ async def test_an_endpoint_without_tokens_can_be_limited(mode: str, project: Pro
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_stdio_is_limited_by_its_own_settings(mode: str, project: Project) -> None:
-    library = f'[servers.library]\ncommand = "{sys.executable}"\nargs = ["{LIBRARY}"]\n'
+    library = f"[servers.library]\n{loaded_toml(LIBRARY)}"
     project.write(more=f'[stdio]\ntags = ["a"]\n{TWO}{library}')
     start = StdioServerParameters(
         command=TOOLPOST, args=["serve", "--stdio", "--config", str(project.path)], env=server_environment()

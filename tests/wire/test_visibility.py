@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, hostile
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import App, open_app, open_http
@@ -207,7 +208,7 @@ async def test_view_is_prepared_once_and_few_are_kept() -> None:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_resources_and_prompts_are_seen_where_their_server_is(mode: str) -> None:
-    library = ServerSpec(name="library", command=(sys.executable, LIBRARY), tags=frozenset({"books"}))
+    library = ServerSpec(name="library", command=loaded(LIBRARY), tags=frozenset({"books"}))
     async with gateway(library, small("one", "a")) as served:
         async with Client(f"{served.url}/tags/books", mode=mode) as client:
             shown = [str(found.uri) for found in (await client.list_resources()).resources]
