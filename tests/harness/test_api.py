@@ -22,7 +22,7 @@ from tests.harness.test_acp import has_gone, with_agent
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import App, open_app, open_http
-from toolpost.config import AgentSettings, CallerSettings, Config
+from toolpost.config import AgentSettings, CallerSettings, Config, HarnessSettings
 from toolpost.contracts.turns import AgentEvent, Said
 from toolpost.endpoints import talk_stream
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command
@@ -244,6 +244,8 @@ async def test_a_turn_that_fails_says_so_in_its_status_too(prompt: str, status: 
         ("GET", "/api/threads/{}/nothing", None, 404),
         ("PUT", "/api/threads/{}", {}, 405),
         ("GET", "/api/prewarm", None, 405),
+        ("GET", "/api/nothing", None, 404),
+        ("GET", "/api/", None, 404),
     ],
 )
 async def test_what_cannot_be_asked_is_refused_with_the_reason(method: str, path: str, body: Any, status: int) -> None:
@@ -374,6 +376,74 @@ async def test_everything_is_described() -> None:
     for event in events:
         jsonschema.validate(event, {"$ref": "#/components/schemas/TurnEvent", "components": description["components"]})
     jsonschema.validate(shown, {"$ref": "#/components/schemas/ShownThread", "components": description["components"]})
+
+
+async def test_every_answer_is_as_it_is_described() -> None:
+    command, *args = acp_agent_command()
+    agents = {
+        name: AgentSettings(command=command, args=[*args, *options])
+        for name, options in {"script": [], "dead": ["--exit"], "hung": ["--hang"]}.items()
+    }
+    harness = HarnessSettings(open_s=0.5, cancel_s=0.5)
+    async with web(msgspec.structs.replace(IN_MEMORY, agents=agents, harness=harness)) as site:
+        description = (await site.http.get("/api/openapi.json")).json()
+        thread = await site.thread()
+        seen: set[tuple[str, str, int]] = set()
+
+        async def ask(method: str, path: str, body: Any = None, **sent: Any) -> None:
+            answer = await site.http.request(method, path.format(thread=thread), json=body, **sent)
+            described = description["paths"][path.partition("?")[0]][method.lower()]["responses"]
+            schema = described[str(answer.status_code)]["content"]["application/json"]["schema"]
+            jsonschema.validate(answer.json(), {**schema, "components": description["components"]})
+            seen.add((method, path.partition("?")[0], answer.status_code))
+
+        one = "/api/threads/{thread}"
+        for path in ("/api/openapi.json", "/api/health", "/api/agents", "/api/threads", one, f"{one}/turns"):
+            await ask("GET", path)
+        await ask("GET", "/api/threads?limit=many")
+        await ask("GET", "/api/agents", headers={"Host": "elsewhere.example"})
+        await ask("GET", "/api/agents", headers={"Origin": "https://evil.example"})
+        for body in ({}, {"titel": "x"}, {"agent": "nobody"}):
+            await ask("POST", "/api/threads", body)
+        await ask("POST", "/api/threads", headers={"Content-Type": "text/plain"})
+        await ask("POST", "/api/threads", {"title": "x" * 6_000_000})
+        await ask("PATCH", one, {"title": "described"})
+        for text in ("say hi", "crash", "fail", 'call desk__add {"a": 1, "b": 2}'):
+            await ask("POST", f"{one}/messages", {"text": text})
+        await ask("POST", f"{one}/messages", {"text": "hang", "timeoutS": 0.2})
+        await ask("GET", f"{one}/messages")
+        await ask("GET", f"{one}/turns")
+        await ask("POST", f"{one}/cancel", {})
+        await ask("POST", f"{one}/cancel", {"turn": "u-1"})
+        for agent in ("script", "dead", "hung", "nobody"):
+            await ask("POST", "/api/prewarm", {"threadId": thread, "agent": agent})
+        await ask("POST", "/api/prewarm", {"threadId": "t-nobody"})
+        await ask("DELETE", one, {})
+        await ask("GET", one)
+
+    prewarmed = {status for _, path, status in seen if path == "/api/prewarm"}
+    assert prewarmed == {200, 400, 404, 503, 504}
+    assert {status for _, path, status in seen if path == "/api/threads"} == {200, 201, 400, 413, 415}
+    answered = {(method.lower(), path) for method, path, status in seen if status < 300}
+    every = {(method, path) for path, methods in description["paths"].items() for method in methods}
+    assert every - answered == {("get", f"{one}/events")}
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ({"txt": "x"}, "did you mean `text`?"),
+        ({"text": "x", "timeout": 5}, "did you mean `timeoutS`?"),
+        ({}, "an object with: text, agent, model, timeoutS, onDisconnect"),
+        ([], "an object with: text, agent, model, timeoutS, onDisconnect"),
+    ],
+)
+async def test_a_body_that_is_refused_can_be_mended(body: Any, hint: str) -> None:
+    async with web(IN_MEMORY, main=ScriptedAgent()) as site:
+        thread = await site.thread()
+        answer = await site.http.post(f"/api/threads/{thread}/messages", json=body)
+
+    assert (answer.status_code, answer.json()["error"]["hint"]) == (400, hint)
 
 
 async def test_health_names_the_plugin_that_is_not_well() -> None:

@@ -30,6 +30,7 @@ class Described:
     status: int = 200
     streams: bool = False
     refuses: tuple[int, ...] = ()
+    """With which other status it may end; where something is given, that may be what says so."""
 
 
 @cache
@@ -58,11 +59,12 @@ def _operation(route: Described) -> JsonObject:
     parameters: list[JsonObject] = [{"name": name, "in": "query", "schema": {"type": "number"}} for name in route.query]
     if "{thread}" in route.path:
         parameters.append({"name": "thread", "in": "path", "required": True, "schema": {"type": "string"}})
-    codes = dict.fromkeys((400, 401, 403, *((404,) if "{thread}" in route.path else ()), *route.refuses))
     responses: JsonObject = {str(route.status): {"description": "as asked", "content": _content(route)}}
-    responses |= {
-        str(code): {"description": "refused", "content": {_JSON: {"schema": _ref("Error")}}} for code in codes
-    }
+    for code in _codes(route):
+        schema = _ref("Error")
+        if route.streams and route.gives is not None and code in route.refuses:
+            schema = {"anyOf": [_ref(route.gives.__name__), schema]}
+        responses[str(code)] = {"description": "refused, or failed", "content": {_JSON: {"schema": schema}}}
     operation: JsonObject = {"summary": route.summary, "responses": responses}
     if parameters:
         operation["parameters"] = parameters
@@ -70,6 +72,13 @@ def _operation(route: Described) -> JsonObject:
         content = {_JSON: {"schema": _ref(route.takes.__name__)}}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _codes(route: Described) -> list[int]:
+    """Say with which status a request may be refused."""
+    of_thread = (404,) if "{thread}" in route.path else ()
+    of_body = (413, 415) if route.takes is not None else ()
+    return sorted({400, 401, 403, 421, *of_thread, *of_body, *route.refuses})
 
 
 def _content(route: Described) -> JsonObject:

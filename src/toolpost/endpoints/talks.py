@@ -7,20 +7,14 @@ the error object of the wire, under `error`.
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-from urllib.parse import parse_qs
+from typing import Any, Final
 
 import anyio
 import msgspec
 
 from toolpost.authoring.conversation import InvokeOptions
 from toolpost.contracts.caller import Standing
-from toolpost.contracts.errors import (
-    CallCancelled,
-    ErrorCode,
-    InvalidRequest,
-    ToolpostError,
-)
+from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.contracts.ids import JsonObject, ThreadId, TurnId
 from toolpost.contracts.turns import TurnEnded, encode_event
 from toolpost.endpoints import talk_values as values
@@ -29,14 +23,13 @@ from toolpost.endpoints.exchange import send_json
 from toolpost.endpoints.openapi import Described, description
 from toolpost.endpoints.refusal import Refused, forbidden
 from toolpost.endpoints.request import HttpRequest
+from toolpost.endpoints.talk_ask import Ask
 from toolpost.endpoints.talk_port import Run, Talks
 from toolpost.endpoints.talk_stream import TurnStream
 from toolpost.protocol.rpc import encode, internal_error
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200
-
-Body = TypeVar("Body", bound=msgspec.Struct)
 
 _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
@@ -50,29 +43,6 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.HANDLER_ERROR: 502,
 }
 """What a code is in HTTP; any other is 500."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """A request that was let in: who asks, and what the path names."""
-
-    request: HttpRequest
-    standing: Standing
-    thread: ThreadId
-    """Empty where the path names none."""
-
-    def number(self, name: str, default: float, largest: float) -> float:
-        """Read a number out of the query."""
-        found = parse_qs(self.request.scope.get("query_string", b"").decode("latin-1")).get(name)
-        if found is None:
-            return default
-        try:
-            number = float(found[-1])
-        except ValueError as error:
-            raise InvalidRequest(f"`{name}` is a number.") from error
-        if not 0 <= number <= largest:
-            raise InvalidRequest(f"`{name}` is between 0 and {largest:g}.")
-        return number
 
 
 Handler = Callable[["TalkApi", Ask], Awaitable[Any]]
@@ -96,7 +66,7 @@ class TalkApi:
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of these."""
-        return path.startswith(f"{API}/") and path.split("/")[2] in _FIRST
+        return path == API or path.startswith(f"{API}/")
 
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request, one that fails with the error object."""
@@ -106,7 +76,9 @@ class TalkApi:
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
             standing = Standing(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-            given = await route.handler(self, Ask(request=request, standing=standing, thread=thread))
+            given = await route.handler(
+                self, Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
+            )
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)
@@ -141,7 +113,7 @@ class TalkApi:
 
     async def create_thread(self, ask: Ask) -> values.ShownThread:
         """Begin a conversation."""
-        body = await self._body(ask, values.NewThread)
+        body = await ask.body(values.NewThread)
         created = await self._talks.create_thread(ask.standing, title=body.title, agent=body.agent, model=body.model)
         return self._shown(created)
 
@@ -151,7 +123,7 @@ class TalkApi:
 
     async def change_thread(self, ask: Ask) -> values.ShownThread:
         """Change what may be changed of a thread."""
-        body = await self._body(ask, values.ThreadChange)
+        body = await ask.body(values.ThreadChange)
         # Below, None stays as it is and nothing at all is forgotten; on the wire that is left out, and null.
         agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
         changed = await self._talks.change_thread(ask.standing, ask.thread, title=body.title, agent=agent, model=model)
@@ -159,7 +131,7 @@ class TalkApi:
 
     async def delete_thread(self, ask: Ask) -> JsonObject:
         """Forget a thread."""
-        _check_not_a_form(ask.request)
+        ask.check_not_a_form()
         await self._talks.delete_thread(ask.standing, ask.thread)
         return {}
 
@@ -179,7 +151,7 @@ class TalkApi:
 
     async def say(self, ask: Ask) -> None:
         """Answer a message: as a stream of events, or at once when it has ended."""
-        body = await self._body(ask, values.NewMessage)
+        body = await ask.body(values.NewMessage)
         request = ask.request
         stream = TurnStream(request.receive, request.send)
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.tell)
@@ -203,14 +175,14 @@ class TalkApi:
 
     async def cancel(self, ask: Ask) -> values.Cancelled:
         """Stop what runs or waits in a thread."""
-        body = await self._body(ask, values.Cancellation)
+        body = await ask.body(values.Cancellation)
         turn = TurnId(body.turn) if body.turn is not None else None
         stopped = await self._talks.cancel(ask.standing, ask.thread, turn)
         return values.Cancelled(cancelled=list(stopped))
 
     async def prewarm(self, ask: Ask) -> values.Prewarmed:
         """Have the session of a thread ready, by the same key as its next message."""
-        body = await self._body(ask, values.Prewarming)
+        body = await ask.body(values.Prewarming)
         started = time.perf_counter()
         options = InvokeOptions(agent=body.agent, model=body.model)
         await self._talks.prewarm(ask.standing, ThreadId(body.thread_id), options)
@@ -230,16 +202,6 @@ class TalkApi:
     def _shown(self, thread: Any) -> values.ShownThread:
         running = [str(turn) for turn in self._talks.running_in(thread.id)]
         return values.shown_thread(thread, is_warm=self._talks.is_warm(thread.id), running=running)
-
-    async def _body(self, ask: Ask, kind: type[Body]) -> Body:
-        _check_not_a_form(ask.request)
-        raw = await ask.request.body(self._body_limit)
-        if raw is None:
-            raise CallCancelled("The client went away while it was asking.")
-        try:
-            return msgspec.json.decode(raw or b"{}", type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"The body is not what this path takes: {error}.") from error
 
 
 _THREAD: Final = f"{API}/threads/{{thread}}"
@@ -346,12 +308,10 @@ ROUTES: Final = (
         handler=TalkApi.prewarm,
         takes=values.Prewarming,
         gives=values.Prewarmed,
-        refuses=(404, 503),
+        refuses=(404, 502, 503, 504),
     ),
 )
 """Every path, and what it does."""
-
-_FIRST: Final = frozenset(route.path.split("/")[2] for route in ROUTES)
 
 
 def _found(request: HttpRequest) -> tuple[Route, ThreadId]:
@@ -369,12 +329,6 @@ def _found(request: HttpRequest) -> tuple[Route, ThreadId]:
     allowed = ", ".join(methods)
     message = f"This path takes {allowed} alone"
     raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])
-
-
-def _check_not_a_form(request: HttpRequest) -> None:
-    """Refuse what any page could post: neither of these headers is sent across sites without asking first."""
-    if not request.is_json and request.headers.get(b"x-toolpost") != b"1":
-        raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
 
 
 async def _answer_whole(request: HttpRequest, run: Run, leave: Callable[[], None]) -> None:
