@@ -18,6 +18,7 @@ from tests.cli.conftest import PLUGIN, Ended, Run
 from tests.cli.test_servers import SECRET, settings
 from tests.upstreams.test_npm_servers import PLACE, missing
 from tests.ways import ROOT
+from toolpost.testing.agents import acp_agent_command
 
 BEHAVIOURS = ("--plugin", "tests.plugins.behaviours:plugin")
 
@@ -192,7 +193,7 @@ def test_name_that_nobody_has_is_met_with_the_nearest(configured: Any, invoke: R
     ended = invoke("doctor", "fien")
 
     assert ended.code == 2
-    assert ended.err == "error: no server or plugin is called `fien`\nhint: did you mean `fine`?\n"
+    assert ended.err == "error: no server, plugin or agent is called `fien`\nhint: did you mean `fine`?\n"
 
 
 def test_results_that_broke_their_schema_are_remembered(invoke: Run) -> None:
@@ -315,3 +316,41 @@ def test_limits_by_a_tag_that_nothing_carries_are_found(run: Run, tmp_path: Path
     assert "callers.bob.token_file: cannot read" in found[0]["message"]
     assert found[1]["hint"] == "did you mean `reading`?"
     assert "ada-token" not in ended.out
+
+
+def test_agents_are_opened_and_ended_without_a_word(invoke: Run, tmp_path: Path) -> None:
+    def agent(name: str, *options: str) -> str:
+        command, *args = acp_agent_command(*options)
+        return f"[agents.{name}]\ncommand = '{command}'\nargs = {json.dumps(args)}\n"
+
+    told = [
+        agent("fine"),
+        agent("resumes", "--sessions", str(tmp_path / "sessions")),
+        agent("dead", "--exit"),
+        agent("hung", "--hang"),
+        "[agents.gone]\ncommand = 'no-such-agent'\n",
+        "[agents.unset]\ncommand = 'x'\nenv = { KEY = '${NOT_SET_HERE}' }\n",
+        "[agents.off]\ncommand = 'x'\nenabled = false\n",
+        "[harness]\nopen_s = 3\ndefault = 'fin'\n",
+    ]
+    (tmp_path / "toolpost.toml").write_text("".join(told))
+    ended = invoke("doctor", "--json")
+    alone = invoke("doctor", "fine")
+
+    assert (ended.code, alone.code) == (1, 0)
+    found = {each["name"]: each["findings"][0] for each in ended.json["groups"] if each["kind"] == "agent"}
+    assert {name: (finding["level"], finding["check"]) for name, finding in found.items()} == {
+        "fine": ("ok", "start"),
+        "resumes": ("ok", "start"),
+        "dead": ("problem", "start"),
+        "hung": ("problem", "start"),
+        "gone": ("problem", "command-missing"),
+        "unset": ("problem", "configuration"),
+        "off": ("note", "disabled"),
+    }
+    assert "can go on with a session" in found["resumes"]["message"]
+    assert found["dead"]["lines"] == ["cannot start like this"]
+    assert found["gone"]["hint"].startswith("install it, or correct agents.gone.command")
+    (default,) = [f for f in ended.json["groups"][0]["findings"] if f["level"] == "problem"]
+    assert default["hint"] == "did you mean `fine`?"
+    assert alone.out.startswith("agent fine\n  ok       ready in ")

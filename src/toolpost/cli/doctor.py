@@ -10,6 +10,7 @@ from typing import Final
 import anyio
 import click
 
+from toolpost.cli.doctor_agents import check_agents
 from toolpost.cli.doctor_contracts import with_contracts
 from toolpost.cli.doctor_findings import Finding, Group, Level, problem, warning
 from toolpost.cli.doctor_servers import check_server
@@ -50,10 +51,10 @@ AT_ONCE: Final = 4
 def doctor(
     names: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, strict: bool, as_json: bool
 ) -> ExitCode:
-    """Check every server, plugin and tool, and what they run on.
+    """Check every server, plugin, tool and agent, and what they run on.
 
-    Each server is started and ended again; with NAME, only those servers and plugins. A problem keeps something from
-    working and ends with exit code 1; a warning is about what some client may reject.
+    Each server and agent is started and ended again; with NAME, only those servers, plugins and agents. A problem keeps
+    something from working and ends with exit code 1; a warning is about what some client may reject.
     """
     set_up_logging("debug" if is_debugging() else "critical")
     try:
@@ -82,11 +83,12 @@ async def _examined(config: Config, config_path: Path | None, names: Sequence[st
     with anyio.CancelScope() as scope, on_signals(scope.cancel):
         wanted = set(names)
         groups = [] if names else [await check_setup(config, config_path)]
-        if not names or not wanted <= set(config.servers):
+        if not names or not wanted <= {*config.servers, *config.agents}:
             found = await check_plugins(config)
-            _refuse_unknown(wanted, {*config.servers, *(plugin.name for plugin in found)})
+            _refuse_unknown(wanted, {*config.servers, *config.agents, *(plugin.name for plugin in found)})
             groups += [group for group in found if not names or group.name in wanted]
         groups += await _servers(config, [name for name in config.servers if not names or name in wanted])
+        groups += await check_agents(config, [name for name in config.agents if not names or name in wanted])
         groups = await with_results_seen(await with_contracts(groups, config), config)
         return groups if names else _with_totals(groups)
     return None
@@ -96,7 +98,7 @@ def _refuse_unknown(wanted: set[str], known: set[str]) -> None:
     for name in sorted(wanted - known):
         near = nearest_name(name, known)
         hint = f"did you mean `{near}`?" if near else f"there are: {', '.join(sorted(known))}"
-        raise NotFound(f"No server or plugin is called `{name}`.", hint=hint)
+        raise NotFound(f"No server, plugin or agent is called `{name}`.", hint=hint)
 
 
 async def _servers(config: Config, names: Sequence[str]) -> list[Group]:

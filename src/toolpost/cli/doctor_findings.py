@@ -57,7 +57,7 @@ class Finding:
 class Group:
     """What was found about one thing."""
 
-    kind: Literal["toolpost", "server", "plugin"]
+    kind: Literal["toolpost", "server", "plugin", "agent"]
     name: str
     findings: tuple[Finding, ...]
     facts: JsonObject = field(default_factory=dict)

@@ -51,7 +51,7 @@ async def check_server(name: str, config: Config) -> Group:
     except BadConfiguration as error:
         return Group(kind="server", name=name, findings=(problem("configuration", error),))
     spec = replace(ServerSpec(**vars(resolved)), min_ready=0)
-    if missing := _missing_command(spec):
+    if missing := missing_command(spec, place=f"servers.{name}.command"):
         return Group(kind="server", name=name, findings=(missing,))
     return await _started(spec, config)
 
@@ -126,7 +126,8 @@ def _unused_patterns(source: ServerSource) -> Iterator[Finding]:
                 yield warning("pattern-unused", f"servers.{source.name}.{key}: `{pattern}` matches none of its tools")
 
 
-def _missing_command(spec: ServerSpec) -> Finding | None:
+def missing_command(spec: ServerSpec, *, place: str) -> Finding | None:
+    """Find that there is no such program."""
     if spec.command is None:
         return None
     name = spec.command[0]
@@ -134,6 +135,6 @@ def _missing_command(spec: ServerSpec) -> Finding | None:
     wanted = str(Path(spec.cwd or "", name)) if is_path else name
     if shutil.which(wanted, path=spec.env.get("PATH", os.environ.get("PATH", os.defpath))):
         return None
-    hint = LAUNCHERS.get(name, f"install it, or correct servers.{spec.name}.command; its full path is surest")
+    hint = LAUNCHERS.get(name, f"install it, or correct {place}; its full path is surest")
     found = problem("command-missing", f"the command `{name}` is not found, or cannot be run", hint=hint)
     return found.mapped(concealing(spec))

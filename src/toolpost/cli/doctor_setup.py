@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from toolpost.cli.doctor_agents import with_sound_agents
 from toolpost.cli.doctor_findings import Finding, Group, note, ok, problem, warning
 from toolpost.cli.doctor_tools import findings_of_tools, has_output_schema
 from toolpost.cli.doctor_view import counted
@@ -63,11 +64,16 @@ def _spelled(package: str) -> str:
 
 def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
     path = config_path or Path(CONFIG_NAME)
-    count = len(config.servers)
     if path.exists():
-        yield ok("configuration", f"{path}: {count} {'server' if count == 1 else 'servers'}")
+        agents = f", {counted(len(config.agents), 'agent')}" if config.agents else ""
+        yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}{agents}")
     else:
         yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
+    default = config.harness.default
+    if default is not None and default not in config.agents:
+        near = nearest_name(default, sorted(config.agents))
+        hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
+        yield problem("configuration", f"harness.default: no agent is called `{default}`", hint=hint)
     try:
         host, _ = config.address
         check_guarded(host, is_open=members_of(config).is_open)
@@ -187,7 +193,7 @@ def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
 
 async def check_plugins(config: Config) -> list[Group]:
     """Load and start every plugin, and look at its tools."""
-    alone = msgspec.structs.replace(without_store(config), servers={})
+    alone = msgspec.structs.replace(without_store(with_sound_agents(config)), servers={})
     taken = [name for name, server in config.servers.items() if server.enabled and name in _BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))

@@ -16,12 +16,16 @@ class LateAgent:
         self._spec = spec
         self._agent: Agent | None = None
 
+    async def load(self) -> Agent:
+        """Load it, if it is not yet."""
+        if self._agent is None:
+            self._agent = await to_thread.run_sync(_loaded, self._spec)
+        return self._agent
+
     @asynccontextmanager
     async def open(self, order: SessionOrder) -> AsyncIterator[AgentSession]:
         """Open a session."""
-        if self._agent is None:
-            self._agent = await to_thread.run_sync(_loaded, self._spec)
-        async with self._agent.open(order) as session:
+        async with (await self.load()).open(order) as session:
             yield session
 
 
