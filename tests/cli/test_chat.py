@@ -74,6 +74,8 @@ def test_a_conversation_at_a_terminal(terminal: Terminal) -> None:
     terminal.wait_for("✗ time__current_time")
     terminal.enter("/thraeds")
     terminal.wait_for("did you mean /threads?")
+    terminal.enter("//ping")
+    terminal.wait_for("I do not know /ping")
     terminal.enter("/resume nobody's")
     terminal.wait_for("error: there is no thread")
     terminal.enter("/quit")

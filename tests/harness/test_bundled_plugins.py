@@ -181,7 +181,8 @@ async def test_work_is_delegated_within_limits() -> None:
         assert greedy["problem"] == "It used tools more than 0 times."
         deep = await used_by_agent(app, thread, "delegate__run", work='call delegate__run {"work": "say deeper"}')
         assert "is not delegated again" in deep["answer"]
-        assert (await used_by_agent(app, thread, "delegate__run", work="x", agent="nobody"))["state"] == "failed"
+        nobody = await used_by_agent(app, thread, "delegate__run", work="x", agent="scrip")
+        assert nobody["problem"] == "No agent is called `scrip`. Hint: did you mean `script`?"
         assert "Only an agent" in (await used(client, "delegate__run", work="say x"))["message"]
 
 

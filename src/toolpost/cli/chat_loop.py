@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "/resume ID": "go on with one; the beginning of its id is enough, or its number in the list",
     "/new": "begin another",
     "/agent NAME": "have somebody else answer from now on",
+    "//…": "say what begins with /: a plugin may answer it",
     "/help": "show this",
     "/quit": "end; so does Ctrl-D",
 }
@@ -112,8 +113,8 @@ def converse(chat: Chat) -> ExitCode:
         if not line:
             continue
         try:
-            if not line.startswith("/"):
-                chat.ask(line)
+            if not line.startswith("/") or line.startswith("//"):
+                chat.ask(line.removeprefix("/") if line.startswith("//") else line)
             elif not _obey(chat, line):
                 break
         except ToolpostError as error:

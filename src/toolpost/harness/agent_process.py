@@ -61,7 +61,8 @@ class AgentProcess:
     def error(self) -> AgentGone:
         """Say that it is gone, with its last words."""
         words = "\n".join(self._last_words) or None
-        return AgentGone(f"The agent `{self.name}` is gone: {self.reason or 'it was closed'}.", stderr=words)
+        hint = None if words else "it has said nothing on stderr; its command, tried in a shell, may say more"
+        return AgentGone(f"The agent `{self.name}` is gone: {self.reason or 'it was closed'}.", hint=hint, stderr=words)
 
     async def write(self) -> None:
         """Write to it until it reads no more."""

@@ -155,7 +155,7 @@ class _Office:
         try:
             await self._ask(order)
         except ToolpostError as error:
-            report.state, report.problem = "failed", error.message
+            report.state, report.problem = "failed", _told(error.message, error.hint)
         finally:
             if report.state == "running":
                 report.state = "cancelled"
@@ -183,10 +183,14 @@ class _Office:
         ended = await conversations.handle_message(order.standing, thread.id, order.work, options)
         report.state = "failed" if ended.state == "running" else ended.state
         report.answer = ended.text
-        report.problem = str(ended.error.get("message")) if ended.error else None
+        report.problem = _told(str(ended.error.get("message")), ended.error.get("hint")) if ended.error else None
 
     def _forget_some(self) -> None:
         ended = [name for name, order in self._orders.items() if order.ended.is_set()]
         for name in ended[: max(0, len(ended) - KEPT)]:
             with suppress(KeyError):
                 del self._orders[name]
+
+
+def _told(problem: str, hint: str | None) -> str:
+    return f"{problem} Hint: {hint}" if hint else problem
