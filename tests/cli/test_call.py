@@ -175,7 +175,7 @@ def test_synchronous_tool_that_is_stuck_does_not_hold_the_process(run: Run) -> N
     ended = run("call", "demo__stuck", "--timeout", "0.3", *PLUGIN)
 
     assert ended.code == 124
-    assert "leaving without them" in ended.err
+    assert "leaving without tools that still run in a thread: stuck\n" in ended.err
 
 
 def test_interrupt_cancels_the_call_and_ends_its_processes(start: Start, run: Run, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Final, NoReturn
 
 import click
 
+from toolpost.contracts.ids import TOOL_THREAD
+
 _WORKER: Final = "AnyIO worker thread"
 _IDLE_S: Final = 0.5
 """Threads that have nothing to do end in far less."""
@@ -14,11 +16,14 @@ _IDLE_S: Final = 0.5
 
 def leave(code: int) -> NoReturn:
     """End the process, even if a synchronous tool is stuck in its thread: its call was answered long ago."""
-    workers = [thread for thread in threading.enumerate() if thread.name == _WORKER]
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith((_WORKER, TOOL_THREAD))]
     for thread in workers:
         thread.join(_IDLE_S / len(workers))
-    if stuck := sum(thread.is_alive() for thread in workers):
-        click.echo(f"toolpost: {stuck} synchronous tools are still running; leaving without them", err=True)
+    if stuck := [thread.name for thread in workers if thread.is_alive()]:
+        # What else is at work in a thread was only looking ahead, and nobody waits for it.
+        tools = [name.removeprefix(TOOL_THREAD) for name in stuck if name.startswith(TOOL_THREAD)]
+        if tools:
+            click.echo(f"toolpost: leaving without tools that still run in a thread: {', '.join(tools)}", err=True)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

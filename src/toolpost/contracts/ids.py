@@ -30,6 +30,9 @@ Digest = NewType("Digest", str)
 META_KEY = "dev.toolpost/meta"
 """The one key of ours in any `_meta`."""
 
+TOOL_THREAD = "tool "
+"""What the name of a thread begins with, while a tool runs in it."""
+
 _process = os.urandom(6).hex()
 _calls = itertools.count(1)
 _random = random.Random(os.urandom(32))  # noqa: S311 (names, not secrets)

@@ -1,6 +1,7 @@
 """Plugin functions as a source: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
 
 import dataclasses
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
-from toolpost.contracts.ids import JsonObject, PluginName, ToolName
+from toolpost.contracts.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
 from toolpost.sources.held import HeldTool, ToolReturn
 
 
@@ -87,9 +88,17 @@ def _on_the_loop(tool: Tool) -> Any:
 
 
 def _in_a_thread(tool: Tool, threads: CapacityLimiter | None) -> Any:
+    def run(arguments: JsonObject, context: Context) -> Any:
+        thread = threading.current_thread()
+        before, thread.name = thread.name, f"{TOOL_THREAD}{tool.terms.name}"
+        try:
+            return tool.run(arguments, context)
+        finally:
+            thread.name = before
+
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
         # Abandoned, not awaited: a thread cannot be stopped, and the caller has a right to its answer at the deadline.
-        value = await to_thread.run_sync(tool.run, arguments, context, abandon_on_cancel=True, limiter=threads)
+        value = await to_thread.run_sync(run, arguments, context, abandon_on_cancel=True, limiter=threads)
         return _returned(value)
 
     return invoke
