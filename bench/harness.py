@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.app import App, open_app, open_http
-from toolpost.config import AgentSettings, Config, HttpSettings, StoreSettings
+from toolpost.config import AgentSettings, Config, HarnessSettings, HttpSettings, StoreSettings
 from toolpost.contracts.caller import Caller, Standing
 from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.harness import AgentSpec, InvokeOptions, SessionOrder
@@ -24,6 +24,7 @@ from toolpost.testing import acp_agent_command
 
 WARM: Final = "a warm turn"
 FIRST: Final = "the first turn of a thread"
+AFTER: Final = "a warm thread's, as soon after a prewarming"
 TURNS: Final = 60
 ME: Final = Standing(caller=Caller(id=CallerId("local"), transport="http"))
 
@@ -73,6 +74,8 @@ async def _site(folder: Path) -> AsyncIterator[tuple[App, "_Client"]]:
         store=StoreSettings(url=f"sqlite:{folder}/bench.db"),
         http=HttpSettings(listen="127.0.0.1:0"),
         agents={"script": AgentSettings(command=command, args=args)},
+        # None is ended to make room for another: that would be measured, too.
+        harness=HarnessSettings(sessions=64),
     )
     async with open_app(config, bundled=False) as app, open_http(app) as url:
         client = _Client(url.split("/")[2])
@@ -117,21 +120,33 @@ async def _timed_post(client: "_Client", thread: str) -> float:
     return took_ms
 
 
+async def _new_thread(client: "_Client") -> str:
+    return str((await client.post("/api/threads", {}))[0]["id"])
+
+
+async def _prewarmed_thread(client: "_Client") -> str:
+    thread = await _new_thread(client)
+    await client.post("/api/prewarm", {"threadId": thread})
+    return thread
+
+
 async def _first_turns(app: App, client: "_Client", figures: Figures) -> None:
-    cold, prewarmed, warm = [], [], []
+    cold, prewarmed, warm, alike = [], [], [], []
     turns = app.gateway.metrics.agent_turns
     found, asked = 0.0, 0
-    for _ in range(4):
-        thread = str((await client.post("/api/threads", {}))[0]["id"])
-        cold.append(await _timed_post(client, thread))
-        thread = str((await client.post("/api/threads", {}))[0]["id"])
-        await client.post("/api/prewarm", {"threadId": thread})
+    for _ in range(8):
+        cold.append(await _timed_post(client, await _new_thread(client)))
+        thread = await _prewarmed_thread(client)
         before = turns.value("warm")
         prewarmed.append(await _timed_post(client, thread))
         warm += [await _timed_post(client, thread) for _ in range(9)]
         found, asked = found + turns.value("warm") - before, asked + 10
+        # To start a process costs whatever comes next something, be it a first turn or any other one.
+        await _prewarmed_thread(client)
+        alike.append(await _timed_post(client, thread))
     figures.add(Metric(FIRST, "nobody was prepared", MS), OURS, statistics.median(cold))
     figures.add(Metric(FIRST, "prewarmed", MS), OURS, statistics.median(prewarmed))
+    figures.add(Metric(FIRST, AFTER, MS), OURS, statistics.median(alike))
     figures.add(Metric(FIRST, "any later turn", MS), OURS, statistics.median(warm))
     figures.add(Metric(FIRST, "turns of ten that found it warm, once prewarmed", COUNT), OURS, 10 * found / asked)
 
@@ -147,9 +162,11 @@ def _targets(figures: Figures) -> list[Target]:
             what="ten turns once prewarmed", aim="10 warm", found=found, shown=f"{found:g}", is_reached=found == 10
         )
         targets.append(aim)
-    first, later = (figures.median(Metric(FIRST, name, MS), OURS) for name in ("prewarmed", "any later turn"))
-    if first is not None and later is not None:
-        targets.append(at_most("a prewarmed first turn beyond any other", max(0.0, first - later), 5, MS))
+    first, other = (figures.median(Metric(FIRST, name, MS), OURS) for name in ("prewarmed", AFTER))
+    if first is not None and other is not None:
+        targets.append(
+            at_most("a prewarmed first turn beyond any other at that moment", max(0.0, first - other), 1, MS)
+        )
     return targets
 
 
