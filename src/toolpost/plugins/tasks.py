@@ -59,22 +59,8 @@ def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.QUEUE_OVERLOADED])
     async def add(ctx: Context, title: Title, notes: Notes = "", after: list[str] | None = None) -> Task:
         """Add a task; `after` names tasks that have to be done before it."""
-        async with desk.changing:
-            known = await desk.all(ctx.caller.id)
-            if len(known) >= LIMIT:
-                raise QueueOverloaded(f"There are {LIMIT} tasks already.", hint="remove some that are done")
-            task = f"k-{secrets.token_hex(4)}"
-            value: JsonObject = {
-                "title": title,
-                "state": "open",
-                "notes": notes,
-                "after": after or [],
-                "at": time.time(),
-            }
-            _check(task, value, known)
-            item = Item(owner=ctx.caller.id, id=task, value=value)
-            await desk.shelf.put(NAME, item)
-        return _shown(item, {**known, task: item})
+        value: JsonObject = {"title": title, "state": "open", "notes": notes, "after": after or [], "at": time.time()}
+        return await desk.add(ctx.caller.id, value)
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST])
     async def update(
@@ -87,50 +73,67 @@ def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
     ) -> Task:
         """Change a task; what is left out stays. A circle of tasks that wait for each other is refused."""
         given = {"title": title, "state": state, "notes": notes, "after": after}
-        async with desk.changing:
-            known = await desk.all(ctx.caller.id)
-            item = _found(task, known)
-            value = item.value | {key: new for key, new in given.items() if new is not None}
-            _check(task, value, known)
-            changed = Item(owner=item.owner, id=item.id, value=value)
-            if not await desk.shelf.swap(NAME, item, value):
-                raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
-            if after:
-                await desk.undo_circle(item, changed)
-        return _shown(changed, {**known, task: changed})
+        return await desk.update(ctx.caller.id, task, {key: new for key, new in given.items() if new is not None})
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST])
     async def remove(ctx: Context, task: str) -> Task:
         """Forget a task that no other one waits for."""
-        async with desk.changing:
-            known = await desk.all(ctx.caller.id)
-            item = _found(task, known)
-            if waiting := [other.id for other in known.values() if task in other.value["after"]]:
-                raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
-            await desk.shelf.swap(NAME, item, None)
-        return _shown(item, known)
+        return await desk.remove(ctx.caller.id, task)
 
 
 class _Desk:
+    """Everybody's tasks; one change at a time."""
+
     def __init__(self, lead: Lead) -> None:
         self._lead = lead
-        self.changing = anyio.Lock()
+        self._changing = anyio.Lock()
         """Held from the look at all tasks to the change of one: two changes at once could close a circle between them."""
 
-    @property
-    def shelf(self) -> Shelf:
-        return self._lead.conversations.shelf
-
     async def all(self, owner: CallerId) -> dict[str, Item]:
-        return {item.id: item for item in await self.shelf.items(NAME, owner)}
+        return {item.id: item for item in await self._shelf.items(NAME, owner)}
 
-    async def undo_circle(self, before: Item, after: Item) -> None:
+    async def add(self, owner: CallerId, value: JsonObject) -> Task:
+        async with self._changing:
+            known = await self.all(owner)
+            if len(known) >= LIMIT:
+                raise QueueOverloaded(f"There are {LIMIT} tasks already.", hint="remove some that are done")
+            item = Item(owner=owner, id=f"k-{secrets.token_hex(4)}", value=value)
+            _check(item.id, value, known)
+            await self._shelf.put(NAME, item)
+        return _shown(item, {**known, item.id: item})
+
+    async def update(self, owner: CallerId, task: str, given: JsonObject) -> Task:
+        async with self._changing:
+            known = await self.all(owner)
+            item = _found(task, known)
+            changed = Item(owner=owner, id=task, value=item.value | given)
+            _check(task, changed.value, known)
+            if not await self._shelf.swap(NAME, item, changed.value):
+                raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
+            if given.get("after"):
+                await self._undo_circle(item, changed)
+        return _shown(changed, {**known, task: changed})
+
+    async def remove(self, owner: CallerId, task: str) -> Task:
+        async with self._changing:
+            known = await self.all(owner)
+            item = _found(task, known)
+            if waiting := [other.id for other in known.values() if task in other.value["after"]]:
+                raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
+            await self._shelf.swap(NAME, item, None)
+        return _shown(item, known)
+
+    async def _undo_circle(self, before: Item, after: Item) -> None:
         """Take a change back that closes a circle with one that another server made meanwhile."""
         try:
             _check(after.id, after.value, await self.all(after.owner))
         except (InvalidRequest, NotFound):
-            await self.shelf.swap(NAME, after, before.value)
+            await self._shelf.swap(NAME, after, before.value)
             raise
+
+    @property
+    def _shelf(self) -> Shelf:
+        return self._lead.conversations.shelf
 
 
 def _found(task: str, known: Mapping[str, Item]) -> Item:
