@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests import distribution
 from tests.plugins import behaviours
 from tests.postgres import NoPostgres, Postgres, open_postgres
 
@@ -16,10 +17,16 @@ LONGEST_S = 110.0
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a test that hangs fail by itself: pytest-timeout ends the whole worker, and then the others wait for it forever."""
+    distribution.put_in_order(items)
     for item in items:
         timeout = item.get_closest_marker("timeout")
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj) and timeout is None:
             item.obj = _limited(item.obj)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return distribution.make_scheduler(config, log)
 
 
 def _limited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:

@@ -35,6 +35,8 @@ class Postgres:
         self._schemas = itertools.count(1)
         try:
             self._server = get_server(data, cleanup_mode="delete")
+            # Processes are killed here, machines are not: nothing that was committed waits for a disk.
+            self.sql(f"{self.uri}&schema=public", "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             raise NoPostgres(f"PostgreSQL could not be started: {error}") from error
 

@@ -10,7 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.bus.projects import ERAS, Project, wait_until
+from tests.bus.projects import ERAS, Agent, Project, wait_until
 from tests.ways import TOOLPOST
 from toolpost.testing import error_of
 
@@ -106,6 +106,12 @@ async def test_two_workers_of_one_process_do_not_get_each_other_s_token(project:
     assert "lease_token" in unclear["hint"]
 
 
+async def until_polling(agent: Agent, count: int) -> None:
+    with anyio.fail_after(10):
+        while (await agent.ask("get_status"))["polling_workers"] != count:
+            await anyio.sleep(0.05)
+
+
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGKILL], ids=["end", "term", "kill"])
 async def test_who_goes_away_during_a_poll_gives_its_offer_back(project: Project, number: int | None) -> None:
     project.make()
@@ -114,10 +120,10 @@ async def test_who_goes_away_during_a_poll_gives_its_offer_back(project: Project
         with project.peer("connect") as gone:
             gone.request("tools/call", {"name": "register_worker", "arguments": {"name": "gone"}})
             gone.start("tools/call", {"name": "poll_task", "arguments": {"name": "gone"}}, id="poll")
-            wait_until(lambda: project.json()["workers"][0]["status"] == "polling")
+            await until_polling(agent, 1)
             if number is not None:
                 gone.process.send_signal(number)
-        wait_until(lambda: "polling" not in {one["status"] for one in project.json()["workers"]}, 5)
+        await until_polling(agent, 0)
         await agent.ask("submit_task", bead_id="t")
         task = (await agent.ask("poll_task", name="here", timeout_ms=2_000))["task"]
 

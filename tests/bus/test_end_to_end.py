@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.bus.projects import Project
+from tests.loaded import loaded
 from tests.ways import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def test_one_planner_and_eight_workers(project: Project, url: str, tmp_pat
         reports = [tmp_path / f"report {number}" for number in range(WORKERS)]
         workers = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.bus.worker", str(project.root), str(project.state), str(report)], cwd=ROOT
+                loaded("-m", "tests.bus.worker", str(project.root), str(project.state), str(report)), cwd=ROOT
             )
             for report in reports
         ]

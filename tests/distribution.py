@@ -1,0 +1,68 @@
+"""Which worker gets which test, and when: a file goes to one worker, so that what its tests share is made once; long ones first.
+
+What takes long and is begun last leaves the other workers idle. The tests of files in `APART` share nothing and take their time:
+each goes to whoever is free, one of each file before the next of any, so that the heaviest do not meet.
+"""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+TOGETHER = (
+    "upstreams/test_faithfulness.py",
+    "upstreams/test_npm_servers.py",
+    "cli/test_chat.py",
+    "browser/test_chat_page.py",
+)
+APART = (
+    "docs/test_guides.py",
+    "bus/test_torture.py",
+    "upstreams/test_faults_are_seen.py",
+    "bus/test_end_to_end.py",
+    "upstreams/test_soak.py",
+    "harness/test_leaks.py",
+    "test_pipeline_accepts.py",
+    "bus/test_connect.py",
+    "workspace/test_watch.py",
+    "tasks/test_survival.py",
+    "store/test_processes.py",
+    "store/test_wakeups.py",
+    "upstreams/test_scale.py",
+    "bus/test_model.py",
+    "test_pytest_plugin.py",
+    "cli/test_store_command.py",
+    "workspace/test_attacks.py",
+    "workspace/test_builds.py",
+    "workspace/test_ends.py",
+)
+_LONG = {f"tests/{name}": place for place, name in enumerate((*TOGETHER, *APART))}
+_APART = {f"tests/{name}" for name in APART}
+
+
+class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
+    """Hands out files in the order of the collection, and some of them test by test."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file in _APART else file
+
+
+def make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
+    """Take the place of `--dist loadfile` alone."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return LongestFirst(config, log)
+
+
+def put_in_order(items: list[pytest.Item]) -> None:
+    """Put the longest first, then the files with the most tests."""
+    files = [item.nodeid.partition("::")[0] for item in items]
+    sizes, met = Counter(files), Counter[str]()
+    keys: dict[int, tuple[int, int, int]] = {}
+    for item, file in zip(items, files, strict=True):
+        met[file] += file in _APART
+        keys[id(item)] = (0, met[file], _LONG[file]) if file in _LONG else (1, -sizes[file], 0)
+    items.sort(key=lambda item: keys[id(item)])
