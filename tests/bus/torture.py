@@ -126,7 +126,7 @@ class _Server:
         )
 
     def wait(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
                 with urllib.request.urlopen(f"http://{self.host}/healthz", timeout=5) as answer:

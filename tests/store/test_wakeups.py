@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 from tests.postgres import Postgres
-from toolpost.store import Store, open_store
-from toolpost.store.sqlite_wakeups import LARGEST_BYTES
+from toolpost.store import Store, open_store, sqlite_wakeups
 from toolpost.store.wakeups import Wake
 
 pytestmark = pytest.mark.anyio
@@ -131,10 +130,12 @@ async def test_a_ring_while_the_database_is_away_is_sent_when_it_is_back(postgre
             await listener.wait()
 
 
-async def test_the_file_of_rings_stays_small_and_private(path: Path) -> None:
+async def test_the_file_of_rings_stays_small_and_private(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    largest_bytes = 1 << 16
+    monkeypatch.setattr(sqlite_wakeups, "LARGEST_BYTES", largest_bytes)
     async with open_store(path) as store, open_store(path) as other, store.wakeups.open_listener("tasks") as listener:
         file = path.with_name("store.db-rings")
-        for _ in range(5 * LARGEST_BYTES // 76):
+        for _ in range(5 * largest_bytes // 76):
             other.wakeups.ring("others")
         mode, size = file.stat().st_mode & 0o777, file.stat().st_size
         with anyio.fail_after(5):
@@ -143,7 +144,7 @@ async def test_the_file_of_rings_stays_small_and_private(path: Path) -> None:
             second = await listener.wait()
 
     assert mode == 0o600
-    assert size <= LARGEST_BYTES + 100
+    assert size <= largest_bytes + 100
     assert (first, second) == (Wake.PERHAPS, Wake.RUNG)
 
 
