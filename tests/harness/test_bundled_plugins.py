@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.harness.asking import ADA, BOB, asked
+from tests.harness.asking import ADA, BOB, asked, at_work
 from tests.ways import IN_MEMORY, MODERN
 from toolpost.app import App, open_app, open_http
-from toolpost.config import AgentSettings, Config, StoreSettings
+from toolpost.config import AgentSettings, Config, HarnessSettings, StoreSettings
 from toolpost.contracts.ids import ThreadId
 from toolpost.testing.agents import acp_agent_command
 
@@ -202,6 +202,21 @@ async def test_delegated_work_is_bounded_in_number_and_can_be_cancelled() -> Non
         await until(has_ended)
         assert (await used_by_agent(app, thread, "delegate__start", work="say x"))["state"] == "running"
         assert (await used_by_agent(app, thread, "delegate__cancel", id="d-nothing"))["code"] == "NOT_FOUND"
+
+
+async def test_nothing_is_delegated_when_every_session_is_at_work() -> None:
+    config = msgspec.structs.replace(CONFIG, harness=HarnessSettings(sessions=2))
+    async with opened(config) as (app, _):
+        one, two = [(await app.harness.create_thread(ADA)).id for _ in range(2)]
+        alone = await asked(app, one, 'call delegate__run {"work": "say done"}')
+        busy = await at_work(app, two, "hang")
+        refused = await asked(app, one, 'call delegate__run {"work": "say done"}')
+        busy.stop("cancelled", "enough")
+        await busy.is_over.wait()
+
+    assert '"answer":"done"' in alone.text
+    assert "QUEUE_OVERLOADED" in refused.text
+    assert "Every session is at work." in refused.text
 
 
 async def test_cancelling_a_turn_cancels_what_it_delegated() -> None:

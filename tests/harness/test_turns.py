@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.harness.asking import ADA, BOB, desk
+from tests.harness.asking import ADA, BOB, at_work, desk
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import App, open_http
@@ -258,6 +258,26 @@ async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
             await app.harness.start_message(ADA, thread, "wait")
         with pytest.raises(QueueOverloaded):
             await app.harness.start_message(ADA, thread, "one too many")
+
+
+async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
+    async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield Said(text="so far")
+        await session.cancelled.wait()
+
+    async with conversing(ScriptedAgent(patient), config=harnessed(sessions=1)) as (app, thread):
+        other = (await app.harness.create_thread(ADA)).id
+        at_it = await at_work(app, thread, "hello")
+        waited = await said(app, other, "is anybody there?", timeout_s=0.2)
+        at_it.stop("timeout", "it took too long")
+        await at_it.is_over.wait()
+
+    assert waited.error is not None
+    assert (waited.error["code"], waited.error["message"]) == ("TOOL_TIMEOUT", "No agent could be asked within 0.2 s.")
+    assert "harness.sessions" in waited.error["hint"]
+    assert at_it.ended is not None
+    assert at_it.ended.error is not None
+    assert at_it.ended.error["message"] == "The agent did not end its answer within 600 s."
 
 
 async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:

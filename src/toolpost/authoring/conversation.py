@@ -66,6 +66,11 @@ class Conversations(Protocol):
         """Where a plugin keeps what is to outlive the server, for each caller."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a conversation that has no session yet would get one now, without waiting for others."""
+        ...
+
     def standing_in(self, thread: ThreadId) -> Standing | None:
         """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
         ...

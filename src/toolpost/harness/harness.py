@@ -179,6 +179,11 @@ class Harness(UnderWay):
             run.done.set()
             run.is_over.set()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a conversation that has no session yet would get one now, without waiting for others."""
+        return self.pool.has_room
+
     def is_warm(self, thread: ThreadId) -> bool:
         """Whether a thread has a session that is ready."""
         return any(warm.key.thread == thread and warm.is_open for warm in self.pool.sessions)

@@ -142,6 +142,12 @@ class Pool:
         """Every session that is there or being opened."""
         return list(self._warm.values())
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another session could be opened now: a place is free, or somebody in one is idle."""
+        taken = sum(warm.has_place for warm in (*self._warm.values(), *self._leaving))
+        return taken < self.limits.size or any(warm.is_idle for warm in self._warm.values())
+
     def find(self, key: PoolKey) -> Warm | None:
         """Return the session under a key, if it is open."""
         warm = self._warm.get(key)
@@ -168,7 +174,7 @@ class Pool:
 
     async def prewarm(self, key: PoolKey, opener: Opener) -> Warm:
         """Have a session ready under a key; returns once it is."""
-        if key not in self._warm and not self._has_room():
+        if key not in self._warm and not self.has_room:
             raise QueueOverloaded(
                 "Every session is at work.", hint="the conversation's first message waits for its turn"
             )
@@ -188,13 +194,9 @@ class Pool:
                 self._evict(warm, "other")
 
     def _refuse_if_overloaded(self, key: PoolKey, line: Line) -> None:
-        waits = not line.is_free or (key not in self._warm and not self._has_room())
+        waits = not line.is_free or (key not in self._warm and not self.has_room)
         if waits and self.waiting >= self.limits.waiting:
             raise QueueOverloaded(f"{self.waiting} turns wait for a session already.", hint="try again in a while")
-
-    def _has_room(self) -> bool:
-        taken = sum(warm.has_place for warm in (*self._warm.values(), *self._leaving))
-        return taken < self.limits.size or any(warm.is_idle for warm in self._warm.values())
 
     async def _claimed(self, key: PoolKey, opener: Opener) -> Warm:
         warm = self._warm.get(key)

@@ -174,14 +174,20 @@ class TurnRun:
 
     def _stopped(self) -> tuple[TurnState, JsonObject]:
         if self.stop_kind == "timeout":
-            late = ToolTimedOut(
-                f"The agent did not end its answer within {self.timeout_s:g} s.",
-                timeout_ms=round(self.timeout_s * 1000),
-                hint="ask for less at once, or raise the agent's timeout_s",
-            )
-            return "failed", late.as_object()
+            return "failed", self._late().as_object()
         cancelled = CallCancelled(f"The turn was cancelled: {self.stop_reason}.")
         return "interrupted" if self.stop_kind == "closing" else "cancelled", cancelled.as_object()
+
+    def _late(self) -> ToolTimedOut:
+        if self.warm is None:
+            what = f"No agent could be asked within {self.timeout_s:g} s."
+            hint = (
+                "it waited for what was said before it, for a free session (harness.sessions) or for the agent to start"
+            )
+        else:
+            what = f"The agent did not end its answer within {self.timeout_s:g} s."
+            hint = "ask for less at once, or raise the agent's timeout_s"
+        return ToolTimedOut(what, timeout_ms=round(self.timeout_s * 1000), hint=hint)
 
 
 def _together(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:

@@ -119,6 +119,9 @@ class _Office:
             raise QueueOverloaded(
                 f"{AT_ONCE} agents work for this conversation already.", hint="wait for one, or cancel one"
             )
+        if not self._lead.conversations.has_room:
+            # Whoever waits for others holds a session meanwhile: if all do, nobody would ever be asked.
+            raise QueueOverloaded("Every session is at work.", hint="do it yourself, or try again in a while")
         name = f"d-{secrets.token_hex(4)}"
         order = _Order(
             standing=standing,
