@@ -5,6 +5,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -75,6 +76,23 @@ def test_a_reload_goes_on_with_the_turn_that_runs(page: Page, chat: str) -> None
     answered(page)
     page.reload()
     expect(page.locator(".assistant").last).to_contain_text(re.compile("^word0 .*word299"))
+
+
+def test_what_others_say_meanwhile_is_shown(page: Page, chat: str) -> None:
+    page.goto(chat)
+    say(page, "say first things first")
+    answered(page)
+    expect(page).to_have_url(re.compile("#t-"))
+    thread = page.url.partition("#")[2]
+    path = chat.removesuffix("/chat") + f"/api/threads/{thread}/messages"
+    spoken = httpx2.post(path, json={"text": "say by somebody else"}, timeout=30)
+    assert spoken.json()["text"] == "by somebody else"
+
+    expect(page.locator(".user").last).to_have_text("say by somebody else")
+    expect(page.locator(".assistant").last).to_have_text("by somebody else")
+    expect(page.locator(".assistant")).to_have_count(2)
+    say(page, "count")
+    expect(page.locator(".assistant").last).to_have_text("3")
 
 
 def test_a_gateway_that_is_killed_is_told_of(page: Page, doomed_chat: tuple[str, "subprocess.Popen[str]"]) -> None:

@@ -9,7 +9,10 @@ const path = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
 let open = null; // the id of the open conversation, null for one that has not begun
 let hearing = null; // stops listening to it
+let seen = 0; // the number of its last message that is shown
 let agents = [];
+
+const LOOK_MS = 3000;
 
 async function start() {
   agents = (await guarded(() => ask("GET", "/api/agents"))).agents;
@@ -62,7 +65,11 @@ async function visit() {
   $("messages").replaceChildren();
   $("title").textContent = "New chat";
   $("agent").value = agents.find((agent) => agent.isDefault)?.name ?? "";
-  if (wanted) await show(wanted).catch(failed);
+  if (wanted) {
+    await show(wanted).catch(failed);
+    scroll(true);
+    ask("POST", "/api/prewarm", { threadId: wanted }).catch(() => {});
+  }
   await list();
   $("text").focus();
 }
@@ -78,9 +85,9 @@ async function show(wanted) {
   const first = heard?.next();
   const { messages, turns } = await kept(thread);
   if (mine.signal.aborted) return;
+  seen = messages.at(-1)?.seq ?? 0;
   $("messages").replaceChildren(...shown(messages, turns));
-  scroll(true);
-  ask("POST", "/api/prewarm", { threadId: wanted }).catch(() => {});
+  scroll();
   if (heard) follow(wanted, heard, first, mine).catch(failed);
 }
 
@@ -129,6 +136,7 @@ async function follow(thread, heard, first, mine) {
         if (event.text) answer.whole(event.text);
         answer.part = null;
         answer.end({ ...event, text: "" });
+        seen = event.seq ?? seen;
         break;
       }
     }
@@ -138,6 +146,18 @@ async function follow(thread, heard, first, mine) {
   }
   mine.abort();
   setBusy(false);
+  await list();
+}
+
+// Shows what others have said meanwhile: what was scheduled, or another tab. It is asked for, and only while somebody looks: a
+// stream for each tab would soon use up the six connections that a browser has for one host.
+async function look() {
+  const here = open;
+  const isBusy = () => open !== here || document.hidden || !$("cancel").hidden;
+  if (!here || isBusy()) return;
+  const thread = await ask("GET", path(here));
+  if (isBusy() || (thread.messages === seen && !thread.running?.length)) return;
+  await show(here);
   await list();
 }
 
@@ -172,6 +192,7 @@ async function say(text) {
     for await (const event of events("POST", `${path(here)}/messages`, body, mine.signal)) {
       if (event.type === "started") list().then(() => ($("title").textContent = currentTitle() ?? text.slice(0, 80)));
       hasEnded ||= event.type === "ended";
+      seen = event.seq ?? seen;
       if (event.type === "ended") answer.end(event);
       else answer.take(event);
       scroll();
@@ -238,4 +259,5 @@ $("text").addEventListener("input", () => {
   $("text").style.height = `${$("text").scrollHeight + 2}px`;
 });
 
+setInterval(() => look().catch(() => {}), LOOK_MS);
 start().catch(failed);
