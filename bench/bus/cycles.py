@@ -59,6 +59,7 @@ class _Round:
             await self.bus.done(task.id, task.token, '"fine"')
             self.done += 1
             self.room.release()
+        await self.bus.reset_worker(name, leaves=True)
 
     async def feed(self, until: float) -> None:
         while time.perf_counter() < until:

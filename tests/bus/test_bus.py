@@ -289,6 +289,52 @@ async def test_an_offer_that_nobody_fetches_is_passed_on_to_who_polls(open_bus: 
     assert (submitted.worker, task.worker) == (absent, present)
 
 
+async def test_an_offer_that_was_fetched_is_not_passed_on(open_bus: OpenBus) -> None:
+    async with open_bus() as bus:
+        await bus.register("ada", "me")
+        await bus.submit(wish("a-1"))
+        await bus.submit(wish("a-2"))
+        first = await worked(bus, "ada")
+        await bus.done(first.id, first.token, None)
+        kept = await given(bus, "ada", wait_s=0.01)
+        await bus.register("bob", "me")
+        await anyio.sleep(0.05)  # by now the poll of the first worker would have ended
+        other = await bus.poll(WorkerName("bob"), 0.05)
+        begun = await bus.acknowledge(WorkerName("ada"), kept.id, kept.token, renews=True)
+
+    assert (kept.id, kept.leases) == ("a-2", 1)
+    assert other.task is None
+    assert begun.state == "running"
+
+
+async def test_who_waits_has_the_next_task_before_who_has_just_done_one(open_bus: OpenBus) -> None:
+    async with open_bus() as bus, anyio.create_task_group() as tasks:
+        await bus.register("ada", "me")
+        await bus.register("bob", "me")
+        await bus.submit(wish("a-1"))
+        first = await worked(bus, "ada")
+        taken: list[Task] = []
+
+        async def wait() -> None:
+            taken.append(await given(bus, "bob"))
+
+        tasks.start_soon(wait)
+        await _until_polling(bus, "bob")
+        await bus.done(first.id, first.token, None)
+        idle = {worker.name: worker for worker in (await bus.overview()).workers}[WorkerName("ada")]
+        submitted = await bus.submit(wish("a-2"))
+
+    assert (idle.task, idle.poll) == (None, None)
+    assert submitted.worker == "bob"
+    assert [task.id for task in taken] == ["a-2"]
+
+
+async def _until_polling(bus: Bus, name: str) -> None:
+    with anyio.fail_after(10):
+        while not any(w.name == name and w.poll is not None for w in (await bus.overview()).workers):
+            await anyio.sleep(0.01)
+
+
 async def test_a_worker_that_leaves_is_forgotten_and_its_name_is_free(open_bus: OpenBus) -> None:
     async with open_bus(times=Times(forget_s=0.2, sweep_s=0.05)) as bus:
         name = await bus.register("ada", "me")

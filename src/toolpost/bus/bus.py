@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from toolpost.bus.dispatching import Offer
 from toolpost.bus.outbox import OUTBOX, Clerk, Tracker
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName
+from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName, next_poll
 from toolpost.bus.waiting import Waiter, Waiting
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
@@ -119,16 +118,17 @@ class Bus:
 
     async def poll(self, name: WorkerName, wait_s: float) -> Polled:
         """Wait for a task this long; whoever stops waiting gives back what was offered."""
-        poll = PollId(secrets.token_hex(8))
         is_heard = False
         async with self._store.wakeups.open_listener(_topic(name)) as listener:
-            with self._waiting.joined(name, poll, listener) as waiter:
-                try:
-                    polled = await self._polled(waiter, wait_s)
-                    is_heard = True
-                finally:
-                    if not is_heard:
-                        await self._end_poll(name, poll, give_back=True)
+            waiter = Waiter(name, next_poll(), listener)
+            self._waiting.join(waiter)
+            try:
+                polled = await self._polled(waiter, wait_s)
+                is_heard = True
+            finally:
+                if not is_heard:
+                    await self._end_poll(name, waiter.poll, give_back=True)
+                self._waiting.leave(waiter)
         if polled.task is not None:
             self._metrics.dispatches.add()
             self._metrics.dispatch_seconds.add(max(0.0, time.time() - polled.task.changed_at))

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from toolpost.bus.tasks import COLUMNS, LeaseToken, PollId, Task, Times, Worker, WorkerName, find_task, note, tasks_of
-from toolpost.store.scripts import Script, Statement, Together
+from toolpost.store.scripts import Row, Script, Statement, Together
 
 AT_ONCE: Final = 32
 """How many offers one transaction makes at most."""
@@ -14,18 +14,21 @@ AT_ONCE: Final = 32
 _NOBODY: Final = "-"
 
 # The worker and its poll in one value, so that workers are looked at only if there is a task for one.
-_MATCH: Final = (
-    f"SELECT {COLUMNS}, coalesce("
+_POLLING: Final = (
     "(SELECT poll || ' ' || name FROM bus_workers WHERE task IS NULL AND poll IS NOT NULL AND poll_until > ?1"
-    " ORDER BY idle_since, name LIMIT 1 /*skip locked*/),"
-    f" (SELECT '{_NOBODY} ' || name FROM bus_workers WHERE task IS NULL AND seen_at > ?2"
     " ORDER BY idle_since, name LIMIT 1 /*skip locked*/)"
-    ") FROM bus_tasks WHERE state = 'queued' AND not_before <= ?1 ORDER BY rank, id LIMIT 1 /*skip locked*/"
 )
-_NEXT_TASK: Final = (
-    f"SELECT {COLUMNS} FROM bus_tasks WHERE state = 'queued' AND not_before <= ?1"
-    " ORDER BY rank, id LIMIT 1 /*skip locked*/"
+_PRESENT: Final = (
+    f"(SELECT '{_NOBODY} ' || name FROM bus_workers WHERE task IS NULL AND seen_at > ?2"
+    " ORDER BY idle_since, name LIMIT 1 /*skip locked*/)"
 )
+_NEXT: Final = "state = 'queued' AND not_before <= ?1 ORDER BY rank, id LIMIT 1 /*skip locked*/"
+_MATCH: Final = (
+    f"SELECT {COLUMNS}, coalesce({_POLLING}, {_PRESENT}) FROM bus_tasks"
+    f" WHERE EXISTS (SELECT 1 FROM bus_workers WHERE task IS NULL) AND {_NEXT}"
+)
+_MATCH_OR: Final = f"SELECT {COLUMNS}, coalesce({_POLLING}, {_PRESENT}, CAST(?3 AS TEXT)) FROM bus_tasks WHERE {_NEXT}"
+_NEXT_TASK: Final = f"SELECT {COLUMNS} FROM bus_tasks WHERE {_NEXT}"
 _OFFER: Final = (
     "UPDATE bus_tasks SET state = 'offered', worker = ?2, token = ?3, expires_at = ?4, is_fetched = ?5, leases = ?6,"
     " changed_at = ?7 WHERE id = ?1"
@@ -36,6 +39,11 @@ _REQUEUE: Final = (
     " not_before = ?2, changed_at = ?3 WHERE id = ?1"
 )
 _FREE: Final = "UPDATE bus_workers SET task = NULL, idle_since = ?3 WHERE name = ?1 AND task = ?2"
+# The poll that brought a task to a worker is over once the task runs, which nobody needs to know before it is free again.
+_FREE_AFTER_WORK: Final = (
+    "UPDATE bus_workers SET task = ?5, idle_since = ?3, seen_at = ?4, poll = NULL, poll_until = NULL"
+    " WHERE name = ?1 AND task = ?2"
+)
 
 
 class Offer(NamedTuple):
@@ -55,16 +63,35 @@ def dispatch(now: float, times: Times, *on_the_way: Statement, at_most: int = AT
     match = Statement(_MATCH, (now, now - times.present_s))
     rows = yield Together((match, *on_the_way)) if on_the_way else match
     while rows and rows[0][-1] is not None:
-        *row, who = rows[0]
-        poll, _, name = who.partition(" ")
-        (task,) = tasks_of([row])
-        given = Statement(GIVE, (name, task.id))
-        offered = yield from offer(task, name, now, times, given, is_fetched=poll in times.polls)
-        offers.append(Offer(offered, None if poll == _NOBODY else PollId(poll)))
+        offers.append((yield from _matched(rows[0], now, times)))
         if len(offers) >= at_most:
             break
         rows = yield match
     return offers
+
+
+def pass_on(over: Task, now: float, times: Times, *on_the_way: Statement) -> Script[list[Offer]]:
+    """Offer the next task to whoever is free, at the latest to the worker whose task is over and who is free from now on."""
+    free = freed(over, now, seen_at=now)
+    who = f"{_NOBODY} {over.worker}"
+    rows = yield Together((Statement(_MATCH_OR, (now, now - times.present_s, who)), *on_the_way))
+    if not rows:
+        yield free
+        return []
+    if rows[0][-1] == who:
+        given = Statement(_FREE_AFTER_WORK, (over.worker, over.id, now, now, rows[0][0]))
+        return [(yield from _matched(rows[0], now, times, given))]
+    yield free
+    return [(yield from _matched(rows[0], now, times))]
+
+
+def _matched(row: Row, now: float, times: Times, given: Statement | None = None) -> Script[Offer]:
+    *columns, who = row
+    poll, _, name = who.partition(" ")
+    (task,) = tasks_of([columns])
+    given = given or Statement(GIVE, (name, task.id))
+    offered = yield from offer(task, name, now, times, given, is_fetched=poll in times.polls)
+    return Offer(offered, None if poll == _NOBODY else PollId(poll))
 
 
 def next_task(now: float) -> Script[Task | None]:
@@ -102,9 +129,13 @@ def requeue(task: Task, now: float, kind: str, *, not_before: float = 0.0, detai
     )
 
 
-def freed(task: Task, now: float) -> Statement:
+def freed(task: Task, now: float, *, seen_at: float | None = None) -> Statement:
     """Let the worker of a task have another one."""
-    return Statement(_FREE, (task.worker, task.id, now))
+    if task.state != "running":
+        return Statement(_FREE, (task.worker, task.id, now))
+    return Statement(
+        _FREE_AFTER_WORK, (task.worker, task.id, now, task.changed_at if seen_at is None else seen_at, None)
+    )
 
 
 def held_by(worker: Worker) -> Script[Task | None]:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from toolpost.bus.dispatching import AT_ONCE, Offer, dispatch, freed, held_by, requeue
+from toolpost.bus.dispatching import Offer, dispatch, freed, held_by, pass_on, requeue
 from toolpost.bus.outbox import post
 from toolpost.bus.polling import forgotten, required_worker
 from toolpost.bus.submitting import Submitted, resubmit, waits_of
@@ -21,7 +21,6 @@ _ARCHIVE: Final = (
 _BEGIN: Final = """
 UPDATE bus_tasks SET state = 'running', attempt = ?2, expires_at = ?3, is_fetched = 1, changed_at = ?4 WHERE id = ?1
 """
-_SEEN: Final = "UPDATE bus_workers SET seen_at = ?2, poll = NULL, poll_until = NULL WHERE name = ?1"
 # Whether another task waits for this one is asked on the way: almost never.
 _IS_NEEDED: Final = "EXISTS (SELECT 1 FROM bus_needs n WHERE n.needs = bus_tasks.id)"
 _HELD: Final = f"SELECT {COLUMNS}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
@@ -52,10 +51,7 @@ def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, ren
         is_fetched=1,
         changed_at=now if is_first else task.changed_at,
     )
-    written = [
-        Statement(_BEGIN, (task.id, begun.attempt, begun.expires_at, begun.changed_at)),
-        Statement(_SEEN, (name, now)),
-    ]
+    written = [Statement(_BEGIN, (task.id, begun.attempt, begun.expires_at, begun.changed_at))]
     if is_first:
         written += (note(task.id, now, "acknowledged", worker=name, attempt=begun.attempt),)
         written += post(task.id, "begun", now, times, detail=name)
@@ -74,10 +70,12 @@ def end(
     *row, is_needed = rows[0]
     (task,) = tasks_of([row])
     _check_that_it_runs(task, token)
-    yield Together(_written_off(task, state, now, times, result=result, reason=reason))
-    if state == "done" and is_needed:
-        yield Statement(_RELEASE, (task.id, now, times.age_s))
-    return task, (yield from dispatch(now, times, at_most=AT_ONCE if is_needed else 1))
+    written = _written_off(task, state, now, times, result=result, reason=reason)
+    if not (state == "done" and is_needed):
+        return task, (yield from pass_on(task, now, times, *written))
+    yield Together((*written, freed(task, now, seen_at=now)))
+    yield Statement(_RELEASE, (task.id, now, times.age_s))
+    return task, (yield from dispatch(now, times))
 
 
 def _check_that_it_runs(task: Task, token: str | None) -> None:
@@ -103,7 +101,8 @@ def archive(
     task: Task, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
 ) -> Script[None]:
     """Put a task that is over where such tasks are kept, and let its worker have another one."""
-    yield Together(_written_off(task, state, now, times, result=result, reason=reason))
+    written = _written_off(task, state, now, times, result=result, reason=reason)
+    yield Together((*written, freed(task, now)))
 
 
 def _written_off(
@@ -115,7 +114,6 @@ def _written_off(
         Statement(_REMOVE, (task.id,)),
         Statement(_ARCHIVE, msgspec.structs.astuple(over)),
         note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason),
-        freed(task, now),
         *post(task.id, state, now, times, detail=result if state == "done" else reason),
     )
 
@@ -170,7 +168,8 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     expired = tasks_of(
         (
             yield Statement(
-                f"SELECT {COLUMNS} FROM bus_tasks WHERE expires_at <= ?1 ORDER BY expires_at LIMIT 100 /*skip locked*/",
+                f"SELECT {COLUMNS} FROM bus_tasks WHERE worker IS NOT NULL AND expires_at <= ?1"
+                " ORDER BY expires_at LIMIT 100 /*skip locked*/",
                 (now,),
             )
         )
@@ -180,7 +179,7 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     yield forgotten(now, times)
     offered = yield from dispatch(now, times)
     rows = yield Statement(
-        "SELECT min(due) FROM (SELECT min(expires_at) AS due FROM bus_tasks"
+        "SELECT min(due) FROM (SELECT min(expires_at) AS due FROM bus_tasks WHERE worker IS NOT NULL"
         " UNION ALL SELECT min(not_before) FROM bus_tasks WHERE state = 'queued' AND not_before > ?1) AS times",
         (now,),
     )

@@ -50,7 +50,7 @@ def overview() -> Script[Overview]:
     """Look at everything at once."""
     ((now,),) = yield NOW
     workers = workers_of((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers ORDER BY name")))
-    held = tasks_of((yield _tasks("state IN ('offered', 'running')", "rank, id", 10_000)))
+    held = tasks_of((yield _tasks("worker IS NOT NULL", "rank, id", 10_000)))
     queue = tasks_of((yield _tasks("state = 'queued'", "rank, id", SHOWN)))
     active = yield Statement("SELECT state, count(*) FROM bus_tasks GROUP BY state")
     ended = yield Statement("SELECT state, count(*) FROM bus_archive WHERE state <> 'done' GROUP BY state")

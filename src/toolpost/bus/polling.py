@@ -22,6 +22,8 @@ from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded
 from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
 
 NAMES_TRIED: Final = 1_000
+FRESH_S: Final = 1.0
+"""How old an offer may be that is fetched as it is: its time need not begin anew."""
 
 _WORKER: Final = WORKER_COLUMNS.split(", ")
 _TASK: Final = COLUMNS.split(", ")
@@ -38,7 +40,7 @@ _WAIT_WITH: Final = "UPDATE bus_workers SET poll = ?2, poll_until = ?3, seen_at 
 _RESERVED: Final = (
     f"SELECT {', '.join(f't.{column}' for column in _TASK)} FROM bus_tasks t JOIN bus_workers w ON w.name = t.worker"
     " WHERE t.state = 'offered' AND t.is_fetched = 0"
-    " AND (w.poll IS NULL OR w.poll_until <= ?1) ORDER BY t.rank, t.id LIMIT 1"
+    " AND (w.poll IS NULL OR w.poll_until <= ?1) ORDER BY t.rank, t.id LIMIT 1 /*skip locked w*/"
 )
 
 
@@ -161,6 +163,11 @@ def _taken(worker: Worker, held: Task | None, now: float, times: Times, waits: R
     if held is not None and held.state == "running":
         raise _busy(worker)
     waiting = () if waits is None else (Statement(_WAIT, (*waits,)),)
+    if held is not None and waits is not None and _is_fresh(held, now, times):
+        # Whoever looks for offers that nobody comes for sees by the poll that somebody has.
+        name, poll, until, _ = waits
+        yield Statement(_WAIT, (name, poll, max(until, held.expires_at), now))
+        return held
     if held is not None:
         return (yield from _fetched(worker, held, now + times.offer_s, waiting))
     task = yield from next_task(now)
@@ -172,6 +179,10 @@ def _taken(worker: Worker, held: Task | None, now: float, times: Times, waits: R
     if waiting:
         yield waiting[0]
     return None
+
+
+def _is_fresh(held: Task, now: float, times: Times) -> bool:
+    return held.expires_at is not None and held.expires_at > now + times.offer_s - min(FRESH_S, times.offer_s / 10)
 
 
 def _fetched(worker: Worker, held: Task, expires_at: float, waiting: tuple[Statement, ...]) -> Script[Task | None]:

@@ -12,11 +12,13 @@ POSITIONS: Final = 10_000
 """How far a position in the queue is counted."""
 
 _PLACE: Final = "SELECT 1 FROM bus_tasks WHERE state = 'queued' AND (rank, id) <= (?1, ?2) LIMIT ?3"
-# Whether it is over, whether there are too many, and how many come before it.
+_QUEUED: Final = "(SELECT count(*) FROM (SELECT 1 FROM bus_tasks WHERE state = 'queued' LIMIT {limit}) AS queued)"
+_WAITING: Final = "(SELECT count(*) FROM (SELECT 1 FROM bus_tasks WHERE state = 'waiting' LIMIT {limit}) AS waiting)"
+# Whether it is over, how many are queued or wait, how many of them will come after it, mostly none, and whether somebody is free.
 _OUTLOOK: Final = (
-    "SELECT EXISTS (SELECT 1 FROM bus_archive WHERE id = ?2),"
-    " EXISTS (SELECT 1 FROM bus_tasks WHERE state IN ('queued', 'waiting') LIMIT 1 OFFSET ?4),"
-    f" (SELECT count(*) FROM ({_PLACE}) AS before)"
+    f"SELECT EXISTS (SELECT 1 FROM bus_archive WHERE id = ?2), {_QUEUED.format(limit='?3')}, {_WAITING.format(limit='?3')},"
+    " (SELECT count(*) FROM bus_tasks WHERE state = 'queued' AND (rank, id) > (?1, ?2)),"
+    " EXISTS (SELECT 1 FROM bus_workers WHERE task IS NULL)"
 )
 _TAKE_IN: Final = (
     "INSERT INTO bus_tasks (id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before,"
@@ -70,18 +72,21 @@ def submit(wish: Wish, times: Times, capacity: int) -> Script[Submitted]:
         yield from _refuse_circles(wish)
     waits_for = yield from unmet(wish.needs)
     rank = now + wish.priority * times.age_s
-    ((is_over, is_full, before),) = yield Statement(_OUTLOOK, (rank, wish.task, POSITIONS, max(0, capacity - 1)))
+    ((is_over, queued, waiting, after, is_anybody_free),) = yield Statement(_OUTLOOK, (rank, wish.task, capacity))
     state = "waiting" if waits_for else "queued"
     values = (wish.task, state, wish.priority, wish.payload, wish.dedupe_key, wish.by, now, rank)
-    if is_over or is_full or not (yield change(_TAKE_IN, values)):
+    if is_over or queued + waiting >= capacity or not (yield change(_TAKE_IN, values)):
         return (yield from _not_taken_in(wish, capacity))
     submitted = note(wish.task, now, "submitted", detail=wish.by)
     if wish.needs:
         yield Together((submitted, *(_needed(wish.task, needed) for needed in dict.fromkeys(wish.needs))))
     if waits_for:
         return Submitted(task=wish.task, waits_for=waits_for)
+    if not is_anybody_free and not wish.needs:
+        yield submitted
+        return _placed(wish.task, queued - after + 1, [])
     offered = yield from dispatch(now, times, *(() if wish.needs else (submitted,)), at_most=1)
-    return _placed(wish.task, before + 1, offered)
+    return _placed(wish.task, queued - after + 1, offered)
 
 
 def _not_taken_in(wish: Wish, capacity: int) -> Script[Submitted]:
@@ -158,10 +163,10 @@ def _refuse_circles(wish: Wish) -> Script[None]:
 
 def refuse_if_full(capacity: int) -> Script[None]:
     """Refuse another task where there are as many as there may be."""
-    rows = yield Statement(
-        "SELECT 1 FROM bus_tasks WHERE state IN ('queued', 'waiting') LIMIT 1 OFFSET ?1", (max(0, capacity - 1),)
+    ((queued, waiting),) = yield Statement(
+        f"SELECT {_QUEUED.format(limit='?1')}, {_WAITING.format(limit='?1')}", (capacity,)
     )
-    if rows:
+    if queued + waiting >= capacity:
         raise QueueOverloaded(
             f"{capacity} tasks are waiting already.", hint="submit again when some are done", capacity=capacity
         )

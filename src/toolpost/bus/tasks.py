@@ -1,5 +1,6 @@
 """A task and a worker as values, and as rows."""
 
+import itertools
 import secrets
 import threading
 from collections.abc import Container, Iterable
@@ -17,6 +18,8 @@ LeaseToken = NewType("LeaseToken", str)
 PollId = NewType("PollId", str)
 
 _PROCESS: Final = secrets.randbelow(1024)
+_NAME: Final = secrets.token_hex(6)
+_polls: Final = itertools.count(1)
 _numbering: Final = threading.Lock()
 _numbered = 0
 
@@ -60,7 +63,7 @@ class Times:
     """Those that wait in this process: what is offered to them has reached them."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, gc=False):
     """One task, as it is now."""
 
     id: TaskId
@@ -93,7 +96,7 @@ class Task(msgspec.Struct, frozen=True):
         return None if self.result is None else msgspec.json.decode(self.result)
 
 
-class Worker(msgspec.Struct, frozen=True):
+class Worker(msgspec.Struct, frozen=True, gc=False):
     """Somebody who does tasks, one at a time."""
 
     name: WorkerName
@@ -149,6 +152,7 @@ def note(
     return Statement(
         "INSERT INTO bus_events (seq, task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         (next_number(at), task, at, kind, worker, attempt, detail),
+        may_wait=True,
     )
 
 
@@ -161,3 +165,8 @@ def next_number(at: float) -> int:
     with _numbering:
         _numbered = max(_numbered + 1024, int(at * 1e6) * 1024 + _PROCESS)
         return _numbered
+
+
+def next_poll() -> PollId:
+    """Name a poll, as no other process does."""
+    return PollId(f"{_NAME}-{next(_polls)}")

@@ -1,7 +1,6 @@
 """The polls that wait in this process: what is offered to one of them is handed to it, without another look at the store."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from toolpost.bus.tasks import PollId, Task, Worker, WorkerName
 from toolpost.store.wakeups import Listener, Wake
@@ -34,14 +33,13 @@ class Waiting:
     def __contains__(self, poll: object) -> bool:
         return poll in self._waiters
 
-    @contextmanager
-    def joined(self, name: WorkerName, poll: PollId, listener: Listener) -> Iterator[Waiter]:
+    def join(self, waiter: Waiter) -> None:
         """Be among them."""
-        waiter = self._waiters[poll] = Waiter(name, poll, listener)
-        try:
-            yield waiter
-        finally:
-            del self._waiters[poll]
+        self._waiters[waiter.poll] = waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Be no longer among them."""
+        del self._waiters[waiter.poll]
 
     def hand_over(self, poll: PollId, task: Task) -> bool:
         """Give a task to the poll that waits for it; False if it does not any more."""

@@ -161,7 +161,7 @@ def _translated(sql: str, after: int = 0) -> str:
     if sql == ALONE:
         return _ALONE
     sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
-    sql = sql.replace("/*lock w*/", "FOR UPDATE OF w")
+    sql = sql.replace("/*lock w*/", "FOR UPDATE OF w").replace("/*skip locked w*/", "FOR UPDATE OF w SKIP LOCKED")
     return re.sub(r"\?(\d+)", lambda found: f"${int(found[1]) + after}", sql)
 
 

@@ -54,11 +54,15 @@ class PostgresWakeups:
         """Listen; if the database is away, the listener is told once it is back."""
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen(), name="toolpost-listen")
-        with self._listeners.joined(name_of(topic)) as listener:
+        name = name_of(topic)
+        listener = self._listeners.join(name)
+        try:
             if not self._is_heard.is_set():
                 with anyio.move_on_after(CONNECT_S):
                     await self._is_heard.wait()
             yield listener
+        finally:
+            self._listeners.leave(name, listener)
 
     async def aclose(self) -> None:
         """Send what was rung, and stop listening."""

@@ -24,6 +24,8 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     values: tuple[Any, ...] = ()
     counts: bool = False
     """Whether as many rows are to be sent as were changed, of whatever."""
+    may_wait: bool = False
+    """Whether it may be run at the end of its transaction: no script that writes reads what it adds."""
 
 
 class Together(msgspec.Struct, frozen=True, gc=False):

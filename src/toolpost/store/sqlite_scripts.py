@@ -45,19 +45,28 @@ class Player:
 
     def play(self, connection: sqlite3.Connection, script: Script[Result]) -> Result:
         """Run a script to its end."""
+        (result,) = self._play_all(connection, [lambda: script])
+        return result  # type: ignore[no-any-return]
+
+    def _play_all(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+        cursor = connection.cursor()
+        waiting: list[Statement] = []
+        results = [self._played(cursor, make(), waiting) for make in makes]
+        if waiting:
+            _run_the_rest(cursor, waiting)
+        return results
+
+    def _play_all_short(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+        return self._play_all(connection, makes)
+
+    def _played(self, cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement]) -> Result:
         try:
             step = next(script)
             while True:
-                step = script.send([(self._clock.now(),)] if step is NOW else _rows(connection, step))
+                step = script.send([(self._clock.now(),)] if step is NOW else _rows(cursor, step, waiting))
         except StopIteration as end:
             result: Result = end.value
             return result
-
-    def _play_all(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
-        return [self.play(connection, make()) for make in makes]
-
-    def _play_all_short(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
-        return [self.play(connection, make()) for make in makes]
 
 
 class SqliteScripts:
@@ -79,12 +88,34 @@ class SqliteScripts:
         return self._read(lambda connection: self._player.play(connection, make()))
 
 
-def _rows(connection: sqlite3.Connection, step: Statement | Together) -> list[Row]:
+def _rows(cursor: sqlite3.Cursor, step: Statement | Together, waiting: list[Statement]) -> list[Row]:
     if isinstance(step, Statement):
-        cursor = connection.execute(step.sql, step.values)
-        return [()] * cursor.rowcount if step.counts else cursor.fetchall()
+        if step.may_wait:
+            waiting.append(step)
+            return []
+        return _rows_of(cursor, step)
     first, *others = step.statements
-    rows = _rows(connection, first)
+    rows = _rows_of(cursor, first)
     for statement in others:
-        connection.execute(statement.sql, statement.values)
+        if statement.may_wait:
+            waiting.append(statement)
+        else:
+            cursor.execute(statement.sql, statement.values)
     return rows
+
+
+def _rows_of(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
+    cursor.execute(statement.sql, statement.values)
+    if statement.counts:
+        return [()] * cursor.rowcount
+    # What only writes has nothing to fetch.
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def _run_the_rest(cursor: sqlite3.Cursor, waiting: Sequence[Statement]) -> None:
+    """Run those that are alike together: most of what a statement costs is the way to it."""
+    alike: dict[str, list[Row]] = {}
+    for statement in waiting:
+        alike.setdefault(statement.sql, []).append(statement.values)
+    for sql, values in alike.items():
+        cursor.executemany(sql, values)

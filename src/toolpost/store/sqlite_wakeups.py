@@ -3,8 +3,6 @@
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -36,15 +34,22 @@ class SqliteWakeups:
         if self._path is not None:
             self._opened(self._path).add(f"{self._origin} {name}")
 
-    @asynccontextmanager
-    async def open_listener(self, topic: str) -> AsyncGenerator[Listener]:
+    def open_listener(self, topic: str) -> "_Listening":
         """Listen; what is rung from now on is heard."""
-        with self._listeners.joined(name_of(topic)) as listener:
-            if self._watching is None and self._path is not None:
-                file = self._opened(self._path)
-                file.news()
-                self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
-            yield listener
+        return _Listening(self, name_of(topic))
+
+    def join(self, name: str) -> Listener:
+        """Be told."""
+        listener = self._listeners.join(name)
+        if self._watching is None and self._path is not None:
+            file = self._opened(self._path)
+            file.news()
+            self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
+        return listener
+
+    def leave(self, name: str, listener: Listener) -> None:
+        """Be told no more."""
+        self._listeners.leave(name, listener)
 
     async def aclose(self) -> None:
         """Stop watching."""
@@ -73,6 +78,23 @@ class SqliteWakeups:
                 self._listeners.wake(name for origin, _, name in rung if origin != self._origin)
         finally:
             self._watching = None
+
+
+class _Listening:
+    """Somebody who listens while this is open. Each poll of a worker does: a generator would take several times as long."""
+
+    __slots__ = ("_listener", "_name", "_wakeups")
+
+    def __init__(self, wakeups: SqliteWakeups, name: str) -> None:
+        self._wakeups = wakeups
+        self._name = name
+
+    async def __aenter__(self) -> Listener:
+        self._listener = self._wakeups.join(self._name)
+        return self._listener
+
+    async def __aexit__(self, *_: object) -> None:
+        self._wakeups.leave(self._name, self._listener)
 
 
 class RingFile:

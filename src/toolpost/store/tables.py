@@ -94,7 +94,7 @@ TABLES: Final = (
             "resets",
         ),
     ),
-    Table(name="bus_events", key=("seq",), columns=("seq", "task", "at", "kind", "worker", "attempt", "detail")),
+    Table(name="bus_events", key=("task", "seq"), columns=("task", "seq", "at", "kind", "worker", "attempt", "detail")),
     Table(
         name="deferred_calls",
         key=("id",),

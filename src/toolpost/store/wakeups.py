@@ -4,9 +4,10 @@ A wake-up is a hint, not a message. Whoever is woken looks; whoever cannot affor
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
@@ -51,6 +52,7 @@ class Wakeups(Protocol):
         ...
 
 
+@lru_cache(maxsize=4_096)
 def name_of(topic: str) -> str:
     """Return what a topic is called on its way: whatever it holds and however long it is, this is short and plain."""
     return blake2b(topic.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
@@ -65,18 +67,18 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._by_name)
 
-    @contextmanager
-    def joined(self, name: str) -> Iterator[Listener]:
+    def join(self, name: str) -> Listener:
         """Be among them."""
         listener = Listener()
         self._by_name.setdefault(name, set()).add(listener)
-        try:
-            yield listener
-        finally:
-            others = self._by_name[name]
-            others.discard(listener)
-            if not others:
-                del self._by_name[name]
+        return listener
+
+    def leave(self, name: str, listener: Listener) -> None:
+        """Be no longer among them."""
+        others = self._by_name[name]
+        others.discard(listener)
+        if not others:
+            del self._by_name[name]
 
     def wake(self, names: Iterable[str]) -> None:
         """Wake those who listen to one of these."""
