@@ -65,7 +65,7 @@ ON_STDIO = {
     "unknown-id": Fault(tool="unknown_id", shown=is_odd),
     "twice": Fault(tool="twice", shown=is_odd),
     "never": Fault(tool="never", settings=SHORT, code="TOOL_TIMEOUT", shown=told("`never` did not answer within 2 s")),
-    "big": Fault(tool="big", arguments={"bytes": 50 * MEBIBYTE}, shown=is_well),
+    "big": Fault(tool="big", arguments={"bytes": 8 * MEBIBYTE}, shown=is_well),
     "too-big": Fault(
         tool="big",
         arguments={"bytes": 70 * MEBIBYTE},
