@@ -31,8 +31,9 @@ async def follow_config(
     app: App, path: Path, load: Callable[[], Config], *, look_s: float = LOOK_S, settle_s: float = SETTLE_S
 ) -> None:
     """Look at the file now and then, and take over what has changed in it, until cancelled."""
-    seen = _stamps(app, path)
-    was_there = seen[path] is not None
+    was_there = _stamp(path) is not None
+    # Servers take their time to start: what has changed since the file was read is a change too.
+    seen: Stamps = {} if was_there else _stamps(app, path)
     while True:
         await anyio.sleep(look_s)
         if _stamps(app, path) == seen:

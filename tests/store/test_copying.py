@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -152,16 +153,22 @@ async def test_a_broken_chain_is_not_copied(url: str, tamper: Callable[..., None
 
 async def test_a_source_that_is_written_to_meanwhile_is_noticed(ways: tuple[str, str], entry: Make) -> None:
     source, target = ways
-    late: list[asyncio.Future[None]] = []
+    late: list[threading.Thread] = []
+
+    async def append() -> None:
+        async with open_store(source) as another:
+            await another.audit.append(entry())
+
+    def append_meanwhile(table: str, done: int, _total: int) -> None:
+        if table == "audit" and done == 20 and not late:
+            late.append(threading.Thread(target=asyncio.run, args=(append(),)))
+            late[0].start()
+            late[0].join()
+
     async with open_store(source) as one, open_store(target) as other:
         await filled(one, entry, 20)
-
-        def append(table: str, done: int, _total: int) -> None:
-            if table == "audit" and done == 20 and not late:
-                late.append(asyncio.ensure_future(one.audit.append(entry())))
-
         with pytest.raises(BadConfiguration, match="was written to while it was copied"):
-            await copy_store(one, other, progress=append)
+            await copy_store(one, other, progress=append_meanwhile)
     done = await copied(source, target)
 
     assert done.written["audit"] == 1

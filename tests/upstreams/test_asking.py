@@ -87,7 +87,7 @@ async def asking_behind(back: Way, config: Config = IN_MEMORY, **options: Any) -
         else:
             app = await stack.enter_async_context(asking_app(is_modern=back.mode == MODERN))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
-        yield await stack.enter_async_context(open_app(config, bundled=False, servers=[spec]))
+        yield await stack.enter_async_context(open_app(config, bundled=False, servers=[spec], learn_limit_s=60))
 
 
 @pytest.mark.parametrize("back", BACKS, ids=str)
@@ -167,20 +167,27 @@ async def test_a_client_s_refusal_goes_back_as_it_is(front: Way, back: Way) -> N
     assert said == {"refused": -1, "message": "I do not talk to servers"}
 
 
+async def asked_and_left(client: Client, person: Person) -> None:
+    """Call, and go away while the person thinks."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "up__ask")
+        await until(lambda: person.asked)
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("back", BACKS, ids=str)
 @pytest.mark.parametrize("front", FRONTS, ids=str)
 async def test_a_question_ends_with_its_call(front: Way, back: Way) -> None:
     """The deadline counts while a person thinks, and takes the question along where it can."""
     person = Person()
     person.thinks = anyio.Event()
-    async with asking_behind(back, timeout_s=0.7) as app, client_on(app, front, **person.callbacks) as client:
+    async with asking_behind(back, timeout_s=1.5) as app, client_on(app, front, **person.callbacks) as client:
         if front.mode == "legacy":
             answer = await client.call_tool("up__ask")
             assert "TOOL_TIMEOUT" in answer.content[0].text  # type: ignore[union-attr]
             await until(lambda: person.given_up == 1)
         else:
-            with anyio.move_on_after(1.5):
-                await client.call_tool("up__ask")
+            await asked_and_left(client, person)
         await until(lambda: app.gateway.in_flight == 0)
         person.thinks.set()
         after = json.loads(text_of(await client.call_tool("up__ask")))
@@ -211,8 +218,8 @@ async def test_one_caller_s_question_is_never_another_s(back: Way, fronts: tuple
         client_on(app, Way("http", fronts[1]), **bob.callbacks) as second,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(second.call_tool, "up__wait", {"seconds": 1.0})
-        await anyio.sleep(0.3)
+        tasks.start_soon(second.call_tool, "up__wait", {"seconds": 2.0})
+        await until(lambda: app.gateway.in_flight == 1)
         said = json.loads(text_of(await first.call_tool("up__ask")))
         apart = json.loads(text_of(await first.call_tool("up__ask_apart")))
 

@@ -63,7 +63,7 @@ async def names(client: Any) -> list[str]:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not is_so():
             await anyio.sleep(0.02)
 
@@ -172,6 +172,15 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
 
     assert after == before
     assert not any("taken over" in record.message for record in caplog.records)
+
+
+async def test_what_was_changed_while_servers_started_is_taken_over(quick: Project) -> None:
+    quick.write("one")
+    async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
+        quick.write("one", "two")
+        tasks.start_soon(followed(app, quick))
+        await until(lambda: set(app.servers.sources) == {"one", "two"})
+        tasks.cancel_scope.cancel()
 
 
 async def test_editors_that_replace_or_remove_the_file_are_followed(quick: Project, caplog: Any) -> None:

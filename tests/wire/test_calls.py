@@ -1,6 +1,7 @@
 """A call ends: with its result, its error, its deadline, its cancellation, or a full queue. Exactly once."""
 
 import time
+from functools import partial
 from typing import Any
 
 import anyio
@@ -8,7 +9,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.plugins import behaviours
-from tests.ways import BEHAVIOURS, QUICK_WAYS, WAYS, Way, limited
+from tests.upstreams.behind import until
+from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, WAYS, Way, limited, plugin_of
+from toolpost.app import open_app
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -72,16 +75,20 @@ async def test_a_blocked_thread_blocks_nobody_else(way: Way) -> None:
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_serial_calls_never_meet_and_keep_their_order(way: Way) -> None:
-    async with way.client(BEHAVIOURS) as client:
+    async with open_app(IN_MEMORY, plugins=[plugin_of(BEHAVIOURS)], bundled=False) as app, way.client_of(app) as client:
         met: list[bool] = []
 
+        def is_here(number: int) -> bool:
+            return app.gateway.in_flight + len(met) > number
+
         async def call(name: str) -> None:
-            met.append(data_of(await client.call_tool("does__serial", {"seconds": 0.02, "name": name})))
+            met.append(data_of(await client.call_tool("does__serial", {"seconds": 0.05, "name": name})))
 
         async with anyio.create_task_group() as tasks:
             for number in range(6):
                 tasks.start_soon(call, str(number))
-                await anyio.sleep(0.005)
+                # Requests over HTTP may overtake each other: the next one is sent when this one is here.
+                await until(partial(is_here, number))
 
     assert met == [False] * 6
     assert behaviours.STARTED == ["0", "1", "2", "3", "4", "5"]
