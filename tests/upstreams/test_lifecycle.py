@@ -11,6 +11,7 @@ import pytest
 from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, Way
+from tests.wire.callers import refusal
 from toolpost.app import App, open_app
 from toolpost.config import StoreSettings
 from toolpost.contracts.ids import META_KEY
@@ -216,6 +217,18 @@ async def test_failed_starts_are_held_off_longer_and_longer_and_then_given_up(
     assert "toolpost servers start up" in unavailable(refused)["hint"]
     assert again == "stopped"
     assert "exit code 1" in unavailable(retried)["message"]
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_a_tool_of_a_server_that_never_started_is_met_with_where_to_look(way: Way) -> None:
+    async with gateway(hostile(start="exit"), hostile("other"), way=way) as (_, client):
+        await client.list_tools()
+        refused = await refusal(client, "up__echo")
+        misspelt = await refusal(client, "other__ehco")
+
+    shown = "nothing is known of the tools of `up` yet; `toolpost servers` shows how it is doing"
+    assert refused.error.data["hint"] == shown
+    assert "did you mean `other__echo`" in misspelt.error.data["hint"]
 
 
 async def test_the_longest_wait_is_half_a_minute() -> None:

@@ -69,6 +69,8 @@ def find_tool(catalogue: Catalogue, name: str) -> HeldTool:
     try:
         return catalogue.find(name)
     except UnknownTool as error:
+        if "server" in error.details:
+            raise
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error

@@ -103,7 +103,9 @@ def _refusing(error: UnknownTool | None) -> HeldTool:
 
 
 def _unknown(error: UnknownTool) -> UnknownTool:
-    hint = error.hint if error.details.get("nearest") else f"`{automatic_mcp.NAME}` finds tools by what they do"
+    hint = f"`{automatic_mcp.NAME}` finds tools by what they do"
+    if error.details.get("nearest") or "server" in error.details:
+        hint = error.hint or hint
     if error.details.get("tool") in (NAME, automatic_mcp.NAME):
         hint = "call it directly"
     return UnknownTool(error.message, hint=hint, **error.details)

@@ -52,6 +52,13 @@ class Catalogue:
         tool = self._tools.get(wanted) or self._aliases.get(wanted) or self._withheld.get(wanted)
         if tool is not None:
             return tool
+        server = PluginName(name.partition("__")[0])
+        if server in self.tags and server not in self.servers:
+            # It has not started yet, or cannot: names that come near are others' tools, and no help.
+            hint = f"nothing is known of the tools of `{server}` yet; `toolpost servers` shows how it is doing"
+            raise UnknownTool(
+                f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=[], server=server
+            )
         near = nearest_names(name, self._alike(name), 3)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
