@@ -14,6 +14,7 @@ from toolpost.config import Config
 from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
 from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import check_guarded
 from toolpost.endpoints.roster import Members
 from toolpost.members import members_of
@@ -90,8 +91,8 @@ async def take_over(app: App, load: Callable[[], Config], *, is_still: Callable[
         applied = await app.servers.apply(specs_of(config, app.host))
     except (ToolpostError, ExceptionGroup) as raised:
         error = _first(raised)
-        told = f"{error.message} {error.hint}" if error.hint else error.message
-        event(_log, logging.WARNING, "configuration not taken over; the one before goes on", reason=told)
+        told: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
+        event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **told)
         return
     _let_in(app, config, members)
     if others := _changed_beside_servers(app.config, config):
