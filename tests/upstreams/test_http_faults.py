@@ -73,16 +73,25 @@ async def test_a_status_is_told_and_harms_nobody_else(status: int, said: str, ve
     assert text_of(after) == "again"
 
 
-@pytest.mark.parametrize("status", [401, 404, 500, 307, 200])
-async def test_a_status_at_the_start_is_a_failed_start(status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "it does not let us in (HTTP 401)"),
+        (404, "there is no MCP server at this address (HTTP 404)"),
+        (405, "there is no MCP server at this address (HTTP 405)"),
+        (500, "it answered with HTTP 500"),
+        (307, "it has moved (HTTP 307)"),
+        (200, "it answered with something that is not MCP (HTTP 200)"),
+    ],
+)
+async def test_a_status_at_the_start_is_a_failed_start(status: int, said: str) -> None:
     server = HttpServer()
     server.status = status
     async with behind_http(server) as (app, client):
         names = {tool.name for tool in (await client.list_tools()).tools}
         seen = report(app)
 
-    assert seen.state == "failed"
-    assert seen.last_error
+    assert (seen.state, seen.last_error) == ("failed", said)
     assert "good__echo" in names
 
 

@@ -3,11 +3,12 @@
 import logging
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
 
+from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.upstreams.news import Hear
 from toolpost.upstreams.peer import Peer
@@ -45,7 +46,7 @@ async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callabl
     async with (
         to_server,
         outbox,
-        sse_client(spec.url, headers=dict(spec.headers)) as (reader, writer),
+        _reached(sse_client(spec.url, headers=dict(spec.headers))) as (reader, writer),
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(read, reader)
@@ -55,3 +56,30 @@ async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callabl
         finally:
             peer.lose("it was stopped")
             tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _reached(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+    """Connect, or say in our words why that failed: mostly it is the address that is wrong."""
+    async with AsyncExitStack() as stack:
+        try:
+            streams = await stack.enter_async_context(connecting)
+        except Exception as error:
+            raise _explained(error) from error
+        yield streams
+
+
+def _explained(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return UpstreamUnavailable(
+            f"it does not let us in (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
+        )
+    if status is not None or type(error).__name__ == "SSEError":
+        told = f" (HTTP {status})" if status is not None else ""
+        return UpstreamUnavailable(
+            f"there is no MCP server at this address{told}", hint="check the `url` of this server, and the path in it"
+        )
+    return error
