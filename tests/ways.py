@@ -17,9 +17,10 @@ import msgspec
 from mcp import Client, StdioServerParameters
 
 from toolpost import Plugin
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import Config, DiscoverySettings, HttpSettings, LimitSettings, StoreSettings
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.running import App
 
 ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")

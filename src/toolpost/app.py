@@ -2,14 +2,13 @@
 
 import asyncio
 import sys
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from anyio import CancelScope, Event, create_task_group, sleep
+from anyio import CancelScope, create_task_group
 
 from toolpost.authoring import Plugin
 from toolpost.bus.bus import Bus
@@ -18,11 +17,9 @@ from toolpost.config import Config
 from toolpost.config.concealing import concealing
 from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.contracts.ids import JsonObject
-from toolpost.contracts.version import __version__
 from toolpost.deferred.calls import DeferredCalls
-from toolpost.discovery import EVERYTHING, Catalogue
-from toolpost.discovery.automatic import INSTRUCTIONS, Mode
+from toolpost.discovery import EVERYTHING
+from toolpost.discovery.automatic import INSTRUCTIONS
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
@@ -34,7 +31,6 @@ from toolpost.endpoints.lane import Lane, call_result
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.lending import RosterDoors
 from toolpost.endpoints.listener import bound_socket, open_http_server
-from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.paths import MCP_PATH
 from toolpost.endpoints.roster import Roster
 from toolpost.endpoints.rounds import Rounds
@@ -62,87 +58,18 @@ from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
 from toolpost.plugins.workspace import workspace_plugin
 from toolpost.protocol.era import MODERN
+from toolpost.running import App, Changes, Hearsay, catalogue_of, listing_of
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_made_by, candidates_of, installed_candidates
 from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
-from toolpost.upstreams.news import LOG, TOOLS_CHANGED, News
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
 
-_SETTLE_S: Final = 0.05
-_NEWS_LIMIT: Final = 1_000
-
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
-
-EVERY_SERVER: Final = frozenset({"*"})
-"""Stands for all of them, and the plugins: no server can have this name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class App:
-    """A running Toolpost, without its endpoints."""
-
-    config: Config
-    store: Store
-    host: PluginHost
-    servers: ServerHost
-    gateway: Gateway
-    lane: Lane
-    sdk: LateSdk
-    deferred: DeferredCalls
-    roster: Roster
-    """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
-    changes: "Changes"
-    finder: Finder
-    bus: Bus
-    harness: Harness
-
-    def metrics(self) -> str:
-        """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
-        servers = self.servers.sources.values()
-        return self.gateway.metrics.text(
-            {
-                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
-                "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
-                "toolpost_tools_changed": ("Tools that are not as promised.", sum(len(s.standings) for s in servers)),
-                "toolpost_tools_withheld": ("Tools that are withheld for that.", sum(len(s.withheld) for s in servers)),
-                "toolpost_tools_suspicious": (
-                    "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.watch.of(s.name)) for s in servers),
-                ),
-                "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
-                "toolpost_bus_queued": ("Tasks that wait for a worker.", self.bus.depth.queued),
-                "toolpost_bus_waiting": ("Tasks that wait for other tasks.", self.bus.depth.waiting),
-                "toolpost_bus_held": ("Tasks that workers have.", self.bus.depth.held),
-                "toolpost_bus_dead": ("Tasks that were given up.", self.bus.depth.dead),
-                "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", self.bus.depth.oldest_s),
-                "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(self.harness.pool.sessions)),
-                "toolpost_agent_turns_waiting": ("Turns that wait for a session.", self.harness.pool.waiting),
-                "toolpost_agent_warm_ratio": (
-                    "Part of all turns that found a warm session.",
-                    self.gateway.metrics.warm_ratio,
-                ),
-            }
-        )
-
-    def health(self) -> JsonObject:
-        """Say how the server and its plugins are doing."""
-        plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
-        servers = {name: source.supervisor.state.value for name, source in self.servers.sources.items()}
-        is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.host.plugins)
-        is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
-        return {
-            "status": "ok" if is_whole else "degraded",
-            "version": __version__,
-            "tools": len(self.gateway.catalogue),
-            "inFlight": self.gateway.in_flight,
-            "plugins": plugins,
-            "servers": servers,
-        }
 
 
 @asynccontextmanager
@@ -162,7 +89,7 @@ async def open_app(
     servers whose tools nobody has seen are waited for; later their tools come by themselves. `agents` answer beside those
     that are configured.
     """
-    changes, news = Changes(config), _News()
+    changes, news = Changes(config), Hearsay()
     async with (
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
@@ -255,13 +182,13 @@ def _assembled(
     harness: Harness,
 ) -> App:
     pipeline = Pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
-    catalogue = _catalogue(config, host, servers)
+    catalogue = catalogue_of(config, host, servers)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
     finding = AutomaticMcp(finder, store.seen, metrics)
     gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
     gateway.conversations = harness
-    lane = Lane(gateway, _listing(config, gateway.catalogue, config.discovery.mode), rounds)
+    lane = Lane(gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds)
     deferred = DeferredCalls(
         store,
         gateway,
@@ -318,77 +245,6 @@ def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, g
     return Harness(
         store.threads, crew, Hooks(host), limits=limits, metrics=metrics, shelf=store.shelf, wakeups=store.wakeups
     )
-
-
-def _catalogue(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
-    return Catalogue([*host.sources, *servers.sources.values()], tags=config.plugins.tags)
-
-
-def _listing(config: Config, catalogue: Catalogue, mode: Mode) -> Listing:
-    scope: Literal["private", "public"] = "private" if config.asks_who_calls else "public"
-    return Listing(catalogue, page_size=config.limits.page_size, scope=scope, mode=mode)
-
-
-class Changes:
-    """Tools that came, went or changed, or are seen by others: taken over together, and then announced."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        """The one in force."""
-        self.is_served = False
-        """Whether HTTP is."""
-        self._noted = Event()
-        self._servers: set[str] = set()
-
-    def note(self, servers: Collection[str]) -> None:
-        """Take note of servers; many changes in a moment are one."""
-        self._servers.update(servers)
-        self._noted.set()
-
-    async def follow(self, app: App) -> None:
-        """Swap catalogue and listing whenever something has changed, until cancelled."""
-        while True:
-            await self._noted.wait()
-            await sleep(_SETTLE_S)
-            self._noted = Event()
-            servers, self._servers = self._servers, set()
-            before, mode = app.gateway.catalogue, app.config.discovery.mode
-            app.gateway.catalogue = _catalogue(app.config, app.host, app.servers)
-            app.lane.listing = _listing(self.config, app.gateway.catalogue, mode)
-            app.finder.preparation.take(app.gateway.catalogue)
-            # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
-            is_same = (
-                mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalogue)
-            )
-            if app.sdk.loaded is not None and not is_same:
-                await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
-
-
-class _News:
-    """What servers say by themselves, on its way to whoever is to hear it."""
-
-    def __init__(self) -> None:
-        self._noted = Event()
-        self._waiting: deque[News] = deque(maxlen=_NEWS_LIMIT)
-
-    def note(self, news: News) -> None:
-        """Take note; a server that says more than anybody can hear loses the oldest of it."""
-        self._waiting.append(news)
-        self._noted.set()
-
-    async def follow(self, app: App) -> None:
-        """Pass on what has been noted, the same thing once, until cancelled."""
-        while True:
-            await self._noted.wait()
-            self._noted = Event()
-            if all(news.method != LOG for news in self._waiting):
-                await sleep(_SETTLE_S)
-            waiting, said = list(self._waiting), set[News]()
-            self._waiting.clear()
-            for news in waiting:
-                if app.sdk.loaded is not None and (news.method == LOG or news not in said):
-                    said.add(news)
-                    await app.sdk.loaded.audience.hear(news)
 
 
 def _loaded_host(

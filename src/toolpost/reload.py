@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.app import EVERY_SERVER, App, specs_of
+from toolpost.app import specs_of
 from toolpost.config import Config
 from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
@@ -18,6 +18,7 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import check_guarded
 from toolpost.endpoints.roster import Members
 from toolpost.members import members_of
+from toolpost.running import EVERY_SERVER, App
 
 _log = logging.getLogger("toolpost.reload")
 

@@ -13,9 +13,10 @@ from tests.discovery.asking import ask, names_of, office
 from tests.plugins.office import OFFICE
 from tests.upstreams.behind import PAIRS, gateway, hostile, until
 from tests.ways import AUTOMATIC, BOTH, IN_MEMORY, MODERN, QUICK_WAYS, WAYS, Way, stdio_peer
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.discovery.automatic import INSTRUCTIONS
 from toolpost.endpoints.sdk import INSTRUCTIONS as ALL_INSTRUCTIONS
+from toolpost.running import App
 
 pytestmark = pytest.mark.anyio
 

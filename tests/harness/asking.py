@@ -5,11 +5,11 @@ from typing import Any
 import anyio
 
 from toolpost import Context, Plugin
-from toolpost.app import App
 from toolpost.contracts.caller import Caller, Standing
 from toolpost.contracts.ids import CallerId, ThreadId
 from toolpost.contracts.turns import TurnEnded, Warmth
 from toolpost.harness import InvokeOptions, TurnRun
+from toolpost.running import App
 
 desk = Plugin("desk")
 

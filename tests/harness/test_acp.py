@@ -16,11 +16,12 @@ import pytest
 
 from tests.harness.asking import ADA, asked, at_work, desk
 from tests.ways import IN_MEMORY
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import AgentSettings, Config, HarnessSettings
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.ids import ThreadId
 from toolpost.contracts.turns import Said, Thought, ToolUsed, TurnEvent, Warmth
+from toolpost.running import App
 from toolpost.testing import acp_agent_command
 
 pytestmark = pytest.mark.anyio

@@ -21,10 +21,11 @@ from tests.harness.asking import desk
 from tests.harness.test_acp import has_gone, with_agent
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import AgentSettings, CallerSettings, Config, HarnessSettings
 from toolpost.contracts.turns import AgentEvent, Said
 from toolpost.endpoints import talk_stream
+from toolpost.running import App
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command
 
 pytestmark = pytest.mark.anyio

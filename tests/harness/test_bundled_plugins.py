@@ -15,9 +15,10 @@ from mcp import Client
 
 from tests.harness.asking import ADA, BOB, asked, at_work
 from tests.ways import IN_MEMORY, MODERN
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import AgentSettings, Config, HarnessSettings, StoreSettings
 from toolpost.contracts.ids import ThreadId
+from toolpost.running import App
 from toolpost.testing.agents import acp_agent_command
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.harness.asking import ADA, BOB, at_work, desk
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
-from toolpost.app import App, open_http
+from toolpost.app import open_http
 from toolpost.authoring import Conversations, ToolCall, TurnInfo
 from toolpost.config import Config, HarnessSettings, StoreSettings
 from toolpost.contracts.caller import Standing
@@ -25,6 +25,7 @@ from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFoun
 from toolpost.contracts.ids import AgentSessionId, ThreadId
 from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
 from toolpost.harness import AgentGone, InvokeOptions
+from toolpost.running import App
 from toolpost.testing import ScriptedAgent, ScriptedSession, open_test_app
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,10 @@ from tests.upstreams.behind import SERVERS, text_of, until
 from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
 from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import Config
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.running import App
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]

@@ -10,8 +10,9 @@ from mcp import Client, MCPError
 from tests.upstreams.behind import ERAS, PAIRS, gateway, hostile, lines, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import IN_MEMORY, MODERN, Way
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.running import App
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]

@@ -12,7 +12,7 @@ from tests.upstreams.behind import ERAS, ONE_OF_EACH, PAIRS, Timed, beside, gate
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import MODERN, QUICK_WAYS, Way
-from toolpost.app import App
+from toolpost.running import App
 from toolpost.testing import error_of
 from toolpost.upstreams import backoff, greeting, http_client
 from toolpost.upstreams.spec import ServerSpec

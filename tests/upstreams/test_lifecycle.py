@@ -12,9 +12,10 @@ from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, r
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, Way
 from tests.wire.callers import refusal
-from toolpost.app import App, open_app
+from toolpost.app import open_app
 from toolpost.config import StoreSettings
 from toolpost.contracts.ids import META_KEY
+from toolpost.running import App
 from toolpost.sources import hosting
 from toolpost.testing import error_of
 from toolpost.upstreams import backoff, life, pool

@@ -14,9 +14,10 @@ import pytest
 from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
-from toolpost.app import App, open_app
+from toolpost.app import open_app
 from toolpost.config import Config, load_config
 from toolpost.reload import follow_config, take_over
+from toolpost.running import App
 
 pytestmark = pytest.mark.anyio
 

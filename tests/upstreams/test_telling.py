@@ -16,8 +16,9 @@ from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
 from tests.upstreams.test_asking import FRONTS, Person
 from tests.ways import IN_MEMORY, MODERN, ROOT, Way
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.running import App
 from toolpost.store.audit import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 

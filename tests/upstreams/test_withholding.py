@@ -14,8 +14,9 @@ from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_property
 from tests.upstreams.test_promises import LOOKUP_NAME, WISH, enforcing, judged, listed, lock, standing
 from tests.ways import Way
-from toolpost.app import App, open_app
+from toolpost.app import open_app
 from toolpost.config import DiscoverySettings, StoreSettings
+from toolpost.running import App
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 

@@ -20,7 +20,7 @@ from tests.upstreams.behind import hostile, text_of
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, TOOLPOST, plugin_of, server_environment
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import Config, load_config
 from toolpost.contracts.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
@@ -29,6 +29,7 @@ from toolpost.discovery.catalogue import VIEWS_LIMIT
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.protocol.era import REVISIONS
 from toolpost.reload import follow_config, take_over
+from toolpost.running import App
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 from toolpost.upstreams.news import PROMPTS_CHANGED, News

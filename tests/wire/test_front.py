@@ -11,8 +11,9 @@ import pytest
 from anyio.abc import SocketStream
 
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import HttpSettings
+from toolpost.running import App
 from toolpost.store import AuditFilter
 
 pytestmark = pytest.mark.anyio

@@ -24,12 +24,13 @@ from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
 from tests.wire.callers import ERAS, client_of, names
 from tests.wire.test_visibility import small
-from toolpost.app import App, open_app, open_http
+from toolpost.app import open_app, open_http
 from toolpost.config import Config, load_config
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints import oauth_keys, roster
 from toolpost.members import members_of
 from toolpost.reload import take_over
+from toolpost.running import App
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec

@@ -11,9 +11,10 @@ import msgspec
 from mcp import Client
 
 from tests.ways import IN_MEMORY, MODERN, Way
-from toolpost.app import App, open_app
+from toolpost.app import open_app
 from toolpost.config import Config
 from toolpost.plugins.workspace import workspace_plugin
+from toolpost.running import App
 from toolpost.testing import data_of
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, spec_of

@@ -9,7 +9,6 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.app import App
 from toolpost.cli.bus_project import ProjectServer, RunningServer, project_config, project_of
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import warn
@@ -19,6 +18,7 @@ from toolpost.cli.options import is_debugging, json_option, on_top
 from toolpost.cli.serve import Again, Manner, Presence, Stop, serve_until_stopped
 from toolpost.config import CONFIG_NAME, Config
 from toolpost.endpoints.stdio import Wire
+from toolpost.running import App
 from toolpost.upstreams.process_tree import this_process
 
 _FREE_PORT: Final = "127.0.0.1:0"

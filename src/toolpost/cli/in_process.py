@@ -10,13 +10,14 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from toolpost.app import App, open_app
+from toolpost.app import open_app
 from toolpost.cli.failures import warn
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.config import Config, StoreSettings
 from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery import Catalogue
+from toolpost.running import App
 from toolpost.sources import HeldTool
 
 Result = TypeVar("Result")

@@ -6,7 +6,6 @@ from typing import Final
 
 import anyio
 
-from toolpost.app import App
 from toolpost.cli.in_process import open_quiet_app, without_store
 from toolpost.config import Config
 from toolpost.contracts.compatibility import Definition
@@ -14,6 +13,7 @@ from toolpost.contracts.errors import NotFound, ToolpostError
 from toolpost.contracts.lockfile import LockedTool, Tools
 from toolpost.contracts.nearest import nearest_name
 from toolpost.discovery import automatic_eval, automatic_mcp
+from toolpost.running import App
 from toolpost.sources import Source
 from toolpost.sources.servers import ServerSource
 

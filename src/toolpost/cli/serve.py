@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.app import open_app, open_http, serve_on_stdio
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell, warn
 from toolpost.cli.in_process import problems_of, run_async
@@ -25,6 +25,7 @@ from toolpost.contracts.events import event
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.stdio import Wire
 from toolpost.reload import follow_config, follow_lock
+from toolpost.running import App
 
 _log = logging.getLogger("toolpost.serve")
 

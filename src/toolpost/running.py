@@ -1,0 +1,169 @@
+"""A running Toolpost, without its endpoints: how it is doing, and how it follows what changes behind it."""
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from anyio import Event, sleep
+
+from toolpost.bus.bus import Bus
+from toolpost.config import Config
+from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.version import __version__
+from toolpost.deferred.calls import DeferredCalls
+from toolpost.discovery import Catalogue
+from toolpost.discovery.automatic import Mode
+from toolpost.discovery.finder import Finder
+from toolpost.endpoints.lane import Lane
+from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.listing import Listing
+from toolpost.endpoints.roster import Roster
+from toolpost.gateway import Gateway
+from toolpost.harness import Harness
+from toolpost.sources.hosting import ServerHost
+from toolpost.sources.loading import PluginHost
+from toolpost.store import Store
+from toolpost.upstreams.news import LOG, TOOLS_CHANGED, News
+
+_SETTLE_S: Final = 0.05
+_NEWS_LIMIT: Final = 1_000
+
+EVERY_SERVER: Final = frozenset({"*"})
+"""Stands for all of them, and the plugins: no server can have this name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class App:
+    """A running Toolpost, without its endpoints."""
+
+    config: Config
+    store: Store
+    host: PluginHost
+    servers: ServerHost
+    gateway: Gateway
+    lane: Lane
+    sdk: LateSdk
+    deferred: DeferredCalls
+    roster: Roster
+    """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
+    changes: "Changes"
+    finder: Finder
+    bus: Bus
+    harness: Harness
+
+    def metrics(self) -> str:
+        """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
+        servers = self.servers.sources.values()
+        return self.gateway.metrics.text(
+            {
+                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
+                "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
+                "toolpost_tools_changed": ("Tools that are not as promised.", sum(len(s.standings) for s in servers)),
+                "toolpost_tools_withheld": ("Tools that are withheld for that.", sum(len(s.withheld) for s in servers)),
+                "toolpost_tools_suspicious": (
+                    "Tools of which something may be meant for the model.",
+                    sum(len(self.servers.watch.of(s.name)) for s in servers),
+                ),
+                "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
+                "toolpost_bus_queued": ("Tasks that wait for a worker.", self.bus.depth.queued),
+                "toolpost_bus_waiting": ("Tasks that wait for other tasks.", self.bus.depth.waiting),
+                "toolpost_bus_held": ("Tasks that workers have.", self.bus.depth.held),
+                "toolpost_bus_dead": ("Tasks that were given up.", self.bus.depth.dead),
+                "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", self.bus.depth.oldest_s),
+                "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(self.harness.pool.sessions)),
+                "toolpost_agent_turns_waiting": ("Turns that wait for a session.", self.harness.pool.waiting),
+                "toolpost_agent_warm_ratio": (
+                    "Part of all turns that found a warm session.",
+                    self.gateway.metrics.warm_ratio,
+                ),
+            }
+        )
+
+    def health(self) -> JsonObject:
+        """Say how the server and its plugins are doing."""
+        plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
+        servers = {name: source.supervisor.state.value for name, source in self.servers.sources.items()}
+        is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.host.plugins)
+        is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
+        return {
+            "status": "ok" if is_whole else "degraded",
+            "version": __version__,
+            "tools": len(self.gateway.catalogue),
+            "inFlight": self.gateway.in_flight,
+            "plugins": plugins,
+            "servers": servers,
+        }
+
+
+class Changes:
+    """Tools that came, went or changed, or are seen by others: taken over together, and then announced."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        """The one in force."""
+        self.is_served = False
+        """Whether HTTP is."""
+        self._noted = Event()
+        self._servers: set[str] = set()
+
+    def note(self, servers: Collection[str]) -> None:
+        """Take note of servers; many changes in a moment are one."""
+        self._servers.update(servers)
+        self._noted.set()
+
+    async def follow(self, app: App) -> None:
+        """Swap catalogue and listing whenever something has changed, until cancelled."""
+        while True:
+            await self._noted.wait()
+            await sleep(_SETTLE_S)
+            self._noted = Event()
+            servers, self._servers = self._servers, set()
+            before, mode = app.gateway.catalogue, app.config.discovery.mode
+            app.gateway.catalogue = catalogue_of(app.config, app.host, app.servers)
+            app.lane.listing = listing_of(self.config, app.gateway.catalogue, mode)
+            app.finder.preparation.take(app.gateway.catalogue)
+            # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
+            is_same = (
+                mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalogue)
+            )
+            if app.sdk.loaded is not None and not is_same:
+                await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
+
+
+class Hearsay:
+    """What servers say by themselves, on its way to whoever is to hear it."""
+
+    def __init__(self) -> None:
+        self._noted = Event()
+        self._waiting: deque[News] = deque(maxlen=_NEWS_LIMIT)
+
+    def note(self, news: News) -> None:
+        """Take note; a server that says more than anybody can hear loses the oldest of it."""
+        self._waiting.append(news)
+        self._noted.set()
+
+    async def follow(self, app: App) -> None:
+        """Pass on what has been noted, the same thing once, until cancelled."""
+        while True:
+            await self._noted.wait()
+            self._noted = Event()
+            if all(news.method != LOG for news in self._waiting):
+                await sleep(_SETTLE_S)
+            waiting, said = list(self._waiting), set[News]()
+            self._waiting.clear()
+            for news in waiting:
+                if app.sdk.loaded is not None and (news.method == LOG or news not in said):
+                    said.add(news)
+                    await app.sdk.loaded.audience.hear(news)
+
+
+def catalogue_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
+    """Make the catalogue of all that can be called."""
+    return Catalogue([*host.sources, *servers.sources.values()], tags=config.plugins.tags)
+
+
+def listing_of(config: Config, catalogue: Catalogue, mode: Mode) -> Listing:
+    """Make the list that clients are given."""
+    scope: Literal["private", "public"] = "private" if config.asks_who_calls else "public"
+    return Listing(catalogue, page_size=config.limits.page_size, scope=scope, mode=mode)
