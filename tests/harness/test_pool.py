@@ -282,6 +282,22 @@ async def test_a_session_that_ends_by_itself_is_gone_from_the_pool() -> None:
             assert warm.session is agent.sessions[1]
 
 
+async def test_prewarming_replaces_a_session_that_is_silently_gone() -> None:
+    agent = ScriptedAgent()
+    async with pool_of() as pool:
+        first = await pool.prewarm(key(), opener(agent))
+        first.idle_since -= 100
+        again = await pool.prewarm(key(), opener(agent))
+        idle_s = anyio.current_time() - first.idle_since
+        agent.sessions[0].is_closed = True
+        second = await pool.prewarm(key(), opener(agent))
+
+        assert (again, second.is_open, len(agent.sessions)) == (first, True, 2)
+        assert second is not first
+        assert idle_s < 50, "its time begins anew"
+        assert pool.metrics.agent_evictions.value("gone") == 1
+
+
 async def test_an_opening_that_takes_too_long_is_ended() -> None:
     agent = ScriptedAgent(open_s=10)
     async with pool_of(open_s=0.05) as pool:

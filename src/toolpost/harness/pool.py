@@ -46,7 +46,7 @@ class PoolLimits:
 
     size: int = 8
     idle_s: float = 480.0
-    """From the end of the last turn."""
+    """From the end of the last turn, or the last time that it was to be ready."""
     jitter: float = 0.1
     """By which part of that it varies, so that sessions which were opened together do not end together."""
     sweep_s: float = 60.0
@@ -178,6 +178,10 @@ class Pool:
             raise QueueOverloaded(
                 "Every session is at work.", hint="the conversation's first message waits for its turn"
             )
+        if (kept := self.find(key)) is not None and kept.is_idle and await self._is_there(kept):
+            # Whoever prepares a message finds it ready, however long the last one was ago.
+            kept.idle_since = anyio.current_time()
+            return kept
         warm = self._warm.get(key) or self._start(key, opener)
         await self._joined(warm)
         return warm
@@ -221,6 +225,19 @@ class Pool:
             raise warm.error
         if not warm.is_open:
             raise AgentGone(warm.gone or "The session was closed before it could be used.")
+
+    async def _is_there(self, warm: Warm) -> bool:
+        """Ask a session whether it still is; one that is not is ended."""
+        warm.claims += 1
+        try:
+            await warm.session.ping()
+        except AgentGone:
+            self._evict(warm, "gone")
+            return False
+        finally:
+            warm.claims -= 1
+            self._make_room()
+        return True
 
     @asynccontextmanager
     async def _used(self, warm: Warm) -> AsyncIterator[None]:
