@@ -3,9 +3,12 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx2
 import pytest
 from anyio import to_thread
 
@@ -98,6 +101,24 @@ def test_control_c_cancels_the_answer_and_keeps_the_thread(terminal: Terminal) -
     terminal.type("\x04")
     terminal.wait_for("to go on: toolpost chat --thread t-")
     assert terminal.wait_for_end() == 0
+
+
+def test_control_c_cancels_no_more_than_the_answer(terminal: Terminal, gateway: str) -> None:
+    terminal.enter("stream 10000 10")
+    terminal.wait_for("word3")
+    site = gateway.removesuffix("/mcp")
+    thread = httpx2.get(f"{site}/api/threads").json()["threads"][0]["id"]
+    path = f"{site}/api/threads/{thread}"
+    with ThreadPoolExecutor(1) as others:
+        waiting = others.submit(httpx2.post, f"{path}/messages", json={"text": "say it is my turn"}, timeout=30)
+        until = time.monotonic() + 20
+        while len(httpx2.get(path).json()["running"]) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        terminal.type("\x03")
+        terminal.wait_for("(cancelled; the thread is kept)")
+
+        assert waiting.result(30).json()["text"] == "it is my turn"
 
 
 def test_what_an_agent_says_does_not_steer_the_terminal(terminal: Terminal) -> None:

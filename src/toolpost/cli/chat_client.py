@@ -70,13 +70,13 @@ class ChatClient:
                     return
         raise UpstreamUnavailable("the gateway ended in the middle of the answer", hint="the thread is kept: resume it")
 
-    def cancel(self, thread: str) -> None:
-        """Have whatever runs in a thread stop, without waiting for it: this is called by a signal."""
+    def cancel(self, thread: str, turn: str | None) -> None:
+        """Have a turn stop, or all of a thread, without waiting for it: this is called by a signal."""
 
         def ask() -> None:
             # Whether it has worked is seen by the turn that ends.
             with suppress(ToolpostError):
-                self.gateway.ask("POST", f"{_path(thread)}/cancel", {})
+                self.gateway.ask("POST", f"{_path(thread)}/cancel", {"turn": turn})
 
         threading.Thread(target=ask, daemon=True).start()
 

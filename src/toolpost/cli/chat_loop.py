@@ -15,7 +15,7 @@ from toolpost.cli.terminal import printable, unechoed
 from toolpost.contracts.errors import NotFound, ToolpostError
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.nearest import nearest_name
-from toolpost.contracts.turns import TurnEnded
+from toolpost.contracts.turns import TurnEnded, TurnStarted
 
 RECALLED: Final = 6
 """How many messages are shown when a conversation is resumed."""
@@ -40,6 +40,8 @@ class Chat:
         self.agent = agent
         self.thread: str | None = None
         """None until something is said."""
+        self.turn: str | None = None
+        """The turn that is under way; None until it has begun."""
         self.listed: list[JsonObject] = []
 
     def choose(self, wanted: str | None) -> JsonObject | None:
@@ -69,12 +71,13 @@ class Chat:
         """Say something and show what comes of it."""
         if self.thread is None:
             self.thread = str(self.client.create(self.agent)["id"])
-        thread, ended = self.thread, None
-        with _interrupting(lambda: self.client.cancel(thread)), unechoed():
+        thread, ended, self.turn = self.thread, None, None
+        with _interrupting(lambda: self.client.cancel(thread, self.turn)), unechoed():
             self.view.begin()
             try:
                 for event in self.client.say(thread, text, self.agent):
                     self.view.show(event)
+                    self.turn = event.turn if isinstance(event, TurnStarted) else self.turn
                     ended = event if isinstance(event, TurnEnded) else None
             finally:
                 self.view.end()
