@@ -9,6 +9,7 @@ const path = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
 let open = null; // the id of the open conversation, null for one that has not begun
 let hearing = null; // stops listening to it
+let turn = null; // the turn that is shown as it comes, null before it has begun
 let seen = 0; // the number of its last message that is shown
 let agents = [];
 
@@ -124,6 +125,7 @@ async function follow(thread, heard, first, mine) {
     $("messages").replaceChildren(...shown(now.messages, now.turns));
     return;
   }
+  turn = running.id;
   if (running.partial) answer.say(running.partial);
   $("messages").append(answer.node);
   setBusy(true);
@@ -173,6 +175,7 @@ function said(message, end = {}) {
 
 async function say(text) {
   const answer = new Answer();
+  turn = null;
   tell("");
   setBusy(true);
   $("messages").append(element("article", { class: "user" }, text), answer.node);
@@ -192,6 +195,7 @@ async function say(text) {
     for await (const event of events("POST", `${path(here)}/messages`, body, mine.signal)) {
       if (event.type === "started") list().then(() => ($("title").textContent = currentTitle() ?? text.slice(0, 80)));
       hasEnded ||= event.type === "ended";
+      turn = event.turn ?? turn;
       seen = event.seq ?? seen;
       if (event.type === "ended") answer.end(event);
       else answer.take(event);
@@ -239,7 +243,10 @@ $("new").addEventListener("click", () => {
   else visit().catch(failed);
 });
 window.addEventListener("hashchange", () => visit().catch(failed));
-$("cancel").addEventListener("click", () => ask("POST", `${path(open)}/cancel`, {}).catch(failed));
+$("cancel").addEventListener("click", () =>
+  // One that has just ended need not be cancelled.
+  ask("POST", `${path(open)}/cancel`, { turn }).catch((error) => error.status === 404 || failed(error)),
+);
 $("say").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = $("text").value.trim();
