@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import anyio
 import msgspec
-from anyio.abc import ByteReceiveStream
 
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.harness.port import AgentGone
-from toolpost.protocol.lines import LineSplitter, TooLong
+from toolpost.protocol.lines import TooLong
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.outbox import Outbox
+from toolpost.upstreams.pipe_lines import each_line, each_log_line
 
 _log = logging.getLogger("toolpost.harness")
 
@@ -72,20 +72,13 @@ class AgentProcess:
 
     async def read(self) -> None:
         """Read its messages until it writes no more."""
-        splitter = LineSplitter(LINE_LIMIT)
-        await _each_chunk(self.process.stdout, lambda chunk: self._take(splitter, chunk))
+        await each_line(self.process.stdout, LINE_LIMIT, self._take)
         self._is_read.set()
         await self._lost("it closed its output")
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
-        splitter = LineSplitter(16_384)
-
-        def hear(chunk: bytes) -> None:
-            self._last_words.extend(line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
-
-        await _each_chunk(self.process.stderr, hear)
-        hear(b"\n")
+        await each_log_line(self.process.stderr, self._last_words.append)
 
     async def watch(self) -> None:
         """See it end: its exit is its end, whoever may still hold its pipes."""
@@ -106,17 +99,16 @@ class AgentProcess:
         await anyio.sleep(SETTLE_S * 2)
         self.lose(reason)
 
-    def _take(self, splitter: LineSplitter, chunk: bytes) -> None:
-        for line in splitter.feed(chunk):
-            message = _message(line)
-            if message is not None:
-                self._odd = 0
-                self._inbox.put_nowait(message)
-                continue
-            self._odd += 1
-            event(_log, logging.DEBUG, "agent printed what is no message", agent=self.name, line=line[:200])
-            if self._odd > ODD_LIMIT:
-                self.lose("it prints what is no message")
+    def _take(self, line: bytes) -> None:
+        message = _message(line)
+        if message is not None:
+            self._odd = 0
+            self._inbox.put_nowait(message)
+            return
+        self._odd += 1
+        event(_log, logging.DEBUG, "agent printed what is no message", agent=self.name, line=line[:200])
+        if self._odd > ODD_LIMIT:
+            self.lose("it prints what is no message")
 
 
 @asynccontextmanager
@@ -160,14 +152,3 @@ def _message(line: bytes) -> JsonObject | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return found if isinstance(found, dict) else None
-
-
-async def _each_chunk(stream: ByteReceiveStream, take: Callable[[bytes], None]) -> None:
-    try:
-        if isinstance(stream, process_tree.PipeReader):
-            await stream.tell(take)
-            return
-        async for chunk in stream:
-            take(chunk)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        event(_log, logging.DEBUG, "agent output closed", reason=str(error))

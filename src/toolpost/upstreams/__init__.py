@@ -1,7 +1,7 @@
 """What keeps a server alive, and what ends with a call.
 
 spec, wire             how a server is reached; what is asked of it, in whatever era
-stdio_wire, http_wire, sse_wire   the three ways there (`peer`, `outbox`, `http_client` and its parts carry them)
+stdio_wire, http_wire, sse_wire   the three ways there (`peer`, `outbox`, `pipe_lines`, `http_client` and its parts carry them)
 asking, news           what a server asks while it answers, and what it says by itself
 greeting               which era a server speaks, and which tools it has
 supervisor             one server: asked, started, stopped (`pool`, `life`, `instance`, `backoff`, `trouble`, `changes`, `report`)

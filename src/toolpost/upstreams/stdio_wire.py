@@ -1,6 +1,5 @@
 """A server as a process of ours, on its stdin and stdout; what it writes to stderr is kept for when it fails."""
 
-import logging
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -8,17 +7,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import anyio
-from anyio.abc import ByteReceiveStream
 
-from toolpost.contracts.events import event
-from toolpost.protocol.lines import LineSplitter, TooLong
+from toolpost.protocol.lines import TooLong
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.news import Hear
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
+from toolpost.upstreams.pipe_lines import each_line, each_log_line
 from toolpost.upstreams.spec import ServerSpec
-
-_log = logging.getLogger("toolpost.upstreams")
 
 MESSAGE_LIMIT: Final = 64 * 1024 * 1024
 STDERR_LINES: Final = 50
@@ -59,24 +55,13 @@ class StdioServer:
 
     async def read(self) -> None:
         """Read its messages until it writes no more, which is its end: it could answer nothing."""
-        splitter = LineSplitter(MESSAGE_LIMIT)
-
-        def take(chunk: bytes) -> None:
-            for line in splitter.feed(chunk):
-                if isinstance(line, TooLong):
-                    self.peer.take_too_long(line, MESSAGE_LIMIT)
-                else:
-                    self.peer.take(line)
-
-        await _each_chunk(self.process.stdout, take)
+        await each_line(self.process.stdout, MESSAGE_LIMIT, self._take)
         self._is_read.set()
         await self._lost("closed its output")
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
-        splitter = LineSplitter(16_384)
-        await _each_chunk(self.process.stderr, lambda chunk: self._hear(splitter, chunk))
-        self._hear(splitter, b"\n")
+        await each_log_line(self.process.stderr, lambda line: self.last_words.append(self._conceal(line)))
         self._is_heard.set()
 
     async def watch(self) -> None:
@@ -88,9 +73,11 @@ class StdioServer:
             await self._is_heard.wait()
         self._lose(_ending(code))
 
-    def _hear(self, splitter: LineSplitter, chunk: bytes) -> None:
-        lines = (line.decode(errors="replace").rstrip() for line in splitter.feed(chunk))
-        self.last_words.extend(map(self._conceal, lines))
+    def _take(self, line: bytes) -> None:
+        if isinstance(line, TooLong):
+            self.peer.take_too_long(line, MESSAGE_LIMIT)
+        else:
+            self.peer.take(line)
 
     async def _lost(self, what: str) -> None:
         # If it is just leaving, its exit code says more.
@@ -125,17 +112,6 @@ async def open_stdio_server(
             finally:
                 peer.lose("it was stopped")
                 tasks.cancel_scope.cancel()
-
-
-async def _each_chunk(stream: ByteReceiveStream, take: Callable[[bytes], None]) -> None:
-    try:
-        if isinstance(stream, process_tree.PipeReader):
-            await stream.tell(take)
-            return
-        async for chunk in stream:
-            take(chunk)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        event(_log, logging.DEBUG, "server output closed", reason=str(error))
 
 
 def _ending(code: int | None) -> str:

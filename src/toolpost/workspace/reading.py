@@ -3,6 +3,7 @@
 import codecs
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -36,19 +37,21 @@ def is_binary(start: bytes) -> bool:
 
 def decoded(data: bytes, *, is_cut: bool = False) -> Decoded:
     """Read bytes as text: by their mark, as UTF-8, by what the file says of itself, else as Latin-1, which takes any."""
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
-    # Where a part of a file is read, its last character may be cut in two.
-    errors = "replace" if is_cut or encoding != "utf-8" else "strict"
-    try:
-        return Decoded(_lines_of(data.decode(encoding, errors)), encoding.removesuffix("-sig"))
-    except UnicodeDecodeError:
-        pass  # Said otherwise below.
-    for name in (_declared(data), "latin-1"):
+    for name, errors in _ways_to_read(data, is_cut=is_cut):
         try:
-            return Decoded(_lines_of(data.decode(name)), name)
+            return Decoded(_lines_of(data.decode(name, errors)), name.removesuffix("-sig"))
         except UnicodeError:
             continue
     raise AssertionError("Latin-1 takes any byte")
+
+
+def _ways_to_read(data: bytes, *, is_cut: bool) -> Iterator[tuple[str, str]]:
+    """Give the encodings to try, with what is done about bytes that do not fit."""
+    marked = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    # Where a part of a file is read, its last character may be cut in two.
+    yield marked, "replace" if is_cut or marked != "utf-8" else "strict"
+    yield _declared(data), "strict"
+    yield "latin-1", "strict"
 
 
 def encoding_of(file: BinaryIO, limit: int) -> str:
