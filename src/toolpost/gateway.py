@@ -19,13 +19,13 @@ from toolpost.contracts.errors import (
     UpstreamRefused,
 )
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id, new_trace_id
+from toolpost.contracts.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
 from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
 from toolpost.discovery.automatic_eval import refusal_of
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
-from toolpost.pipeline import Call, Outcome, Pipeline, ProgressNote, ProgressShaper
+from toolpost.pipeline import Call, Delivery, Outcome, Pipeline, ProgressNote, ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams.asking import Respondent
 
@@ -119,7 +119,7 @@ class Gateway:
             progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name)
         call = Call(
             call_id=call_id,
-            trace_id=trace_id or new_trace_id(),
+            trace_id=trace_id,
             caller=caller,
             tool=tool,
             arguments=arguments,
@@ -135,6 +135,18 @@ class Gateway:
             call.cancel(_CLOSING)
         return call
 
+    def begin(self, call: Call, delivery: Delivery) -> None:
+        """Have a call answered: ahead of its task, if its server was asked ahead, or by the task, which awaits `call`."""
+        if call.context.sent is not None:
+            self._calls.add(call)
+        self.pipeline.begin(call, delivery, self._answered_ahead)
+
+    def _answered_ahead(self, call: Call, outcome: Outcome) -> None:
+        self._ended(call)
+        self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
+        if call.caller.thread is not None:
+            self._note_agents_call(success(call, outcome))
+
     async def call(self, call: Call) -> Answer:
         """Let the call pass and return its one answer, whatever happens to it."""
         self._calls.add(call)
@@ -146,13 +158,16 @@ class Gateway:
             answer = _failure(call, GatewayError(cause=error))
         finally:
             self._ended(call)
-        self.metrics.calls.add(of=answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
-        self.metrics.call_seconds.add(call.duration_ms / 1000)
-        if call.has_entered:
-            self._uses[call.tool.contract.name] += 1
+        self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
         if call.caller.thread is not None:
             self._note_agents_call(answer)
         return answer
+
+    def _count(self, call: Call, code: str) -> None:
+        self.metrics.calls.add(of=code)
+        self.metrics.call_seconds.add(call.duration_ms / 1000)
+        if call.has_entered:
+            self._uses[call.tool.contract.name] += 1
 
     @property
     def in_flight(self) -> int:

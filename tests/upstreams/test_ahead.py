@@ -1,4 +1,4 @@
-"""A plain call asks and answers ahead of its task: answered once, recorded once, before the answer; the rest is as ever."""
+"""A plain call asks and answers ahead of any task: answered once, recorded once, before the answer; the rest is as ever."""
 
 import json
 import sys
@@ -13,7 +13,8 @@ from mcp import MCPError
 
 from tests.upstreams.behind import HOSTILE, PAIRS, gateway, hostile, lines, report, text_of, until
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
-from toolpost.config import Config, StoreSettings
+from toolpost.config import Config, LimitSettings, StoreSettings
+from toolpost.pipeline import ahead
 from toolpost.pipeline.audit import AuditExit
 from toolpost.store import AuditFilter, AuditRecord, open_store
 from toolpost.testing import error_of
@@ -36,6 +37,12 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave calls without a task until something happens to them."""
+    monkeypatch.setattr(ahead, "PATIENCE_S", 20.0)
+
+
+@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
@@ -50,6 +57,7 @@ async def recorded(path: Path) -> list[AuditRecord]:
         return await store.audit.entries(AuditFilter(), limit=1_000)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_lone_calls_are_answered_ahead_and_recorded_once(
     way: Way, version: str, path: Path, noted: list[bool]
@@ -97,6 +105,119 @@ async def test_what_is_not_plain_goes_the_long_way(way: Way, version: str, path:
     assert [error_of(answer)["code"] for answer in (lie, nothing, late)] == codes
     assert [record.entry.code for record in await recorded(path)] == [*codes, "HANDLER_ERROR"]
     assert noted == []
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
+async def test_a_call_without_a_task_is_called_off_at_its_server(
+    way: Way, version: str, path: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with gateway(hostile(version=version, log=log), way=way, config=on_disk(path)) as (app, client):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "up__sleep", {"seconds": 60})
+            await until(lambda: "sleeping" in lines(log))
+            tasks.cancel_scope.cancel()
+        await until(lambda: any(line.startswith("cancelled ") for line in lines(log)))
+        await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+        after = await client.call_tool("up__echo", {"text": "after"})
+
+    assert text_of(after) == "after"
+    assert [record.entry.outcome for record in await recorded(path)] == ["cancelled", "ok"]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
+async def test_a_call_without_a_task_is_told_of_whatever_becomes_of_its_server(
+    way: Way, version: str, path: Path, noted: list[bool]
+) -> None:
+    async with gateway(hostile(version=version), way=way, config=on_disk(path)) as (app, client):
+        warm = await client.call_tool("up__echo", {"text": "warm"})
+        nothing = await client.call_tool("up__no_result", {})
+        lie = await client.call_tool("up__lie", {})
+        with pytest.raises(MCPError, match="not today"):
+            await client.call_tool("up__refuse", {})
+        crash = await client.call_tool("up__crash", {})
+        await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+
+    assert text_of(warm) == "warm"
+    codes = ["UPSTREAM_UNAVAILABLE", "OUTPUT_VALIDATION_FAILED", "UPSTREAM_UNAVAILABLE"]
+    assert [error_of(answer)["code"] for answer in (nothing, lie, crash)] == codes
+    codes.insert(2, "HANDLER_ERROR")
+    assert [record.entry.code for record in await recorded(path)] == [None, *codes]
+    assert noted in ([], [True]), "the first may have had to wait for its server"
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
+async def test_what_a_server_says_before_its_answer_changes_nothing(
+    way: Way, version: str, path: Path, noted: list[bool]
+) -> None:
+    answers = []
+    async with gateway(hostile(version=version), way=way, config=on_disk(path)) as (_, client):
+        await client.call_tool("up__echo", {"text": "warm"})
+        noted.clear()
+        answers += [
+            await client.call_tool(f"up__{tool}", {}) for tool in ("garbage", "half_line", "unknown_id", "twice")
+        ]
+        answers.append(await client.call_tool("up__chatter", {"count": 40}))
+        answers.append(await client.call_tool("up__echo", {"text": "after"}))
+
+    assert [text_of(answer) for answer in answers] == ["after garbage", "é", "yours", "first", "said a lot", "after"]
+    assert noted == [True] * 6
+    assert len(await recorded(path)) == 7
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
+async def test_a_call_that_was_asked_ahead_keeps_its_place(way: Way, version: str, path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = msgspec.structs.replace(on_disk(path), limits=LimitSettings(calls=1))
+    answers: list[Any] = []
+    async with gateway(hostile(version=version, log=log), way=way, config=config) as (_, client):
+
+        async def sleep() -> None:
+            answers.append(await client.call_tool("up__sleep", {"seconds": 0.5}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sleep)
+            await until(lambda: "sleeping" in lines(log))
+            refused = await client.call_tool("up__echo", {"text": "no room"})
+        after = await client.call_tool("up__echo", {"text": "room again"})
+
+    assert error_of(refused)["code"] == "QUEUE_OVERLOADED"
+    assert [text_of(answer) for answer in (*answers, after)] == ["slept", "room again"]
+    assert sorted(record.entry.outcome for record in await recorded(path)) == ["ok", "ok", "refused"]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
+async def test_a_call_without_a_task_ends_with_the_gateway(way: Way, version: str, path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    answers: list[Any] = []
+    async with gateway(hostile(version=version, log=log), way=way, config=on_disk(path)) as (app, client):
+
+        async def sleep() -> None:
+            answers.append(await client.call_tool("up__sleep", {"seconds": 60}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sleep)
+            await until(lambda: "sleeping" in lines(log))
+            assert app.gateway.in_flight == 1
+            await app.gateway.drain(0)
+
+    assert error_of(answers[0])["code"] == "CANCELLED"
+    assert [record.entry.outcome for record in await recorded(path)] == ["cancelled"]
+
+
+@pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
+async def test_a_deadline_sooner_than_a_task_would_come_is_kept(way: Way, version: str, path: Path) -> None:
+    async with gateway(hostile(version=version, timeout_s=0.015), way=way, config=on_disk(path)) as (_, client):
+        with anyio.fail_after(5):
+            answers = [await client.call_tool("up__never", {}) for _ in range(2)]
+
+    assert [error_of(answer)["code"] for answer in answers] == ["TOOL_TIMEOUT"] * 2
+    assert [record.entry.code for record in await recorded(path)] == ["TOOL_TIMEOUT"] * 2
 
 
 @pytest.fixture

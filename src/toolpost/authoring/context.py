@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolFailed
-from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId
+from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId, new_trace_id
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.asking import Respondent
@@ -35,13 +35,13 @@ class Reporter(Protocol):
 class Context:
     """One call, as its tool sees it."""
 
-    __slots__ = ("_reporter", "call_id", "caller", "meta", "respondent", "resumption", "sent", "tool", "trace_id")
+    __slots__ = ("_reporter", "_trace_id", "call_id", "caller", "meta", "respondent", "resumption", "sent", "tool")
 
     def __init__(
         self,
         *,
         call_id: CallId,
-        trace_id: TraceId,
+        trace_id: TraceId | None,
         caller: Caller,
         tool: ToolName,
         reporter: Reporter | None,
@@ -50,7 +50,7 @@ class Context:
         resumption: Resumption | None = None,
     ) -> None:
         self.call_id = call_id
-        self.trace_id = trace_id
+        self._trace_id = trace_id
         self.caller = caller
         self.tool = tool
         self.meta = meta or {}
@@ -62,6 +62,13 @@ class Context:
         self.sent: Sent | None = None
         """The request to the server behind the tool, if it has gone out already."""
         self._reporter = reporter
+
+    @property
+    def trace_id(self) -> TraceId:
+        """The trace that the call is part of; one that came without any begins its own."""
+        if self._trace_id is None:
+            self._trace_id = new_trace_id()
+        return self._trace_id
 
     @property
     def wants_progress(self) -> bool:

@@ -1,10 +1,10 @@
 """One client on a two-way channel (stdio, memory): who is asking for what, in which era, and what is still in flight."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -159,19 +159,22 @@ class Connection:
             respondent=self._respondent,
             resumption=resumption,
         )
+        self._lane.ask(call)
         self._calls[key] = call
-        running = self._run(message.id, key, call, revision)
-        loop = asyncio.get_running_loop()
+        request_id = message.id
+
+        def carry() -> None:
+            self._carry(self._run(request_id, key, call, revision))
 
         def send(raw: bytes) -> None:
-            # Whoever reads it may use the id again, before the task has cleared up.
             del self._calls[key]
             self._send(raw)
+            self._end_if_idle()
 
-        if task := self._lane.begin(message.id, call, revision, running, send=send, loop=loop):
-            self._keep(task)
+        self._lane.begin(request_id, call, revision, carry=carry, send=send)
 
-    def _keep(self, task: "asyncio.Task[None]") -> None:
+    def _carry(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(answering)
         self._running.add(task)
         task.add_done_callback(self._forget)
 
@@ -188,20 +191,23 @@ class Connection:
             while self._running:
                 await asyncio.wait(self._running)
         finally:
-            for task in self._running:
-                task.cancel()
             with anyio.CancelScope(shield=True):
+                for call in tuple(self._calls.values()):
+                    call.cancel("the connection has ended")
+                # One that had no task has its own now, which must have begun to be ended with its record.
+                await asyncio.sleep(0)
+                for task in self._running:
+                    task.cancel()
                 while self._running:
                     await asyncio.wait(self._running)
 
     async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
         try:
             response = await self._lane.answer(request_id, call, revision)
-            if key not in self._silenced and not call.is_answered:
+            if key not in self._silenced:
                 self._send(response)
         finally:
-            if self._calls.get(key) is call:
-                del self._calls[key]
+            del self._calls[key]
             self._silenced.discard(key)
             self._end_if_idle()
 
@@ -213,7 +219,7 @@ class Connection:
         if self._revision_of(message.id, meta) is not era.MODERN:
             return False
         answering = self._answer_about_task(self._lane.tasks, message)
-        self._keep(asyncio.get_running_loop().create_task(answering))
+        self._carry(answering)
         return True
 
     async def _answer_about_task(self, lane: TaskLane, message: Message) -> None:

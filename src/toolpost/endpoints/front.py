@@ -7,7 +7,7 @@ and the connection comes back when that request has been answered.
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -39,8 +39,8 @@ class LeanEndpoint(Protocol):
         """Judge the head of a request; None leaves it to uvicorn."""
         ...
 
-    def start(self, front: "FrontProtocol", head: Head, body: bytes) -> "asyncio.Task[None] | bool":
-        """Answer a request through `front.respond`, now or by the task returned; False leaves it to uvicorn."""
+    def start(self, front: "FrontProtocol", head: Head, body: bytes) -> bool:
+        """Have a request answered through `front.respond`, now or later; False leaves it to uvicorn."""
         ...
 
 
@@ -96,6 +96,12 @@ class FrontProtocol(asyncio.Protocol):
     def begin(self, call: Call) -> None:
         """Note the call that is being answered, so that a client who leaves takes it along."""
         self._call = call
+
+    def carry(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Start a task that answers; whoever ends the server waits for it."""
+        task = self.loop.create_task(answering)
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
 
     def respond(self, body: bytes) -> None:
         """Send the answer, and go on with what has come meanwhile."""
@@ -175,13 +181,9 @@ class FrontProtocol(asyncio.Protocol):
             return
         self._buffer = data[total:]
         self._is_busy = True
-        started = self._endpoint.start(self, head, data[start:total])
-        if started is False:
+        if not self._endpoint.start(self, head, data[start:total]):
             self._is_busy = False
             self._hand_over(data)
-        elif isinstance(started, asyncio.Task):
-            self._state.tasks.add(started)
-            started.add_done_callback(self._state.tasks.discard)
 
     def _read(self, raw: bytes) -> Head | None:
         """Read a head; a client's next one is mostly the same, and is known by its bytes."""

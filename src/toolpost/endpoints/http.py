@@ -4,7 +4,6 @@
 `/chat` is their page (`pages.py`), `/healthz` and `/metrics` are for whoever watches over us.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -89,7 +88,7 @@ class HttpEndpoint:
             return None
         return head_of(headers, admission) if admission is not None else None
 
-    def start(self, front: FrontProtocol, head: Head, body: bytes) -> "asyncio.Task[None] | bool":
+    def start(self, front: FrontProtocol, head: Head, body: bytes) -> bool:
         """Answer a call or a list that is in every way plain; False leaves it to `__call__`."""
         try:
             message = rpc.parse(body)
@@ -113,9 +112,7 @@ class HttpEndpoint:
         front.respond(self._lane.list_tools(message.id, cursor, revision, view=head.admission.view))
         return True
 
-    def _call_at_once(
-        self, front: FrontProtocol, head: Head, message: Message, session: Session | None
-    ) -> "asyncio.Task[None] | bool":
+    def _call_at_once(self, front: FrontProtocol, head: Head, message: Message, session: Session | None) -> bool:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
         if (
@@ -136,12 +133,23 @@ class HttpEndpoint:
         )
         if session is None and call.mirrors_arguments:
             return False
+        self._lane.ask(call)
+        # From here on the server is at work, if it was asked.
         front.begin(call)
         if session is not None:
             session.calls[message.key] = call
         revision = session.revision if session else era.MODERN
-        running = self._answer(front, message, call, session)
-        return self._lane.begin(message.id, call, revision, running, send=front.respond, loop=front.loop) or True
+
+        def carry() -> None:
+            front.carry(self._answer(front, message, call, session))
+
+        def send(body: bytes) -> None:
+            if session is not None:
+                del session.calls[message.key]
+            front.respond(body)
+
+        self._lane.begin(message.id, call, revision, carry=carry, send=send)
+        return True
 
     async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
         assert message.id is not None
@@ -150,8 +158,7 @@ class HttpEndpoint:
         finally:
             if session is not None:
                 del session.calls[message.key]
-        if not call.is_answered:
-            front.respond(body)
+        front.respond(body)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what goes on between requests, until cancelled."""

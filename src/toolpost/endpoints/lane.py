@@ -3,9 +3,8 @@
 Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -36,6 +35,9 @@ _PLAIN_SUCCESS: Final = (
 )
 
 _PLAIN_META: Final = b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}"
+_OUTLIVING: Final = (LaterRespondent, Held)
+"""Whose calls run in tasks of their own, which may outlive their requests."""
+
 _KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "isError", "resultType", "_meta")}
 
 
@@ -107,27 +109,29 @@ class Lane:
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
+    def ask(self, call: Call) -> None:
+        """Ask the server of a call before anything else is done, if that can be; `begin` must follow."""
+        if not isinstance(call.context.respondent, _OUTLIVING):
+            self.gateway.pipeline.ask(call)
+
     def begin(
         self,
         request_id: bytes,
         call: Call,
         revision: Revision,
-        running: Coroutine[Any, Any, None],
         *,
+        carry: Callable[[], None],
         send: Callable[[bytes], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> "asyncio.Task[None] | None":
-        """Start what awaits `answer` and sends it, unless it was sent ahead: then the call is answered already."""
-        if isinstance(call.context.respondent, LaterRespondent | Held):
-            return loop.create_task(running)  # such a call runs in a task of its own, which may outlive this one
+    ) -> None:
+        """Have a call answered: through `send` alone if that can be, else by a task, which `carry` starts, awaiting `answer`."""
 
         def write(outcome: Outcome) -> bytes:
             return result_response(request_id, call_result(success(call, outcome), revision))
 
-        return self.gateway.pipeline.begin(call, running, Delivery(write, send), loop)
+        self.gateway.begin(call, Delivery(carry, write, send))
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
-        """Let the call pass and return its response, or the handle of a task; of one that is answered, nothing."""
+        """Let the call pass and return its response, or the handle of a task."""
         respondent = call.context.respondent
         if isinstance(respondent, LaterRespondent):
             begun = await self._begun(request_id, call)
@@ -136,8 +140,6 @@ class Lane:
             answer = begun
         elif respondent is None or not respondent.takes_rounds:
             answer = await self.gateway.call(call)
-            if call.is_answered:
-                return b""
         else:
             assert isinstance(respondent, Held)
             outcome = await self.rounds.answered(respondent, call, lambda: self.gateway.call(call))

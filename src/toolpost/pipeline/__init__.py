@@ -1,8 +1,6 @@
 """What every call passes: tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
 
-import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from toolpost.pipeline.ahead import Ahead, Delivery
 from toolpost.pipeline.audit import AuditExit, audit_enter
@@ -35,13 +33,13 @@ class Pipeline:
             dispatch,
         )
         self._ahead = Ahead(audit, lock)
+        self.ask = self._ahead.ask
+        """Asks the server of a call ahead of `begin`, if that can be: what is done until then costs no time."""
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         """Let a call pass."""
         return self._chain(call)
 
-    def begin(
-        self, call: Call, running: Coroutine[Any, Any, None], delivery: Delivery, loop: asyncio.AbstractEventLoop
-    ) -> "asyncio.Task[None] | None":
-        """Start what lets a call pass and answers it, None if it is over; it may be answered ahead of that."""
-        return self._ahead.begin(call, running, delivery, loop)
+    def begin(self, call: Call, delivery: Delivery, on_answer: Callable[[Call, Outcome], None]) -> None:
+        """Have a call answered ahead of its task, which `on_answer` then hears of, or by it."""
+        self._ahead.begin(call, delivery, on_answer)

@@ -23,35 +23,33 @@ class AuditExit:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self.within = 0
-        """How many calls are under way."""
+        self.within: set[Call] = set()
+        """The calls that are under way."""
 
     def is_noted(self, call: Call, outcome: Outcome) -> bool:
         """Put a call that is alone on the record now, if it need not be waited for."""
         return self._log.note(_entry_of(call, outcome))
 
     async def __call__(self, call: Call, proceed: Next) -> Outcome:
-        """Let the call pass, then put it on the record, unless it is there already."""
-        self.within += 1
+        """Let the call pass, then put it on the record."""
+        self.within.add(call)
         try:
             outcome = await proceed(call)
         except ToolpostError as error:
             await self._log.append(_entry(call, _outcome_of(call, error), error.code, None))
             raise
         except asyncio.CancelledError:
-            if not call.is_answered:
-                # Cancelled from outside, with the task that carried it: the entry is queued, nobody is left to wait for it.
-                self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
+            # Cancelled from outside, with the task that carried it: the entry is queued, nobody is left to wait for it.
+            self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
             raise
         except Exception:
             await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
             raise
         else:
-            if not call.is_answered:
-                await self._log.append(_entry_of(call, outcome), alone=self.within == 1)
+            await self._log.append(_entry_of(call, outcome), alone=len(self.within) == 1)
             return outcome
         finally:
-            self.within -= 1
+            self.within.discard(call)
 
 
 def _outcome_of(call: Call, error: ToolpostError) -> Recorded:

@@ -1,5 +1,6 @@
 """A call on its way: this tool, these arguments, until this deadline."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -26,17 +27,16 @@ class Call:
         "asked_as",
         "at",
         "caller",
+        "carry",
         "context",
         "draft",
         "ends_at",
         "has_entered",
         "id",
-        "is_answered",
         "progress",
         "scope",
         "started",
         "tool",
-        "trace_id",
         "via",
     )
 
@@ -44,7 +44,7 @@ class Call:
         self,
         *,
         call_id: CallId,
-        trace_id: TraceId,
+        trace_id: TraceId | None,
         caller: Caller,
         tool: HeldTool,
         arguments: JsonObject,
@@ -55,7 +55,6 @@ class Call:
         via: ToolName | None = None,
     ) -> None:
         self.id = call_id
-        self.trace_id = trace_id
         self.caller = caller
         self.tool = tool
         self.arguments = arguments
@@ -84,13 +83,22 @@ class Call:
         """Makes its audit entry of what became of it, once the rest of the entry is known."""
         self.asked_as: str | None = None
         """The former name of the tool, if that is what was asked for."""
-        self.is_answered = False
-        """Whether the answer has been recorded and sent already, ahead of the task that carries the call."""
+        self.carry: Callable[[], None] | None = None
+        """Starts the task of a call that has none yet, since its server was asked ahead of it."""
         self._cancel_reason: str | None = None
+
+    @property
+    def trace_id(self) -> TraceId:
+        """The trace that the call is part of."""
+        return self.context.trace_id
 
     def cancel(self, reason: str) -> None:
         """Stop the call wherever it is; a second reason changes nothing."""
-        if self._cancel_reason is None and not self.is_answered:
+        if self.carry is not None:
+            # Its server has to hear of it too: the task that waits for the answer sees to that, once it waits.
+            self.carry()
+            asyncio.get_running_loop().call_soon(self.cancel, reason)
+        elif self._cancel_reason is None:
             self._cancel_reason = reason
             self.scope.cancel()
 

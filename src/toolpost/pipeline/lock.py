@@ -20,20 +20,21 @@ class Lock:
     def __init__(self, *, waiting_limit: int, running_limit: int) -> None:
         self._waiting_limit = waiting_limit
         self._running_limit = running_limit
-        self._running = 0
+        self.running: set[Call] = set()
+        """The calls that have passed."""
         self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     def is_open_to(self, call: Call) -> bool:
         """Whether a call would pass without waiting."""
-        return self._running < self._running_limit and call.tool.contract.terms.concurrency == "parallel"
+        return len(self.running) < self._running_limit and call.tool.contract.terms.concurrency == "parallel"
 
     async def __call__(self, call: Call, proceed: Next) -> Outcome:
         """Let the call pass when it is its turn."""
-        if self._running >= self._running_limit:
+        if len(self.running) >= self._running_limit and call not in self.running:
             raise QueueOverloaded(
                 "Too many calls are in flight.", hint="try again in a moment", limit=self._running_limit
             )
-        self._running += 1
+        self.running.add(call)
         try:
             concurrency = call.tool.contract.terms.concurrency
             if concurrency == "parallel":
@@ -45,7 +46,7 @@ class Lock:
             finally:
                 self._release(key)
         finally:
-            self._running -= 1
+            self.running.discard(call)
 
     async def _acquire(self, key: Hashable, call: Call) -> None:
         queue = self._queues.get(key)

@@ -130,8 +130,6 @@ def parse(raw: bytes) -> Message:
 
 def _plain_call(raw: bytes) -> Message | None:
     """Read at one go what nearly every message is; what is wrong with any other is said by whoever reads it in parts."""
-    if b'"tools/call"' not in raw:
-        return None
     try:
         call = _call.decode(raw)
     except _FAILURES:
@@ -182,7 +180,8 @@ def internal_error(error: Exception) -> ProtocolError:
 
 def refuse_deep_nesting(raw: bytes) -> None:
     """Refuse what nests deeper than anything honest does, before a parser recurses into it."""
-    if raw.count(b"[") + raw.count(b"{") <= DEPTH_LIMIT:
+    # Each level has two brackets.
+    if len(raw) < 2 * DEPTH_LIMIT or raw.count(b"[") + raw.count(b"{") <= DEPTH_LIMIT:
         return
     depth = 0
     for match in _BRACKETS.finditer(raw):

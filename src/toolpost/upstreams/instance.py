@@ -22,7 +22,7 @@ _TICK_S: Final = 0.02
 
 @dataclass(kw_only=True, eq=False)
 class Instance:
-    """A server while it lives. Callers hold it from `take_up` to `put_down`."""
+    """A server while it lives. Callers hold it from `taken_up` to `put_down`."""
 
     key: str
     wire: Wire | None = None
@@ -42,10 +42,11 @@ class Instance:
     ready_at: float | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
-    def take_up(self) -> None:
+    def taken_up(self) -> "Instance":
         """Count a call, so that nobody stops the server under it."""
         self.in_flight += 1
         self.has_served = True
+        return self
 
     def put_down(self) -> None:
         """Note that a call is over."""

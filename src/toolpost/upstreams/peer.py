@@ -50,8 +50,8 @@ class Pending:
         self.answer = answer
         self.on_notice = on_notice
         self.respondent = respondent
-        self.take_ahead: Callable[[bytes], None] | None = None
-        """Is told the JSON of a result as soon as it comes, before whoever waits for it is woken. Raises nothing."""
+        self.take_ahead: Callable[[bytes], bool] | None = None
+        """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
 
     @property
     def is_call(self) -> bool:
@@ -107,7 +107,7 @@ class Peer:
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
     ) -> Pending:
-        """Ask; `answer_to` must follow."""
+        """Ask; `answer_to` must follow, unless the answer is taken ahead."""
         if self._lost is not None:
             raise WireLost(self._lost, was_sent=False)
         number = next(self._ids)
@@ -121,10 +121,10 @@ class Peer:
         else:
             inside = b"{%b}" % (fields or self._plain_meta)
         raw = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
+        self._send(raw)
         answer = self._loop.create_future()
         pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent)
         self._pending[number] = pending
-        self._send(raw)
         return pending
 
     async def answer_to(self, pending: Pending) -> bytes:
@@ -138,10 +138,7 @@ class Peer:
             self._call_off(pending)
             raise
         finally:
-            pending.take_ahead = None
-            del self._pending[pending.number]
-            if self._questions:
-                self._questions.end(pending, heir=self._heir_of(pending))
+            self._forget(pending)
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
@@ -196,9 +193,15 @@ class Peer:
             pending.answer.set_exception(refusal_of(error))
         else:
             result = bytes(message.result) or b"{}"
-            if pending.take_ahead is not None:
-                pending.take_ahead(result)
-            pending.answer.set_result(result)
+            if pending.take_ahead is not None and pending.take_ahead(result):
+                self._forget(pending)
+            else:
+                pending.answer.set_result(result)
+
+    def _forget(self, pending: Pending) -> None:
+        del self._pending[pending.number]
+        if self._questions:
+            self._questions.end(pending, heir=self._heir_of(pending))
 
     def _take_question(self, message: Incoming) -> None:
         """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""

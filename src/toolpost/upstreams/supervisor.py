@@ -41,11 +41,12 @@ _UNKNOWN: Final = frozenset({-32602, -32601})
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
-    """A request that went out before anybody waits for its answer."""
+    """A request that went out before anybody waits for its answer. The instance is taken up."""
 
     instance: Instance
+    peer: Peer
     pending: Pending
-    answer: Coroutine[Any, Any, bytes]
+    began: float
 
 
 class Supervisor:
@@ -123,13 +124,12 @@ class Supervisor:
         sent: Sent | None,
     ) -> bytes:
         for attempt in (1, 2):
-            instance = sent.instance if sent else self._pool.ready_now(key) or await self._pool.ready(key)
-            began = now()
-            instance.take_up()
+            instance = sent.instance if sent else (self._pool.ready_now(key) or await self._pool.ready(key)).taken_up()
+            began = sent.began if sent else now()
             assert instance.wire is not None
             try:
                 if sent is not None:
-                    return await sent.answer
+                    return await sent.peer.answer_to(sent.pending)
                 if respondent is not None:
                     await self._lower_level(instance, respondent.log_level)
                 return await instance.wire.request(
@@ -160,7 +160,10 @@ class Supervisor:
         raise AssertionError("two attempts end above")
 
     def send_ahead(self, method: str, fields: bytes, *, meta: JsonObject, respondent: Respondent | None) -> Sent | None:
-        """Ask the server now, if a process is ready and nobody has to take turns; `request` must follow."""
+        """Ask the server now, if a process is ready and nobody has to take turns.
+
+        `request` must follow, unless the answer is taken ahead and the instance put down.
+        """
         instance = self._pool.ready_now("") if self.spec.strategy == "shared" else None
         if instance is None or not isinstance(peer := instance.wire, Peer):
             return None
@@ -168,7 +171,7 @@ class Supervisor:
             pending = peer.send(method, fields, meta=meta, respondent=respondent)
         except WireLost:
             return None
-        return Sent(instance, pending, peer.answer_to(pending))
+        return Sent(instance.taken_up(), peer, pending, now())
 
     # What is to be told of without being asked
 
