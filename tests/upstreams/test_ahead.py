@@ -18,6 +18,7 @@ from toolpost.pipeline import ahead
 from toolpost.pipeline.audit import AuditExit
 from toolpost.store import AuditFilter, AuditRecord, open_store
 from toolpost.testing import error_of
+from toolpost.upstreams.process_tree import PipeReader
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
@@ -73,6 +74,43 @@ async def test_lone_calls_are_answered_ahead_and_recorded_once(
     assert [record.entry.outcome for record in await recorded(path)] == ["ok"] * 21
     assert seen.in_flight == 0
     assert counted == 21
+
+
+async def test_a_server_that_takes_its_time_is_hardly_ever_watched_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched: list[bool] = []
+    linger = PipeReader.linger
+
+    def counted(self: PipeReader, limit_s: float) -> bool:
+        watched.append(linger(self, limit_s))
+        return watched[-1]
+
+    monkeypatch.setattr(PipeReader, "linger", counted)
+    async with gateway(hostile()) as (_, client):
+        for _ in range(100):
+            await client.call_tool("up__sleep", {"seconds": 0.002})
+
+    # The 1st, 3rd, 7th, 15th, 31st and 63rd call, and what hit upon a word that the server said by itself.
+    assert 3 <= len(watched) <= 12
+
+
+async def test_a_server_that_answers_while_it_is_watched_is_watched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[bool] = []
+    linger = PipeReader.linger
+
+    def patient(self: PipeReader, _limit_s: float) -> bool:
+        watched.append(linger(self, 0.5))
+        return watched[-1]
+
+    monkeypatch.setattr(PipeReader, "linger", patient)
+    async with gateway(hostile()) as (_, client):
+        for n in range(30):
+            assert text_of(await client.call_tool("up__echo", {"text": str(n)})) == str(n)
+
+    # The first request may still be on its way to the pipe.
+    assert len(watched) >= 25
+    assert all(watched[1:])
 
 
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)

@@ -68,19 +68,19 @@ class Ahead:
         if (sent := call.context.sent) is None:
             delivery.carry()
             return
-        self._last = _Asked(call, delivery, on_answer, sent, self._audit, self._lock)
+        self._last = asked = _Asked(call, delivery, on_answer, sent, self._audit, self._lock)
+        loop = asyncio.get_running_loop()
         if self._timer is None:
-            self._look_again_in(PATIENCE_S)
-
-    def _look_again_in(self, delay_s: float) -> None:
-        # One timer for all: to set one and clear it would cost every call.
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+            # One timer for all: to set one and clear it would cost every call.
+            self._timer = loop.call_later(PATIENCE_S, self._look)
+        # What else this turn brings comes first.
+        loop.call_soon(asked.linger)
 
     def _look(self) -> None:
         self._timer = None
         if self._last is not None and not self._last.is_over:
             if (left_s := self._last.call.started + PATIENCE_S - time.monotonic()) > 0:
-                self._look_again_in(left_s)
+                self._timer = asyncio.get_running_loop().call_later(left_s, self._look)
             else:
                 self._last.hand_over()
 
@@ -114,6 +114,11 @@ class _Asked:
         if not self.is_over:
             self._end()
             self._delivery.carry()
+
+    def linger(self) -> None:
+        """Have the answer read at once, if the server is one that gives it at once."""
+        if not self.is_over:
+            self._sent.instance.linger()
 
     def _take(self, raw: bytes) -> bool:
         """Put a plain result on the record and send it, if the call is still alone; False leaves it to the task."""

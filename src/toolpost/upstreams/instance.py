@@ -53,6 +53,11 @@ class Instance:
         self.in_flight -= 1
         self.used_at = time.monotonic()
 
+    def linger(self) -> None:
+        """Read what a server that is quick says at once."""
+        if self.process is not None:
+            self.process.linger()
+
     def stop(self) -> None:
         """Ask it to end; one that is still starting need not go on with that."""
         self.stopping.set()

@@ -6,6 +6,7 @@ Part of `process_tree`, which is the one front door: only it and its other parts
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from typing import IO
 
@@ -46,6 +47,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
         self._telling: asyncio.Future[None] | None = None
+        self._has_read: Callable[[], bool] | None = None
 
     async def aclose(self) -> None:
         """Close the pipe, also under whoever is told what comes."""
@@ -59,24 +61,37 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
         loop, number = asyncio.get_running_loop(), self._number()
         telling = self._telling = loop.create_future()
 
-        def read() -> None:
+        def has_read() -> bool:
             try:
                 if chunk := os.read(number, CHUNK_BYTES):
                     take(chunk)
-                    return
+                    return True
                 telling.set_result(None)
             except BlockingIOError:
-                return
+                return False
             except Exception as error:  # noqa: BLE001 (whoever waits is told)
                 telling.set_exception(error)
             loop.remove_reader(number)
+            return True
 
-        loop.add_reader(number, read)
+        loop.add_reader(number, has_read)
+        self._has_read = has_read
         try:
             await telling
         finally:
+            self._has_read = None
             if not self._file.closed:
                 loop.remove_reader(number)
+
+    def linger(self, limit_s: float) -> bool:
+        """Tell what comes within a moment, in this turn of the loop; False if nothing does."""
+        until = time.perf_counter() + limit_s
+        while self._has_read is not None:
+            if self._has_read():
+                return True
+            if time.perf_counter() > until:
+                break
+        return False
 
     async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
         """Wait for a chunk; `EndOfStream` once nobody holds the other end."""

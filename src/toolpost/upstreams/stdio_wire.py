@@ -14,12 +14,19 @@ from toolpost.upstreams.news import Hear
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.pipe_lines import each_line, each_log_line
+from toolpost.upstreams.process_tree import PipeReader
 from toolpost.upstreams.spec import ServerSpec
 
 MESSAGE_LIMIT: Final = 64 * 1024 * 1024
 STDERR_LINES: Final = 50
 EOF_S: Final = 0.5
 """How long a server may take to leave by itself once its stdin has ended."""
+
+LINGER_S: Final = 0.000_15
+"""How long a quick server is watched before the loop sleeps: to fall asleep and be woken takes about half of that."""
+
+RARELY: Final = 64
+"""Of how many calls one is lingered for, where that was in vain again and again."""
 
 SETTLE_S: Final = 0.25
 """How long the last words of a process may be on their way, and how long the exit of one that closed a pipe."""
@@ -44,6 +51,7 @@ class StdioServer:
         self._outbox = outbox
         self._on_gone = on_gone
         self._conceal = conceal
+        self._spared = self._to_spare = 0
         self._is_read = anyio.Event()
         self._is_heard = anyio.Event()
 
@@ -58,6 +66,15 @@ class StdioServer:
         await each_line(self.process.stdout, MESSAGE_LIMIT, self._take)
         self._is_read.set()
         await self._lost("closed its output")
+
+    def linger(self) -> None:
+        """Read what it says at once, if it is a server that does; of one that takes its time this is asked ever more rarely."""
+        if self._to_spare:
+            self._to_spare -= 1
+        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.linger(LINGER_S):
+            self._spared = 0
+        else:
+            self._to_spare = self._spared = min(2 * self._spared + 1, RARELY)
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
