@@ -117,7 +117,7 @@ class _Asked:
 
     def linger(self) -> None:
         """Have the answer read at once, if the server is one that gives it at once."""
-        if not self.is_over:
+        if not self.is_over and not self._sent.pending.answer.done():
             self._sent.instance.linger()
 
     def _take(self, raw: bytes) -> bool:
