@@ -126,11 +126,11 @@ def _fill(path: str, finished: int) -> None:
             " 'token', 1, NULL, NULL, '\"fine\"', 1.0e9 + i FROM n",
             (finished,),
         )
-        for kind in ("submitted", "offered", "acknowledged", "done"):
+        for number, kind in enumerate(("submitted", "offered", "acknowledged", "done")):
             connection.execute(
-                f"{numbers} INSERT INTO bus_events (task, at, kind, worker, attempt, detail)"
-                " SELECT printf('old-%08d', i), 1.0e9 + i, ?, 'w', 1, NULL FROM n",
-                (finished, kind),
+                f"{numbers} INSERT INTO bus_events (task, seq, at, kind, worker, attempt, detail)"
+                " SELECT printf('old-%08d', i), 4 * i + ?, 1.0e9 + i, ?, 'w', 1, NULL FROM n",
+                (finished, number, kind),
             )
 
 
