@@ -1,5 +1,6 @@
 """A pseudo-terminal, as a person sits at one: what is on the screen is waited for, and keys are typed."""
 
+import contextlib
 import os
 import pty
 import re
@@ -33,6 +34,15 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
+
+    def type_until_shown(self, text: str) -> None:
+        """Type what is to be seen; keys that come in the moment in which a prompt takes the terminal over are lost."""
+        for _ in range(10):
+            self.type(text)
+            with contextlib.suppress(AssertionError):
+                self.wait_for(text, within_s=3)
+                return
+        raise AssertionError(f"`{text}` cannot be typed: {self.text[self._read_to :]!r}")
 
     def enter(self, line: str) -> None:
         self.type(f"{line}\r")

@@ -96,7 +96,8 @@ def test_control_c_cancels_the_answer_and_keeps_the_thread(terminal: Terminal) -
     terminal.enter("count")
     assert "2" in terminal.wait_for("> "), "the same session goes on"
 
-    terminal.type("half a line\x03")
+    terminal.type_until_shown("half a line")
+    terminal.type("\x03")
     terminal.wait_for("> ")
     terminal.type("\x04")
     terminal.wait_for("to go on: toolpost chat --thread t-")

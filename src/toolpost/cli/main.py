@@ -18,7 +18,7 @@ COMMANDS: Final = {
         "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."
     ),
     "bus": Late("toolpost.cli.bus:bus", "Hand tasks to agents, and see what becomes of them."),
-    "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin and tool, and what they run on."),
+    "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin, tool and agent, and what they run on."),
     "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now, so that no change goes unnoticed."),
     "check": Late("toolpost.cli.check:check", "Compare every tool with the lock."),
     "diff": Late("toolpost.cli.diff:diff", "Explain each change between two states of the tools."),

@@ -51,6 +51,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
 
     async def aclose(self) -> None:
         """Close the pipe, also under whoever is told what comes."""
+        self._has_read = None
         if self._telling is not None and not self._telling.done():
             asyncio.get_running_loop().remove_reader(self._number())
             self._telling.set_exception(anyio.ClosedResourceError())
@@ -71,6 +72,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
                 return False
             except Exception as error:  # noqa: BLE001 (whoever waits is told)
                 telling.set_exception(error)
+            self._has_read = None
             loop.remove_reader(number)
             return True
 
