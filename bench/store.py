@@ -46,7 +46,7 @@ def measure(figures: Figures, pace: Pace) -> None:
             "SQLite, waiting for the disk": (f"sqlite:{folder}/full.db", 1, True),
         }
         try:
-            server = stack.enter_context(open_postgres())
+            server = stack.enter_context(open_postgres(waits_for_disk=True))
         except NoPostgres as error:
             figures.note(f"PostgreSQL was not measured: {error}")
         else:

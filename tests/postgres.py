@@ -21,7 +21,7 @@ class NoPostgres(Exception):
 class Postgres:
     """A server on a socket, in a folder of its own."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, waits_for_disk: bool = False) -> None:
         with warnings.catch_warnings():
             # It complains about environments without XDG_RUNTIME_DIR.
             warnings.simplefilter("ignore")
@@ -35,8 +35,8 @@ class Postgres:
         self._schemas = itertools.count(1)
         try:
             self._server = get_server(data, cleanup_mode="delete")
-            # Processes are killed here, machines are not: nothing that was committed waits for a disk.
-            self.sql(f"{self.uri}&schema=public", "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+            if not waits_for_disk:
+                self.sql(f"{self.uri}&schema=public", "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             raise NoPostgres(f"PostgreSQL could not be started: {error}") from error
 
@@ -101,10 +101,10 @@ class Postgres:
 
 
 @contextmanager
-def open_postgres() -> Iterator[Postgres]:
-    """Start one in a new folder, and leave nothing behind."""
+def open_postgres(*, waits_for_disk: bool = False) -> Iterator[Postgres]:
+    """Start one in a new folder, and leave nothing behind. Tests kill processes, not machines: it need not wait for the disk."""
     with tempfile.TemporaryDirectory(prefix="toolpost-pg-", ignore_cleanup_errors=True) as folder:
-        server = Postgres(Path(folder) / "data")
+        server = Postgres(Path(folder) / "data", waits_for_disk=waits_for_disk)
         try:
             yield server
         finally:

@@ -42,7 +42,7 @@ def measure(figures: Figures, pace: Pace) -> None:
             OURS: lambda seconds: asyncio.run(cycles.per_second(f"sqlite:{folder}/bus.db", seconds))
         }
         try:
-            server = stack.enter_context(open_postgres())
+            server = stack.enter_context(open_postgres(waits_for_disk=True))
         except NoPostgres as error:
             figures.note(f"procrastinate was not measured: {error}")
         else:

@@ -1,6 +1,5 @@
 """A worker comes for a task: registered under a name of its own, given what is its turn, or told that there is nothing."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -44,8 +43,7 @@ _RESERVED: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Polled:
+class Polled(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is told."""
 
     task: Task | None = None
@@ -84,8 +82,7 @@ def forgotten(now: float, times: Times, name: str | None = None) -> Statement:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Started:
+class Started(msgspec.Struct, frozen=True, kw_only=True):
     """How a poll began."""
 
     polled: Polled

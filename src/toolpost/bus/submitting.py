@@ -1,7 +1,8 @@
 """A task comes in: once, in its place, and never in a circle."""
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from toolpost.bus.dispatching import Offer, dispatch
 from toolpost.bus.tasks import Task, TaskId, Times, WorkerName, find_archived, find_task, note
@@ -32,8 +33,7 @@ WITH RECURSIVE upwards (id) AS (
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What a planner wants done."""
 
     task: TaskId
@@ -45,8 +45,7 @@ class Wish:
     by: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a wish."""
 
     task: TaskId

@@ -51,22 +51,15 @@ class Player:
     def _play_all(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
         cursor = connection.cursor()
         waiting: list[Statement] = []
-        results = [self._played(cursor, make(), waiting) for make in makes]
+        # What is done in one transaction is done at one time.
+        now: list[Row] = [(self._clock.now(),)]
+        results = [_played(cursor, make(), waiting, now) for make in makes]
         if waiting:
             _run_the_rest(cursor, waiting)
         return results
 
     def _play_all_short(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
         return self._play_all(connection, makes)
-
-    def _played(self, cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement]) -> Result:
-        try:
-            step = next(script)
-            while True:
-                step = script.send([(self._clock.now(),)] if step is NOW else _rows(cursor, step, waiting))
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 class SqliteScripts:
@@ -86,6 +79,16 @@ class SqliteScripts:
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a script that only looks, beside the writer."""
         return self._read(lambda connection: self._player.play(connection, make()))
+
+
+def _played(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:
+    try:
+        step = next(script)
+        while True:
+            step = script.send(now if step is NOW else _rows(cursor, step, waiting))
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
 
 def _rows(cursor: sqlite3.Cursor, step: Statement | Together, waiting: list[Statement]) -> list[Row]:

@@ -23,21 +23,27 @@ class Wake(StrEnum):
 class Listener:
     """Waits for one topic. Many rings before it looks are one."""
 
+    __slots__ = ("_news", "_waiting")
+
     def __init__(self) -> None:
-        self._event = asyncio.Event()
-        self._wake = Wake.RUNG
+        self._news: Wake | None = None
+        self._waiting: asyncio.Future[None] | None = None
 
     def wake(self, wake: Wake) -> None:
         """Have `wait` return, now or when it is next called."""
-        if not self._event.is_set() or wake is Wake.PERHAPS:
-            self._wake = wake
-        self._event.set()
+        if self._news is None or wake is Wake.PERHAPS:
+            self._news = wake
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def wait(self) -> Wake:
-        """Return when there is something to look for."""
-        await self._event.wait()
-        self._event.clear()
-        return self._wake
+        """Return when there is something to look for. Only one may wait."""
+        while self._news is None:
+            # Most who listen are served before they wait.
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        news, self._news = self._news, None
+        return news
 
 
 class Wakeups(Protocol):
