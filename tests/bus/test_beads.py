@@ -83,6 +83,7 @@ async def test_a_bead_follows_its_task(tracker: Tracker, url: str) -> None:
                 await ask("worker_done", bead_id=bead, result={"lines": 3})
         await anyio.to_thread.run_sync(wait_until, lambda: tracker.bead(strange)["comments"])
         await anyio.to_thread.run_sync(wait_until, lambda: tracker.bead("b")["status"] == "blocked")
+        await anyio.to_thread.run_sync(wait_until, lambda: tracker.bead("a")["comments"])
 
     assert (unknown["code"], unknown["message"]) == ("NOT_FOUND", "No bead is called `nothing`.")
     assert tracker.bead("a") == {"status": "in_progress", "comments": ['done: {"lines":3}']}

@@ -111,6 +111,8 @@ def converse(chat: Chat) -> ExitCode:
     """Read what is typed until there is no more."""
     with suppress(ImportError):
         import readline  # noqa: F401 (input() edits lines once it is loaded)
+    # Whoever started us in the background of a script has Ctrl-C ignored, but here is somebody who types.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _greet(chat)
     while (line := _typed()) is not None:
         if not line:
