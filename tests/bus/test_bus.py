@@ -11,7 +11,7 @@ from toolpost.bus.bus import Bus
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import Task, TaskId, Times, WorkerName
-from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, StaleLease
+from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -215,6 +215,23 @@ async def test_a_poll_that_is_given_up_gives_its_offer_back(open_bus: OpenBus) -
         task = await given(bus, names[1], 1)
 
     assert task.worker == "bob"
+
+
+async def test_a_poll_that_ends_while_the_store_is_away_waits_no_more(
+    open_bus: OpenBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bus() as bus:
+        name = await bus.register("ada", "me")
+
+        async def away(*_: object, **__: object) -> None:
+            raise StoreUnavailable("the database is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(bus, "_end_poll", away)
+            with pytest.raises(StoreUnavailable):
+                await bus.poll(name, 0.01)
+
+        assert not bus._waiting
 
 
 async def test_a_reset_answers_a_poll_and_frees_a_task(open_bus: OpenBus) -> None:

@@ -126,9 +126,12 @@ class Bus:
                 polled = await self._polled(waiter, wait_s)
                 is_heard = True
             finally:
-                if not is_heard:
-                    await self._end_poll(name, waiter.poll, give_back=True)
-                self._waiting.leave(waiter)
+                try:
+                    if not is_heard:
+                        await self._end_poll(name, waiter.poll, give_back=True)
+                finally:
+                    # Also if the store is away: what is offered to one who waits no more would reach nobody.
+                    self._waiting.leave(waiter)
         if polled.task is not None:
             self._metrics.dispatches.add()
             self._metrics.dispatch_seconds.add(max(0.0, time.time() - polled.task.changed_at))
