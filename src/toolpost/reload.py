@@ -59,7 +59,8 @@ async def follow_config(
 async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
     """Look at the lock now and then, and hold the tools to what it says now, until cancelled."""
     path = app.config.lock_path
-    seen = _stamp(path)
+    # Servers take their time to start: what has changed since the lock was read is a change too.
+    seen = None
     while True:
         await anyio.sleep(look_s)
         if (stamp := _stamp(path)) == seen:
@@ -73,8 +74,8 @@ async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
         if locked is None:
             event(_log, logging.WARNING, "lock is gone; the one before goes on", path=str(path))
             continue
-        app.servers.relock(locked)
-        event(_log, logging.INFO, "lock taken over", tools=len(locked))
+        if app.servers.relock(locked):
+            event(_log, logging.INFO, "lock taken over", tools=len(locked))
 
 
 async def _taken_over(app: App, load: Callable[[], Config], found: Stamps, scope: anyio.CancelScope) -> None:

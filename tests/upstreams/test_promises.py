@@ -112,6 +112,21 @@ async def test_one_server_may_be_held_otherwise(tmp_path: Path) -> None:
         assert await listed(client) == [LOOKUP_NAME]
 
 
+async def test_a_lock_that_changes_while_servers_start_is_taken_over(tmp_path: Path) -> None:
+    maps = Changing(tmp_path)
+    lock(tmp_path, LOOKUP)
+    maps.lists(NARROWED)
+    async with gateway(maps.spec(), config=enforcing(tmp_path)) as (app, client), anyio.create_task_group() as tasks:
+        await judged(app)
+        withheld = await listed(client)
+        lock(tmp_path, NARROWED)
+        tasks.start_soon(lambda: follow_lock(app, look_s=0.05))
+        await until(lambda: len(app.gateway.catalogue))
+        tasks.cancel_scope.cancel()
+
+    assert withheld == []
+
+
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_a_change_under_way_is_withheld_and_taken_over_with_the_lock(way: Way, tmp_path: Path) -> None:
     maps = Changing(tmp_path)

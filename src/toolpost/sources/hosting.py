@@ -242,11 +242,12 @@ class ServerHost:
                 is_first = False
                 await anyio.sleep(KEEP_READY_S)
 
-    def relock(self, locked: Tools | None) -> None:
-        """Hold every tool to another lock."""
-        self.promises.relock(locked)
-        for name in self.sources:
+    def relock(self, locked: Tools | None) -> bool:
+        """Hold every tool to another lock, and say whether it is another."""
+        is_another = self.promises.relock(locked)
+        for name in self.sources if is_another else ():
             self._reconsider(PluginName(name))
+        return is_another
 
     def _reconsider(self, server: PluginName) -> None:
         if (source := self.sources.get(server)) is not None:

@@ -102,9 +102,11 @@ class Promises:
         """Whether there is a lock; without one, what is seen first is trusted."""
         return self._locked is not None
 
-    def relock(self, locked: Tools | None) -> None:
-        """Hold tools to another lock from now on; whoever looks again finds it."""
+    def relock(self, locked: Tools | None) -> bool:
+        """Hold tools to another lock from now on, and say whether it is another; whoever looks again finds it."""
+        is_another = locked != self._locked
         self._locked = locked
+        return is_another
 
     async def recall(self, server: PluginName) -> None:
         """Read what was pinned of a server at an earlier start. To be called before its tools are looked at."""
