@@ -1,8 +1,10 @@
 """A plain call asks and answers ahead of any task: answered once, recorded once, before the answer; the rest is as ever."""
 
 import json
+import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import msgspec
 import pytest
 from mcp import MCPError
 
-from tests.upstreams.behind import HOSTILE, PAIRS, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
 from toolpost.config import Config, LimitSettings, StoreSettings
 from toolpost.pipeline import ahead
@@ -19,6 +22,7 @@ from toolpost.pipeline.audit import AuditExit
 from toolpost.store import AuditFilter, AuditRecord, open_store
 from toolpost.testing import error_of
 from toolpost.upstreams.process_tree import PipeReader
+from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
@@ -52,6 +56,19 @@ def on_disk(path: Path) -> Config:
     return msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{path}"))
 
 
+BACKS = ["stdio", "json", "events"]
+
+
+@asynccontextmanager
+async def behind(back: str, version: str = "2026-07-28", **options: Any) -> AsyncIterator[ServerSpec]:
+    """A server that echoes: on stdio, or over HTTP with its answers as they are or as events."""
+    if back == "stdio":
+        yield hostile(version=version, **options)
+    else:
+        async with serving(HttpServer(version=version, streams=back == "events")) as url:
+            yield ServerSpec(name="up", url=url, **options)
+
+
 async def recorded(path: Path) -> list[AuditRecord]:
     async with open_store(path) as store:
         assert (await store.audit.verify()).is_intact
@@ -59,11 +76,12 @@ async def recorded(path: Path) -> list[AuditRecord]:
 
 
 @pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("back", BACKS)
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_lone_calls_are_answered_ahead_and_recorded_once(
-    way: Way, version: str, path: Path, noted: list[bool]
+    way: Way, version: str, back: str, path: Path, noted: list[bool]
 ) -> None:
-    async with gateway(hostile(version=version), way=way, config=on_disk(path)) as (app, client):
+    async with behind(back, version) as spec, gateway(spec, way=way, config=on_disk(path)) as (app, client):
         await client.call_tool("up__echo", {"text": "first"})
         answers = [text_of(await client.call_tool("up__echo", {"text": str(n)})) for n in range(20)]
         seen = report(app)
@@ -105,18 +123,20 @@ async def test_a_server_that_answers_while_it_is_watched_is_watched_again(monkey
 
     monkeypatch.setattr(PipeReader, "linger", patient)
     async with gateway(hostile()) as (_, client):
-        for n in range(30):
-            assert text_of(await client.call_tool("up__echo", {"text": str(n)})) == str(n)
+        for _ in range(30):
+            # Not so quick that the answer is there before anybody could watch for it.
+            assert text_of(await client.call_tool("up__sleep", {"seconds": 0.002})) == "slept"
 
-    # The first request may still be on its way to the pipe, and a call that meets the end of another is not asked ahead.
+    # The first request may still be on its way to the pipe.
     assert len(watched) >= 5
     assert all(watched[1:])
 
 
+@pytest.mark.parametrize("back", BACKS)
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
-async def test_calls_that_meet_are_each_answered_once(way: Way, version: str, path: Path) -> None:
+async def test_calls_that_meet_are_each_answered_once(way: Way, version: str, back: str, path: Path) -> None:
     answers: dict[int, str] = {}
-    async with gateway(hostile(version=version), way=way, config=on_disk(path)) as (_, client):
+    async with behind(back, version) as spec, gateway(spec, way=way, config=on_disk(path)) as (app, client):
 
         async def call(number: int) -> None:
             answers[number] = text_of(await client.call_tool("up__echo", {"text": str(number)}))
@@ -126,8 +146,128 @@ async def test_calls_that_meet_are_each_answered_once(way: Way, version: str, pa
                 for number in range(start, start + 1 + start // 12):
                     tasks.start_soon(call, number)
 
+        seen, counted = report(app), app.gateway.metrics.calls.value("OK")
+
     assert answers == {number: str(number) for number in answers}
-    assert len(await recorded(path)) == len(answers)
+    assert len(await recorded(path)) == len(answers) == counted
+    assert seen.in_flight == 0
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("streams", [False, True], ids=["json", "events"])
+async def test_calls_that_are_answered_together_need_no_tasks(
+    version: str, streams: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together: list[str] = []
+    recording = AuditExit.recording
+
+    def watched(self: AuditExit, call: Any, outcome: Any) -> Any:
+        together.append(call.id)
+        return recording(self, call, outcome)
+
+    monkeypatch.setattr(AuditExit, "recording", watched)
+    server = HttpServer(version=version, streams=streams)
+    answers: list[str] = []
+    async with serving(server) as url, gateway(ServerSpec(name="up", url=url), config=on_disk(path)) as (app, client):
+        await called_together(client, "up__sleep", {"seconds": 0.05}, times=8)  # so that there are connections
+        together.clear()
+
+        async def call() -> None:
+            answers.append(text_of(await client.call_tool("up__wait")))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(call)
+            await until(lambda: server.methods.count("tools/call") == 16)
+            server.released.set()
+        await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+
+    assert answers == ["released"] * 8
+    assert len(together) >= 6, "the last of them may have been alone"
+    assert [record.entry.outcome for record in await recorded(path)] == ["ok"] * 16
+
+
+async def called_together(client: Any, tool: str, arguments: dict[str, Any], *, times: int) -> list[Any]:
+    answers: list[Any] = []
+
+    async def call() -> None:
+        answers.append(await client.call_tool(tool, arguments))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(times):
+            tasks.start_soon(call)
+    return answers
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("back", BACKS)
+async def test_what_cannot_be_put_on_the_record_is_not_answered(back: str, path: Path) -> None:
+    async with behind(back) as spec, gateway(spec, config=on_disk(path)) as (app, client):
+        await called_together(client, "up__sleep", {"seconds": 0.05}, times=8)
+        with closing(sqlite3.connect(path)) as meddler:
+            head = meddler.execute("SELECT * FROM audit_head").fetchall()
+            meddler.execute("DELETE FROM audit_head")
+            meddler.commit()
+            refused = await called_together(client, "up__sleep", {"seconds": 0.05}, times=8)
+            meddler.executemany(f"INSERT INTO audit_head VALUES ({', '.join('?' * len(head[0]))})", head)
+            meddler.commit()
+        after = await called_together(client, "up__sleep", {"seconds": 0.05}, times=8)
+        await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+
+    codes = [error_of(answer)["code"] for answer in refused if answer.is_error]
+    assert codes == ["INTERNAL"] * len(codes)
+    assert len(codes) >= 6, "one that is alone is written down beside the store"
+    assert [text_of(answer) for answer in after] == ["slept"] * 8
+    assert len(await recorded(path)) == 8 + (8 - len(codes)) + 8
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_calls_that_wait_together_have_their_deadlines(version: str, path: Path) -> None:
+    server = HttpServer(version=version)
+    async with serving(server) as url:
+        spec = ServerSpec(name="up", url=url, timeout_s=0.4)
+        async with gateway(spec, way=MEMORY, config=on_disk(path)) as (app, client):
+            await called_together(client, "up__sleep", {"seconds": 0.05}, times=4)
+            answers = await called_together(client, "up__never", {}, times=4)
+            await until(lambda: server.hung_up == 4)
+            await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+
+    assert [error_of(answer)["code"] for answer in answers] == ["TOOL_TIMEOUT"] * 4
+    assert [record.entry.code for record in await recorded(path)] == [None] * 4 + ["TOOL_TIMEOUT"] * 4
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_a_call_without_a_task_is_called_off_over_http(version: str, path: Path) -> None:
+    server = HttpServer(version=version)
+    async with (
+        serving(server) as url,
+        gateway(ServerSpec(name="up", url=url), config=on_disk(path)) as (app, client),
+    ):
+        await client.call_tool("up__echo", {"text": "warm"})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "up__never", {})
+            await until(lambda: server.methods.count("tools/call") == 2)
+            tasks.cancel_scope.cancel()
+        await until(lambda: server.hung_up == 1)
+        await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+        after = await client.call_tool("up__echo", {"text": "after"})
+
+    assert text_of(after) == "after"
+    assert [record.entry.outcome for record in await recorded(path)] == ["ok", "cancelled", "ok"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_session_that_was_forgotten_is_opened_again_for_a_call_without_a_task(path: Path) -> None:
+    server = HttpServer(version="2025-11-25")
+    async with serving(server) as url, gateway(ServerSpec(name="up", url=url), config=on_disk(path)) as (_, client):
+        await client.call_tool("up__echo", {"text": "warm"})
+        server.forget_sessions()
+        answer = await client.call_tool("up__echo", {"text": "again"})
+
+    assert text_of(answer) == "again"
+    assert [record.entry.outcome for record in await recorded(path)] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)

@@ -19,7 +19,15 @@ import pytest
 import uvicorn
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.upstreams.http_client import LONGEST_TRUST_S, FailureKind, HttpClient, HttpFailed, Response
+from toolpost.upstreams.http_client import (
+    LONGEST_TRUST_S,
+    FailureKind,
+    HeaderLines,
+    HttpClient,
+    HttpFailed,
+    Response,
+    Started,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -1190,3 +1198,121 @@ async def test_uvicorn() -> None:
 
     assert [answer.body for answer in answers] == [b"%d" % number * 2 for number in range(32)]
     assert events == [b"1", b"2"]
+
+
+async def test_a_stream_that_breaks_behind_what_was_waited_for_is_an_answer() -> None:
+    events: list[bytes] = []
+
+    async def answer(request: Request) -> None:
+        await request.write(EVENTS_HEAD, b"d\r\ndata: enough\n\r\n1\r\n\n\r\n")
+        request.out.transport.abort()
+
+    def listen(event: bytes) -> bool:
+        events.append(event)
+        return event == b"enough"
+
+    async with serving(answer) as server, HttpClient(server.url) as client:
+        response = await client.post(b"{}", on_event=listen)
+        assert (response.status, events) == (200, [b"enough"])
+        assert (await client.post(b"{}", on_event=listen)).status == 200
+
+    assert server.opened == 2
+
+
+async def test_a_stream_that_stays_open_behind_what_was_waited_for_is_left() -> None:
+    async def answer(request: Request) -> None:
+        await request.write(EVENTS_HEAD, b"e\r\ndata: enough\n\n\r\n")
+        await asyncio.sleep(60)
+
+    async with serving(answer) as server, HttpClient(server.url) as client:
+        with anyio.fail_after(5):
+            response = await client.post(b"{}", on_event=lambda _event: True)
+        assert response.status == 200
+        await until(lambda: server.ended == 1)
+
+
+# What is started before anybody waits
+
+
+@contextlib.asynccontextmanager
+async def two_started(answer: Answer | bytes = OK) -> AsyncIterator[tuple[Server, HttpClient, Started, Started]]:
+    """Two requests in one turn of the loop, on connections that were kept."""
+    async with serving(answer) as server, HttpClient(server.url) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.post, b"1")
+            tasks.start_soon(client.post, b"2")
+        first, second = (client.start(body, HeaderLines(), lambda _event: None) for body in (b"3", b"4"))
+        assert first is not None
+        assert second is not None
+        yield server, client, first, second
+
+
+async def test_nothing_is_started_without_a_connection_at_hand() -> None:
+    async with serving(OK) as server, HttpClient(server.url, max_connections=1) as client:
+        assert client.start(b"1", HeaderLines(), lambda _event: None) is None
+        await client.post(b"2")
+        started = client.start(b"3", HeaderLines(), lambda _event: None)
+        assert started is not None
+        assert client.start(b"4", HeaderLines(), lambda _event: None) is None
+        assert (await client.finish(started)).body == b"{}"
+        await client.post(b"5")
+
+    assert [request.body for request in server.requests] == [b"2", b"3", b"5"]
+    assert server.opened == 1
+
+
+async def test_what_is_started_together_is_answered() -> None:
+    async with two_started() as (server, client, first, second):
+        responses = [await client.finish(started) for started in (first, second)]
+
+    assert [response.body for response in responses] == [b"{}", b"{}"]
+    assert sorted(request.body for request in server.requests) == [b"1", b"2", b"3", b"4"]
+    assert server.opened == 2
+
+
+@pytest.mark.parametrize("fault", ["closed", "lost", "unasked"])
+async def test_a_connection_that_fails_before_anything_is_written_costs_nothing(fault: str) -> None:
+    async with two_started() as (server, client, first, second):
+        match fault:
+            case "closed":
+                second.connection._transport.abort()
+            case "lost":
+                second.connection.connection_lost(None)
+            case _:
+                second.connection.data_received(OK)
+        responses = [await client.finish(started) for started in (first, second)]
+
+    assert [response.body for response in responses] == [b"{}", b"{}"]
+    assert sorted(request.body for request in server.requests) == [b"1", b"2", b"3", b"4"]
+
+
+async def test_a_client_that_is_closed_writes_nothing_more() -> None:
+    async with two_started() as (server, client, first, second):
+        await client.aclose()
+        for started in (first, second):
+            with pytest.raises(HttpFailed) as caught:
+                await client.finish(started)
+            assert caught.value.kind is FailureKind.CLIENT_CLOSED
+
+    assert b"4" not in {request.body for request in server.requests}
+
+
+async def test_an_answer_that_is_taken_ahead_leaves_the_connection_as_it_was() -> None:
+    taken: list[bytes] = []
+    async with two_started() as (server, client, first, second):
+
+        def take(response: Response) -> bool:
+            taken.append(response.body)
+            client.finished(first)
+            return True
+
+        first.connection.take_ahead = take
+        await until(lambda: taken == [b"{}"])
+        assert not first.answer.done()
+        await client.finish(second)
+        for body in (b"5", b"6"):
+            await client.post(body)
+
+    assert taken == [b"{}"]
+    assert len(server.requests) == 6
+    assert server.opened == 2

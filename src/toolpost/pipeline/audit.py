@@ -30,8 +30,14 @@ class AuditExit:
         """Put a call that is alone on the record now, if it need not be waited for."""
         return self._log.note(_entry_of(call, outcome))
 
+    def recording(self, call: Call, outcome: Outcome) -> asyncio.Future[None]:
+        """Put a call on the record together with others; done when it is there."""
+        return asyncio.ensure_future(self._log.append(_entry_of(call, outcome)))
+
     async def __call__(self, call: Call, proceed: Next) -> Outcome:
         """Let the call pass, then put it on the record."""
+        if call.unrecorded is not None:
+            raise call.unrecorded
         self.within.add(call)
         try:
             outcome = await proceed(call)

@@ -33,10 +33,12 @@ class Call:
         "ends_at",
         "has_entered",
         "id",
+        "is_logged",
         "progress",
         "scope",
         "started",
         "tool",
+        "unrecorded",
         "via",
     )
 
@@ -85,6 +87,10 @@ class Call:
         """The former name of the tool, if that is what was asked for."""
         self.carry: Callable[[], None] | None = None
         """Starts the task of a call that has none yet, since its server was asked ahead of it."""
+        self.is_logged = False
+        """Whether the log says why it failed."""
+        self.unrecorded: BaseException | None = None
+        """Why it could not be put on the record after its server had answered it ahead of a task."""
         self._cancel_reason: str | None = None
 
     @property

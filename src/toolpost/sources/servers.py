@@ -170,7 +170,7 @@ class ServerSource:
             invoke=self._invoker(contract.terms.name, mirrors or None),
             on_fault=self.supervisor.note_trouble,
             waits=True,
-            ask_ahead=self._asker(contract.terms.name) if self.spec.command is not None else None,
+            ask_ahead=None if mirrors else self._asker(contract.terms.name),
             read=self._read,
         )
 
@@ -188,7 +188,8 @@ class ServerSource:
 
         def ask_ahead(arguments: JsonObject, context: Context) -> Sent | None:
             meta, respondent = _passed_on(context), context.respondent
-            return self.supervisor.send_ahead("tools/call", head + encode(arguments), meta=meta, respondent=respondent)
+            wish = head + encode(arguments)
+            return self.supervisor.send_ahead("tools/call", wish, name=tool, meta=meta, respondent=respondent)
 
         return ask_ahead
 

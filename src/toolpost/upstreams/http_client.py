@@ -10,14 +10,23 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.upstreams.http_connection import Connection, FailureKind, HttpFailed, Limits, Response
+from toolpost.upstreams.http_connection import Connection, FailureKind, HttpFailed, Limits, Response, unsent
 from toolpost.upstreams.http_events import EventListener
 
-__all__ = ["EventListener", "FailureKind", "HeaderLines", "HttpClient", "HttpFailed", "Response", "header_lines"]
+__all__ = [
+    "EventListener",
+    "FailureKind",
+    "HeaderLines",
+    "HttpClient",
+    "HttpFailed",
+    "Response",
+    "Started",
+    "header_lines",
+]
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 BODY_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -67,6 +76,7 @@ class HttpClient:
         self._idle_s = idle_s
         self._max_connections = max_connections
         self._is_closed = False
+        self._outgoing: list[Started] = []
         self._busy = 0
         self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._open: set[Connection] = set()
@@ -112,6 +122,50 @@ class HttpClient:
         finally:
             self._let_next_in()
 
+    def start(self, body: bytes, headers: HeaderLines, on_event: EventListener) -> "Started | None":
+        """Send JSON, if a connection is at hand; `finish` must follow, or `finished` if the answer is taken ahead.
+
+        In company it goes out with what else is started in this turn of the loop: a server that is told one thing at a time
+        falls asleep in between, and to wake it each time costs more than the call.
+        """
+        if self._is_closed or self._busy >= self._max_connections or (connection := self._take_kept()) is None:
+            return None
+        started = Started(connection, self._request_of("POST", body, headers), on_event, connection.begin(on_event))
+        self._busy += 1
+        if self._busy == 1:
+            self._write(started)
+        else:
+            if not self._outgoing:
+                asyncio.get_running_loop().call_soon(self._write_all)
+            self._outgoing.append(started)
+        return started
+
+    async def finish(self, started: "Started") -> Response:
+        """Return the answer to what was started, or raise `HttpFailed`."""
+        try:
+            return await self._answer_on(started.connection, started.answer)
+        except HttpFailed as failure:
+            if failure.sent:
+                raise
+            return await self._exchange(started.request, started.on_event, is_head_method=False)
+        finally:
+            self._let_next_in()
+
+    def finished(self, started: "Started") -> None:
+        """Take note that the answer was taken ahead."""
+        self._keep(started.connection)
+        self._let_next_in()
+
+    def _write_all(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        for started in outgoing:
+            if not started.answer.done():
+                self._write(started)
+
+    def _write(self, started: "Started") -> None:
+        if not started.connection.write(started.request):
+            started.connection.drop(unsent())
+
     async def aclose(self) -> None:
         """Close every connection; whoever still waits for an answer is told."""
         self._is_closed = True
@@ -155,14 +209,17 @@ class HttpClient:
 
     async def _exchange(self, request: bytes, on_event: EventListener | None, *, is_head_method: bool) -> Response:
         connection = self._take_kept() or await self._connect()
-        answer = connection.send(request, on_event, is_head_method=is_head_method)
-        if answer is None:
-            # Not a byte was written: as far as the server can tell, the next attempt is the first.
+        answer = connection.begin(on_event, is_head_method=is_head_method)
+        if not connection.write(request):
+            # As far as the server can tell, the next attempt is the first.
             connection.drop()
             connection = await self._connect()
-            answer = connection.send(request, on_event, is_head_method=is_head_method)
-        if answer is None:
-            raise HttpFailed(FailureKind.CONNECTION_LOST, "the server closed a new connection at once", sent=False)
+            answer = connection.begin(on_event, is_head_method=is_head_method)
+            if not connection.write(request):
+                connection.drop(unsent())
+        return await self._answer_on(connection, answer)
+
+    async def _answer_on(self, connection: Connection, answer: asyncio.Future[Response]) -> Response:
         try:
             response = await answer
         except BaseException:
@@ -273,6 +330,15 @@ class HttpClient:
         if self._open:
             self._emptied = self._emptied or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._emptied)
+
+
+class Started(NamedTuple):
+    """A request that goes out before anybody waits for its answer."""
+
+    connection: Connection
+    request: bytes
+    on_event: EventListener
+    answer: asyncio.Future[Response]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ Part of `http_client`, which is the one front door: only it and its other parts 
 import asyncio
 import select
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, cast
@@ -14,6 +15,9 @@ import httptools
 import msgspec
 
 from toolpost.upstreams.http_events import EventListener, EventReader, EventTooLarge
+
+LINGER_S: Final = 0.25
+"""How long an event stream may stay open behind what was waited for: then it is closed, and its connection with it."""
 
 _FIRST_FINAL_STATUS: Final = 200
 
@@ -82,11 +86,16 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._loop = loop
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[Response] | None = None
+        self.answer: asyncio.Future[Response] | None = None
+        """To what was sent last; None if that is over."""
+        self._lingering: asyncio.TimerHandle | None = None
+        self.take_ahead: Callable[[Response], bool] | None = None
+        """Is told the answer to what was just sent before whoever waits for it, and says whether that was the end of it."""
         self._start(None, is_head_method=False)
 
     def _start(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
         """Forget the answer before."""
+        self.take_ahead = None
         self._on_event = on_event
         self._is_head_method = is_head_method
         self._status = 0
@@ -98,21 +107,22 @@ class Connection(asyncio.Protocol):
         self._response: Response | None = None
         self._is_in_body = False
         self._is_keeping = False
+        self._is_written = False
 
-    def send(
-        self, request: bytes, on_event: EventListener | None, *, is_head_method: bool = False
-    ) -> asyncio.Future[Response] | None:
-        """Write a request and return what its answer will be in; None if not a byte of it could be written."""
-        transport = self._transport
-        if transport.is_closing():
-            return None
+    def begin(self, on_event: EventListener | None, *, is_head_method: bool = False) -> asyncio.Future[Response]:
+        """Return what the `answer` will be in to a request that is about to be written."""
         self._start(on_event, is_head_method=is_head_method)
-        transport.write(request)
+        self.answer = self._loop.create_future()
+        return self.answer
+
+    def write(self, request: bytes) -> bool:
+        """Write the request; False if not a byte of it could be written, and the answer never comes."""
+        transport = self._transport
+        if not transport.is_closing():
+            transport.write(request)
         # A write that failed at once wrote nothing.
-        if transport.is_closing():
-            return None
-        self._waiter = self._loop.create_future()
-        return self._waiter
+        self._is_written = not transport.is_closing()
+        return self._is_written
 
     def is_reusable(self) -> bool:
         """Whether the answer came to its proper end, and another request may follow it."""
@@ -131,11 +141,14 @@ class Connection(asyncio.Protocol):
     def drop(self, failure: BaseException | None = None) -> None:
         """Close at once; whoever waits is told why."""
         self._transport.abort()
-        waiter = self._waiter
-        if failure is not None and waiter is not None and not waiter.done():
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+        answer, self.answer = self.answer, None
+        if failure is not None and answer is not None and not answer.done():
             if isinstance(failure, HttpFailed) and self._events is not None:
                 failure.last_event_id = self._events.last_id
-            waiter.set_exception(failure)
+            answer.set_exception(failure)
 
     # What the loop tells
 
@@ -146,19 +159,20 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: for an answer without a length, this is how it ends properly."""
-        if self._waiter is not None and self._response is None:
-            if exc is None and self._ends_with_connection():
+        if self.answer is not None and self._response is None:
+            has_all = self._events is not None and self._events.is_enough
+            if has_all or (exc is None and self._ends_with_connection()):
                 self._complete()
                 self._answer()
             else:
-                self.drop(_lost(self._status, exc))
+                self.drop(_lost(self._status, exc, sent=self._is_written))
         self._home.left(self)
 
     def data_received(self, data: bytes) -> None:
         """Read a part of the answer."""
-        if self._waiter is None or self._waiter.done():
+        if self.answer is None or self.answer.done() or not self._is_written:
             # Nobody asked, or nobody waits any more: whatever it is, the next answer must not begin with it.
-            self.drop()
+            self.drop(unsent())
             return
         self._unread += len(data)
         try:
@@ -212,6 +226,8 @@ class Connection(asyncio.Protocol):
                 self._events.feed(data)
             except EventTooLarge:
                 raise _too_large("event", self._limits.body) from None
+            if self._events.is_enough and self._lingering is None:
+                self._lingering = self._loop.call_later(LINGER_S, self._leave)
             return
         self._size += len(data)
         if self._size > self._limits.body:
@@ -227,7 +243,17 @@ class Connection(asyncio.Protocol):
 
     # The steps
 
+    def _leave(self) -> None:
+        """Take what has come for the answer: nobody waits for what may follow."""
+        if self.answer is not None and self._response is None:
+            self._is_keeping = False
+            self._complete()
+            self._answer()
+
     def _complete(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
         if self._events is not None:
             events = self._events
             self._response = Response(self._status, self._headers, b"", events.last_id, events.retry_ms)
@@ -237,14 +263,18 @@ class Connection(asyncio.Protocol):
 
     def _answer(self) -> None:
         """Hand the answer over: after the parser has seen all bytes, since what follows it spoils the connection."""
-        assert self._waiter is not None
+        assert self.answer is not None
         assert self._response is not None
         # A server may answer before it has read the request, and then reads the rest of it as the next one.
         if not self._is_keeping or self._transport.get_write_buffer_size():
             self._is_keeping = False
             self._transport.abort()
-        if not self._waiter.done():
-            self._waiter.set_result(self._response)
+        if self.answer.done():
+            return
+        answer, self.answer = self.answer, None
+        if self.take_ahead is None or not self.take_ahead(self._response):
+            self.answer = answer
+            answer.set_result(self._response)
 
     def _stumble(self, error: Exception) -> None:
         self._is_keeping = False
@@ -269,10 +299,17 @@ class Connection(asyncio.Protocol):
         )
 
 
-def _lost(status: int, cause: Exception | None) -> HttpFailed:
+def _lost(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
     when = f"in the middle of its answer (status {status})" if status else "before it answered"
     detail = f": {cause}" if cause else ""
-    return HttpFailed(FailureKind.CONNECTION_LOST, f"the server closed the connection {when}{detail}", sent=True)
+    return HttpFailed(FailureKind.CONNECTION_LOST, f"the server closed the connection {when}{detail}", sent=sent)
+
+
+def unsent() -> HttpFailed:
+    """Say that a connection was of no use."""
+    return HttpFailed(
+        FailureKind.CONNECTION_LOST, "the server closed a connection that was just to be used", sent=False
+    )
 
 
 def _malformed(reason: str) -> HttpFailed:

@@ -6,8 +6,8 @@ Part of `http_client`, which is the one front door: only it and its other parts 
 from collections.abc import Callable
 from typing import Final
 
-EventListener = Callable[[bytes], None]
-"""Is told the data of an event, its lines joined; empty for an event that only carries an id."""
+EventListener = Callable[[bytes], bool | None]
+"""Is told the data of an event, its lines joined, and says whether that was all that is waited for."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LONGEST_RETRY_DIGITS: Final = 9
@@ -23,6 +23,8 @@ class EventReader:
     def __init__(self, limit: int, tell: EventListener | None) -> None:
         self.last_id = b""
         self.retry_ms: int | None = None
+        self.is_enough = False
+        """Whether whoever listens has heard what they waited for."""
         self._limit = limit
         self._tell = tell
         self._data: list[bytes] = []
@@ -94,5 +96,5 @@ class EventReader:
         if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data = []
-            if self._tell is not None:
-                self._tell(data)
+            if self._tell is not None and self._tell(data):
+                self.is_enough = True

@@ -30,31 +30,26 @@ class Exchange:
         on_request: Callable[[Incoming], None],
     ) -> None:
         self.answer: Incoming | None = None
-        self.on_answer: Callable[[], None] | None = None
-        self._number = number
+        self.number = number
         self._on_progress = on_progress
         self._on_notice = on_notice
         self._on_request = on_request
 
-    def take(self, data: bytes) -> None:
-        """Take one event."""
+    def take(self, data: bytes) -> bool:
+        """Take one event, and say whether the answer is there."""
         message = read_message(data)
         if message is None:
             if data:
                 text = data[:200].decode(errors="replace")
                 event(_log, logging.WARNING, "server sent something that is not JSON-RPC", text=text)
         elif message.method is None:
-            self._take_answer(message)
+            if self.answer is None and is_answer_to(self.number, message):
+                self.answer = message
         elif message.id is not None:
             self._on_request(message)
         else:
             self._take_notice(message.method, bytes(message.params))
-
-    def _take_answer(self, message: Incoming) -> None:
-        if is_answer_to(self._number, message) and self.answer is None:
-            self.answer = message
-            if self.on_answer is not None:
-                self.on_answer()
+        return self.answer is not None
 
     def _take_notice(self, method: str, params: bytes) -> None:
         if method != "notifications/progress":
@@ -72,6 +67,16 @@ def result_of(message: Incoming) -> bytes:
     """Return the JSON of the result, or raise the server's error."""
     if error := message.refusal:
         raise refusal_of(error)
+    return bytes(message.result) or b"{}"
+
+
+def plain_result_in(response: Response, exchange: Exchange) -> bytes | None:
+    """Return the result that has come, as an event or by itself; None if there is anything more to be said about it."""
+    message = exchange.answer
+    if message is None and response.status == 200 and response.body:
+        message = read_message(response.body)
+    if message is None or message.refusal or not is_answer_to(exchange.number, message):
+        return None
     return bytes(message.result) or b"{}"
 
 

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 
@@ -15,18 +15,16 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers, header_value
-from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent, carried_for
-from toolpost.upstreams.http_client import HeaderLines, HttpClient, HttpFailed, Response, header_lines
-from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, result_in, result_of
+from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent
+from toolpost.upstreams.envelope import Envelope
+from toolpost.upstreams.http_client import HeaderLines, HttpClient, HttpFailed, Response, Started, header_lines
+from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, plain_result_in, result_in, result_of
 from toolpost.upstreams.message import Incoming
 from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
-
-LINGER_S: Final = 0.25
-"""How long an event stream may stay open behind its answer: then it is closed, and its connection with it."""
 
 FAREWELL_S: Final = 1.0
 RESUME_S: Final = 1.0
@@ -57,6 +55,20 @@ class _Apart(NamedTuple):
     call: int
 
 
+class _Posted:
+    """A request that goes out on a kept connection."""
+
+    __slots__ = ("answer", "exchange", "method", "respondent", "started", "take_ahead")
+
+    def __init__(self, method: str, started: Started, exchange: Exchange, respondent: Respondent | None) -> None:
+        self.method = method
+        self.started = started
+        self.answer = started.answer
+        self.exchange = exchange
+        self.respondent = respondent
+        self.take_ahead: Callable[[bytes], bool] | None = None
+
+
 class HttpWire:
     """Requests to one HTTP server, in either era."""
 
@@ -65,7 +77,7 @@ class HttpWire:
         self._client = client
         self._on_notice = on_notice
         self._ids = itertools.count(1)
-        self._envelope: JsonObject = {}
+        self._envelope = Envelope({})
         self._headers: Headers = ()
         self._lines: dict[str, HeaderLines] = {}
         """Of calls, by the tool's name."""
@@ -78,7 +90,7 @@ class HttpWire:
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
         """Carry this in every request."""
-        self._envelope = envelope
+        self._envelope = Envelope(envelope)
         self._is_modern = bool(envelope)
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
         session = ((b"mcp-session-id", self._session),) if self._session else ()
@@ -97,31 +109,71 @@ class HttpWire:
         respondent: Respondent | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""
-        number = next(self._ids)
-        carried = carried_for(respondent, self._envelope, meta)
-        if on_notice is not None:
-            carried["progressToken"] = number
-        body = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
-            number,
-            encode(method),
-            parameters(fields, carried),
+        exchange = self._begun(respondent, on_notice)
+        number, wants_progress = exchange.number, on_notice is not None
+        body = self._envelope.request(
+            number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
         )
+        if method in CALLS:
+            self._calls[number] = respondent
+        responding = self._client.post(body, self._lines_for(method, name, mirrored), on_event=exchange.take)
+        return await self._result(method, exchange, respondent, responding)
+
+    def send_ahead(
+        self, method: str, fields: bytes, *, name: str, meta: JsonObject, respondent: Respondent | None
+    ) -> _Posted | None:
+        """Ask now, if a connection is at hand."""
+        exchange = self._begun(respondent, None)
+        body = self._envelope.request(exchange.number, method, fields, meta=meta, respondent=respondent)
+        started = self._client.start(body, self._lines_for(method, name, ()), exchange.take)
+        if started is None:
+            return None
+        self._calls[exchange.number] = respondent
+        posted = _Posted(method, started, exchange, respondent)
+        started.connection.take_ahead = partial(self._taken_ahead, posted)
+        return posted
+
+    async def answer_to(self, posted: _Posted, /) -> bytes:
+        """Wait for the answer to what was sent, and return the JSON of the result."""
+        responding = self._client.finish(posted.started)
+        return await self._result(posted.method, posted.exchange, posted.respondent, responding)
+
+    def _taken_ahead(self, posted: _Posted, response: Response) -> bool:
+        if posted.take_ahead is None or (result := plain_result_in(response, posted.exchange)) is None:
+            return False
+        if not posted.take_ahead(result):
+            return False
+        self._end(posted.exchange.number, posted.respondent)
+        self._client.finished(posted.started)
+        return True
+
+    def _begun(self, respondent: Respondent | None, on_progress: Notice | None) -> Exchange:
+        number = next(self._ids)
         # What comes on the response to a request is about that request.
         take_question = lambda question: self._questions.take(question, (respondent,), owner=number)  # noqa: E731
         take_notice = self._take_notice if respondent is None else partial(self._take_notice, respondent=respondent)
-        exchange = Exchange(number, on_progress=on_notice, on_notice=take_notice, on_request=take_question)
-        if method in CALLS:
-            self._calls[number] = respondent
+        return Exchange(number, on_progress=on_progress, on_notice=take_notice, on_request=take_question)
+
+    def _end(self, number: int, respondent: Respondent | None) -> None:
+        self._calls.pop(number, None)
+        if self._questions:
+            self._questions.end(number)
+            self._questions.end(_Apart(number), heir=self._heir_of(respondent))
+
+    async def _result(
+        self,
+        method: str,
+        exchange: Exchange,
+        respondent: Respondent | None,
+        responding: Coroutine[Any, Any, Response],
+    ) -> bytes:
         try:
-            response = await self._exchanged(body, self._lines_for(method, name, mirrored), exchange, method)
+            response = await self._exchanged(responding, exchange)
         except asyncio.CancelledError:
-            self._call_off(number)
+            self._call_off(exchange.number)
             raise
         finally:
-            self._calls.pop(number, None)
-            if self._questions:
-                self._questions.end(number)
-                self._questions.end(_Apart(number), heir=self._heir_of(respondent))
+            self._end(exchange.number, respondent)
         if method == "initialize":
             self._note_session(response)
         try:
@@ -129,14 +181,14 @@ class HttpWire:
                 return result_of(exchange.answer)
             if self._session is not None and has_forgotten_us(response):
                 raise WireLost(_FORGOTTEN, was_sent=False)
-            return result_in(response, method=method, number=number)
+            return result_in(response, method=method, number=exchange.number)
         except ServerRefused as refusal:
             self._questions.note_refusal(refusal, respondent)
             raise
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
-        await self._posted(_notification(method, fields), self._headers_for(method, None), None)
+        await _told(self._client.post(_notification(method, fields), self._headers_for(method, None)))
 
     async def roots_changed(self, respondent: Respondent) -> None:
         """Tell the server that a client has other folders."""
@@ -186,19 +238,12 @@ class HttpWire:
             lines = self._lines[name] = header_lines(self._headers_for(method, name))
         return lines
 
-    async def _exchanged(self, body: bytes, headers: HeaderLines, exchange: Exchange, method: str) -> Response:
-        """Post, and wait for the answer: not for the end of a stream that stays open behind it."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(None) as limit:
-                if method != "initialize":  # its response names the session, and is seen only at its end
-                    exchange.on_answer = lambda: limit.reschedule(loop.time() + LINGER_S)
-                response = await self._posted(body, headers, exchange)
-                while exchange.answer is None and self._may_resume(response):
-                    response = await self._resumed(response, exchange)
-                return response
-        except TimeoutError:
-            return Response(200, {})
+    async def _exchanged(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
+        """Wait for the answer, also where the server cuts the stream that it comes on."""
+        response = await _told(responding)
+        while exchange.answer is None and self._may_resume(response):
+            response = await self._resumed(response, exchange)
+        return response
 
     def _may_resume(self, response: Response) -> bool:
         return bool(response.last_event_id) and response.status == 200 and not self._is_modern
@@ -211,15 +256,6 @@ class HttpWire:
             return await self._client.request("GET", headers=headers, on_event=exchange.take)
         except HttpFailed as failure:
             raise UpstreamUnavailable(failure.reason) from failure
-
-    async def _posted(self, body: bytes, headers: Headers | HeaderLines, exchange: Exchange | None) -> Response:
-        try:
-            return await self._client.post(body, headers, on_event=exchange.take if exchange else None)
-        except HttpFailed as failure:
-            if failure.sent:
-                # This request has failed; others on their way to the same server need not.
-                raise UpstreamUnavailable(failure.reason) from failure
-            raise WireLost(failure.reason, was_sent=False) from failure
 
     def _note_session(self, response: Response) -> None:
         if session := response.headers.get(b"mcp-session-id"):
@@ -259,13 +295,24 @@ class HttpWire:
         async def run() -> None:
             try:
                 async with asyncio.timeout(2 * FAREWELL_S):
-                    await self._posted(body, self._headers, None)
+                    await _told(self._client.post(body, self._headers))
             except (UpstreamUnavailable, TimeoutError) as error:
                 event(_log, logging.DEBUG, "message not sent", server=self._server, reason=str(error))
 
         task = asyncio.create_task(run())
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
+
+
+async def _told(responding: Coroutine[Any, Any, Response]) -> Response:
+    """Wait for a response, and say in our words why there is none."""
+    try:
+        return await responding
+    except HttpFailed as failure:
+        if failure.sent:
+            # This request has failed; others on their way to the same server need not.
+            raise UpstreamUnavailable(failure.reason) from failure
+        raise WireLost(failure.reason, was_sent=False) from failure
 
 
 def _notification(method: str, fields: bytes) -> bytes:

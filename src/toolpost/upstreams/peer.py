@@ -11,7 +11,8 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent, carried_for
+from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent
+from toolpost.upstreams.envelope import Envelope
 from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
 from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
 from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
@@ -71,9 +72,7 @@ class Peer:
         self._pending: dict[int, Pending] = {}
         self._given_up: dict[int, None] = {}
         """Requests that may still be answered, though nobody waits any more; the oldest first."""
-        self._envelope: JsonObject = {}
-        self._plain_meta = b""
-        """What most requests carry, written once."""
+        self._envelope = Envelope({})
         self._questions = Questions(server, send)
         self._lost: str | None = None
         self.oddities = 0
@@ -81,8 +80,7 @@ class Peer:
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
         """Carry this in every request's `_meta`."""
-        self._envelope = envelope
-        self._plain_meta = parameters(b"", envelope)[1:-1]
+        self._envelope = Envelope(envelope)
 
     def request(
         self,
@@ -111,23 +109,32 @@ class Peer:
         if self._lost is not None:
             raise WireLost(self._lost, was_sent=False)
         number = next(self._ids)
-        if meta or on_notice is not None or respondent is not None:
-            carried = carried_for(respondent, self._envelope, meta)
-            if on_notice is not None:
-                carried["progressToken"] = number
-            inside = parameters(fields, carried)
-        elif fields and self._plain_meta:
-            inside = b"{%b,%b}" % (fields, self._plain_meta)
-        else:
-            inside = b"{%b}" % (fields or self._plain_meta)
-        raw = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
+        wants_progress = on_notice is not None
+        raw = self._envelope.request(
+            number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
+        )
         self._send(raw)
         answer = self._loop.create_future()
         pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent)
         self._pending[number] = pending
         return pending
 
-    async def answer_to(self, pending: Pending) -> bytes:
+    def send_ahead(
+        self,
+        method: str,
+        fields: bytes,
+        *,
+        name: str,  # noqa: ARG002 (only HTTP names it)
+        meta: JsonObject,
+        respondent: Respondent | None,
+    ) -> Pending | None:
+        """Ask now, unless the server is gone."""
+        try:
+            return self.send(method, fields, meta=meta, respondent=respondent)
+        except WireLost:
+            return None
+
+    async def answer_to(self, pending: Pending, /) -> bytes:
         """Wait for the answer to what was sent, and return the JSON of the result."""
         try:
             return await pending.answer

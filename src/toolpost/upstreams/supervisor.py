@@ -21,12 +21,11 @@ from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
 from toolpost.upstreams.greeting import Learn, fetch_tools
 from toolpost.upstreams.instance import Instance, now
 from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
-from toolpost.upstreams.peer import Peer, Pending
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.trouble import Trouble
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode
+from toolpost.upstreams.wire import Notice, ServerRefused, Underway, Wire, WireLost, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -44,8 +43,8 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
     """A request that went out before anybody waits for its answer. The instance is taken up."""
 
     instance: Instance
-    peer: Peer
-    pending: Pending
+    wire: Wire
+    underway: Underway
     began: float
 
 
@@ -129,7 +128,7 @@ class Supervisor:
             assert instance.wire is not None
             try:
                 if sent is not None:
-                    return await sent.peer.answer_to(sent.pending)
+                    return await sent.wire.answer_to(sent.underway)
                 if respondent is not None:
                     await self._lower_level(instance, respondent.log_level)
                 return await instance.wire.request(
@@ -159,19 +158,18 @@ class Supervisor:
                 instance.put_down()
         raise AssertionError("two attempts end above")
 
-    def send_ahead(self, method: str, fields: bytes, *, meta: JsonObject, respondent: Respondent | None) -> Sent | None:
-        """Ask the server now, if a process is ready and nobody has to take turns.
+    def send_ahead(
+        self, method: str, fields: bytes, *, name: str, meta: JsonObject, respondent: Respondent | None
+    ) -> Sent | None:
+        """Ask the server now, if it is ready and nobody has to take turns.
 
         `request` must follow, unless the answer is taken ahead and the instance put down.
         """
         instance = self._pool.ready_now("") if self.spec.strategy == "shared" else None
-        if instance is None or not isinstance(peer := instance.wire, Peer):
+        if instance is None or (wire := instance.wire) is None:
             return None
-        try:
-            pending = peer.send(method, fields, meta=meta, respondent=respondent)
-        except WireLost:
-            return None
-        return Sent(instance.taken_up(), peer, pending, now())
+        underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent)
+        return None if underway is None else Sent(instance.taken_up(), wire, underway, now())
 
     # What is to be told of without being asked
 

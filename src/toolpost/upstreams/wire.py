@@ -1,5 +1,6 @@
 """A way to a server, and what may go wrong on it."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +40,18 @@ class WireLost(UpstreamUnavailable):
         """Whether the server may have seen the request: only one that it cannot have seen is tried again."""
 
 
+class Underway(Protocol):
+    """A request that was sent, and whose answer nobody waits for yet."""
+
+    @property
+    def answer(self) -> "asyncio.Future[Any]":
+        """Is done when it is answered or lost, and was not taken ahead."""
+        ...
+
+    take_ahead: Callable[[bytes], bool] | None
+    """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
+
+
 class Wire(Protocol):
     """Requests to one server, in whatever era and over whatever transport it speaks."""
 
@@ -62,6 +75,16 @@ class Wire(Protocol):
         `fields` is the inside of the parameters; `name` and `mirrored` go into headers too, where era and transport have it so.
         `respondent` is whom the server may ask back while it handles this.
         """
+        ...
+
+    def send_ahead(
+        self, method: str, fields: bytes, *, name: str, meta: JsonObject, respondent: "Respondent | None"
+    ) -> Underway | None:
+        """Ask now, if nothing is to be waited for; `answer_to` must follow, unless the answer is taken ahead."""
+        ...
+
+    async def answer_to(self, underway: Any, /) -> bytes:
+        """Return the JSON of the result of what was sent ahead, as `request` does."""
         ...
 
     async def notify(self, method: str, fields: bytes = b"") -> None:

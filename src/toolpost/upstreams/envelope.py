@@ -1,0 +1,37 @@
+"""Requests as they go out: what all of them to one server carry is written once."""
+
+from toolpost.contracts.ids import JsonObject
+from toolpost.upstreams.asking import Respondent, carried_for
+from toolpost.upstreams.wire import parameters
+
+
+class Envelope:
+    """What the agreed revision puts into the `_meta` of every request; nothing in the handshake era."""
+
+    __slots__ = ("_carried", "_plain")
+
+    def __init__(self, carried: JsonObject) -> None:
+        self._carried = carried
+        self._plain = parameters(b"", carried)[1:-1]
+
+    def request(
+        self,
+        number: int,
+        method: str,
+        fields: bytes,
+        *,
+        meta: JsonObject | None = None,
+        respondent: Respondent | None = None,
+        wants_progress: bool = False,
+    ) -> bytes:
+        """Write a request; one whose caller wants nothing of it but the answer costs least."""
+        if meta or wants_progress or respondent is not None:
+            carried = carried_for(respondent, self._carried, meta)
+            if wants_progress:
+                carried["progressToken"] = number
+            inside = parameters(fields, carried)
+        elif fields and self._plain:
+            inside = b"{%b,%b}" % (fields, self._plain)
+        else:
+            inside = b"{%b}" % (fields or self._plain)
+        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
