@@ -192,7 +192,7 @@ class Gateway:
             event(_log, logging.WARNING, "deprecated tool name", tool=name, use=use, caller=call.caller.id)
 
     def _note_agents_call(self, answer: Answer) -> None:
-        if answer.is_error:
+        if answer.is_error and not answer.call.is_logged:
             _log_failure(answer)
         if self.conversations is not None:
             self.conversations.note_call(answer)

@@ -90,15 +90,21 @@ async def test_an_agent_sees_no_more_than_its_caller_and_its_own_limits() -> Non
     assert "-32602" in refused.text
 
 
-async def test_a_tool_s_failure_is_in_the_log_with_thread_and_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_in_the_log_once_with_thread_and_trace(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "toolpost"):
         async with conversing(with_agent()) as (app, thread):
-            ended = await asked(app, thread, "call desk__fail")
+            failed = await asked(app, thread, "call desk__fail")
+            refused = await asked(app, thread, 'call desk__add {"a": 2}')
 
-    for message in ("tool failed", "agent's call failed"):
-        fields = next(record.__dict__["fields"] for record in caplog.records if record.message == message)
-        assert (fields["tool"], fields["plugin"], fields["code"]) == ("desk__fail", "desk", "HANDLER_ERROR")
-        assert (fields["thread"], fields["trace"]) == (thread, ended.trace_id)
+    told = [r.__dict__["fields"] for r in caplog.records if r.message in ("tool failed", "agent's call failed")]
+    assert [(fields["tool"], fields["plugin"], fields["code"]) for fields in told] == [
+        ("desk__fail", "desk", "HANDLER_ERROR"),
+        ("desk__add", "desk", "INVALID_PARAMS"),
+    ]
+    assert [(fields["thread"], fields["trace"]) for fields in told] == [
+        (thread, failed.trace_id),
+        (thread, refused.trace_id),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def _encoded(value: Json) -> bytes:
 
 
 def _log_failure(call: Call, error: ToolpostError) -> None:
+    call.is_logged = True
     # A server's own protocol error is its answer; where in our code it was read says nothing.
     is_callers = isinstance(error, CallerError | UpstreamRefused)
     event(
