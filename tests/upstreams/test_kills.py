@@ -1,22 +1,33 @@
 """Processes that are killed, through the gateway: what they had started dies too, and the other calls' answers arrive."""
 
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 import psutil
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
 from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
-from tests.ways import MODERN, TOOLPOST, Way, server_environment
+from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
+from toolpost.config import StoreSettings
+from toolpost.store import AuditFilter
+from toolpost.testing import error_of
+from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
@@ -86,3 +97,63 @@ async def test_a_gateway_that_is_killed_leaves_nothing_behind(tmp_path: Path) ->
         process.stdout.close()
 
     assert len(started) >= 2
+
+
+@asynccontextmanager
+async def web_server(port: int) -> AsyncIterator[None]:
+    """A server over HTTP in a process of its own, which is killed."""
+    command = [sys.executable, "-m", http_server.__name__, str(port)]
+    async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=None, stderr=None) as process:
+        try:
+            await until(lambda: is_listening(port))
+            yield
+        finally:
+            process.kill()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
+async def test_a_server_over_http_is_killed_under_many_calls_and_each_gets_one_answer(way: Way, tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    spec = ServerSpec(name="up", url=f"http://127.0.0.1:{port}/mcp")
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
+    numbers = itertools.count()
+    outcomes: Counter[str] = Counter()
+    is_over = False
+
+    async def call_on(client: Client) -> None:
+        while not is_over:
+            number = str(next(numbers))
+            answer = await client.call_tool("up__echo", {"text": number})
+            outcome = str(error_of(answer)["code"]) if answer.is_error else "ok"
+            assert answer.is_error or text_of(answer) == number
+            outcomes[outcome] += 1
+
+    async def answered(count: int) -> None:
+        reached = outcomes["ok"] + count
+        await until(lambda: outcomes["ok"] >= reached)
+
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(AsyncExitStack())
+        await server.enter_async_context(web_server(port))
+        app, client = await stack.enter_async_context(gateway(spec, way=way, config=config))
+        async with anyio.create_task_group() as tasks:
+            for _ in range(16):
+                tasks.start_soon(call_on, client)
+            for _ in range(3):
+                await answered(200)
+                await server.aclose()
+                await server.enter_async_context(web_server(port))
+            await answered(200)
+            is_over = True
+        await until(lambda: report(app).in_flight == app.gateway.in_flight == 0)
+        audited = await app.store.audit.entries(AuditFilter(), limit=100_000)
+
+    assert set(outcomes) == {"ok", "UPSTREAM_UNAVAILABLE"}
+    assert outcomes.total() == len(audited) == next(numbers)

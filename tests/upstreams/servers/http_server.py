@@ -1,8 +1,9 @@
-"""An MCP server over HTTP, in the test's own process, that does whatever a server should not."""
+"""An MCP server over HTTP, mostly in the test's own process, that does whatever a server should not."""
 
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -288,3 +289,12 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
         server.should_exit = server.force_exit = True
         await asyncio.wait([task])
         listener.close()
+
+
+async def _serve_until_killed(port: int) -> None:
+    async with serving(HttpServer(), port=port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_until_killed(int(sys.argv[1])))
