@@ -10,7 +10,7 @@ from tests.bus.conftest import OpenBus
 from toolpost.bus.bus import Bus
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import Task, TaskId, Times, WorkerName
+from toolpost.bus.tasks import Offered, TaskId, Times, WorkerName
 from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -22,13 +22,13 @@ def wish(task: str, priority: int = 2, **options: object) -> Wish:
     return Wish(task=TaskId(task), priority=priority, **options)  # type: ignore[arg-type]
 
 
-async def given(bus: Bus, name: str, wait_s: float = 5) -> Task:
+async def given(bus: Bus, name: str, wait_s: float = 5) -> Offered:
     polled = await bus.poll(WorkerName(name), wait_s)
     assert polled.task is not None
     return polled.task
 
 
-async def worked(bus: Bus, name: str) -> Task:
+async def worked(bus: Bus, name: str) -> Offered:
     task = await given(bus, name)
     await bus.acknowledge(WorkerName(name), task.id, task.token, renews=True)
     return task
@@ -330,7 +330,7 @@ async def test_who_waits_has_the_next_task_before_who_has_just_done_one(open_bus
         await bus.register("bob", "me")
         await bus.submit(wish("a-1"))
         first = await worked(bus, "ada")
-        taken: list[Task] = []
+        taken: list[Offered] = []
 
         async def wait() -> None:
             taken.append(await given(bus, "bob"))

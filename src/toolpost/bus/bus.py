@@ -15,7 +15,7 @@ from toolpost.bus.dispatching import Offer
 from toolpost.bus.outbox import OUTBOX, Clerk, Tracker
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import PollId, Task, TaskId, Times, WorkerName, next_poll
+from toolpost.bus.tasks import Lease, PollId, Task, TaskId, Times, WorkerName, next_poll
 from toolpost.bus.waiting import Waiter, Waiting
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
@@ -162,20 +162,20 @@ class Bus:
         with anyio.CancelScope(shield=True):
             self._wake(await self._run_poll(lambda: polling.end_poll(name, poll, self.times, give_back=give_back)))
 
-    async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Task:
+    async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Lease:
         """Begin a task, or extend the lease on it."""
         begun = await self._run(lambda: finishing.acknowledge(name, task, token, self.times, renews=renews))
         self._tell()
         return begun
 
-    async def done(self, task: TaskId, token: str | None, result: str | None) -> Task:
+    async def done(self, task: TaskId, token: str | None, result: str | None) -> Lease:
         """End a task well."""
         ended, offered = await self._run(lambda: finishing.end(task, "done", token, self.times, result=result))
         self._wake(offered)
         self._tell()
         return ended
 
-    async def failed(self, task: TaskId, token: str | None, reason: str) -> Task:
+    async def failed(self, task: TaskId, token: str | None, reason: str) -> Lease:
         """End a task that could not be done."""
         ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, self.times, reason=reason))
         self._wake(offered)

@@ -5,7 +5,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolpost.bus.tasks import COLUMNS, LeaseToken, PollId, Task, Times, Worker, WorkerName, find_task, note, tasks_of
+from toolpost.bus.tasks import (
+    OFFERED_COLUMNS,
+    Comer,
+    Lease,
+    LeaseToken,
+    Offered,
+    PollId,
+    Times,
+    WorkerName,
+    find_offered,
+    note,
+    offered_of,
+)
 from toolpost.store.scripts import Row, Script, Statement, Together
 
 AT_ONCE: Final = 32
@@ -24,11 +36,15 @@ _PRESENT: Final = (
 )
 _NEXT: Final = "state = 'queued' AND not_before <= ?1 ORDER BY rank, id LIMIT 1 /*skip locked*/"
 _MATCH: Final = (
-    f"SELECT {COLUMNS}, coalesce({_POLLING}, {_PRESENT}) FROM bus_tasks"
+    f"SELECT {OFFERED_COLUMNS}, coalesce({_POLLING}, {_PRESENT}) FROM bus_tasks"
     f" WHERE EXISTS (SELECT 1 FROM bus_workers WHERE task IS NULL) AND {_NEXT}"
 )
-_MATCH_OR: Final = f"SELECT {COLUMNS}, coalesce({_POLLING}, {_PRESENT}, CAST(?3 AS TEXT)) FROM bus_tasks WHERE {_NEXT}"
-_NEXT_TASK: Final = f"SELECT {COLUMNS} FROM bus_tasks WHERE {_NEXT}"
+# Mostly it goes to whoever asks, who comes for the rest of it.
+_MATCH_OR: Final = (
+    f"SELECT id, attempt, leases, coalesce({_POLLING}, {_PRESENT}, CAST(?3 AS TEXT)) FROM bus_tasks WHERE {_NEXT}"
+)
+_NEXT_TASK: Final = f"SELECT {OFFERED_COLUMNS} FROM bus_tasks WHERE {_NEXT}"
+_MATCHED: Final = f"SELECT {OFFERED_COLUMNS} FROM bus_tasks WHERE id = ?1"
 _OFFER: Final = (
     "UPDATE bus_tasks SET state = 'offered', worker = ?2, token = ?3, expires_at = ?4, is_fetched = ?5, leases = ?6,"
     " changed_at = ?7 WHERE id = ?1"
@@ -49,7 +65,7 @@ _FREE_AFTER_WORK: Final = (
 class Offer(NamedTuple):
     """A task that was offered to its worker."""
 
-    task: Task
+    task: Offered
     poll: PollId | None
     """Which waits for it, here or elsewhere; with none, the worker finds it when it comes."""
 
@@ -70,43 +86,51 @@ def dispatch(now: float, times: Times, *on_the_way: Statement, at_most: int = AT
     return offers
 
 
-def pass_on(over: Task, now: float, times: Times, *on_the_way: Statement) -> Script[list[Offer]]:
-    """Offer the next task to whoever is free, at the latest to the worker whose task is over and who is free from now on."""
-    free = freed(over, now, seen_at=now)
+def pass_on(over: Lease, now: float, times: Times, *on_the_way: Statement) -> Script[list[Offer]]:
+    """Offer the next task to whoever is free, at the latest to the worker whose task is over and who is free from now on.
+
+    That one finds it when it comes; of others it is told.
+    """
     who = f"{_NOBODY} {over.worker}"
     rows = yield Together((Statement(_MATCH_OR, (now, now - times.present_s, who)), *on_the_way))
     if not rows:
-        yield free
+        yield freed(over, now, seen_at=now)
         return []
-    if rows[0][-1] == who:
-        given = Statement(_FREE_AFTER_WORK, (over.worker, over.id, now, now, rows[0][0]))
-        return [(yield from _matched(rows[0], now, times, given))]
-    yield free
-    return [(yield from _matched(rows[0], now, times))]
+    task, attempt, leases, found = rows[0]
+    if found == who and over.worker is not None:
+        given = Statement(_FREE_AFTER_WORK, (over.worker, over.id, now, now, task))
+        values = (task, over.worker, _new_token(), now + times.offer_s, 0, leases + 1, now)
+        yield Together(
+            (Statement(_OFFER, values), given, note(task, now, "offered", worker=over.worker, attempt=attempt))
+        )
+        return []
+    rows = yield Together((Statement(_MATCHED, (task,)), freed(over, now, seen_at=now)))
+    return [(yield from _matched((*rows[0], found), now, times))]
 
 
-def _matched(row: Row, now: float, times: Times, given: Statement | None = None) -> Script[Offer]:
+def _matched(row: Row, now: float, times: Times) -> Script[Offer]:
     *columns, who = row
     poll, _, name = who.partition(" ")
-    (task,) = tasks_of([columns])
-    given = given or Statement(GIVE, (name, task.id))
-    offered = yield from offer(task, name, now, times, given, is_fetched=poll in times.polls)
+    task = Offered(*columns)
+    offered = yield from offer(task, name, now, times, Statement(GIVE, (name, task.id)), is_fetched=poll in times.polls)
     return Offer(offered, None if poll == _NOBODY else PollId(poll))
 
 
-def next_task(now: float) -> Script[Task | None]:
+def next_task(now: float) -> Script[Offered | None]:
     """Find the task whose turn it is, and keep it for this transaction."""
     rows = yield Statement(_NEXT_TASK, (now,))
-    return tasks_of(rows)[0] if rows else None
+    return offered_of(rows)[0] if rows else None
 
 
-def offer(task: Task, worker: str, now: float, times: Times, given: Statement, *, is_fetched: bool) -> Script[Task]:
+def offer(
+    task: Offered, worker: str, now: float, times: Times, given: Statement, *, is_fetched: bool
+) -> Script[Offered]:
     """Give a task that this transaction keeps to a worker for a moment, under a new token; `given` writes it to the worker."""
     offered = msgspec.structs.replace(
         task,
         state="offered",
         worker=WorkerName(worker),
-        token=LeaseToken(secrets.token_hex(8)),
+        token=_new_token(),
         expires_at=now + times.offer_s,
         is_fetched=int(is_fetched),
         leases=task.leases + 1,
@@ -118,7 +142,11 @@ def offer(task: Task, worker: str, now: float, times: Times, given: Statement, *
     return offered
 
 
-def requeue(task: Task, now: float, kind: str, *, not_before: float = 0.0, detail: str | None = None) -> Script[None]:
+def _new_token() -> LeaseToken:
+    return LeaseToken(secrets.token_hex(8))
+
+
+def requeue(task: Lease, now: float, kind: str, *, not_before: float = 0.0, detail: str | None = None) -> Script[None]:
     """Take a task from its worker and put it back where it was in the queue."""
     yield Together(
         (
@@ -129,7 +157,7 @@ def requeue(task: Task, now: float, kind: str, *, not_before: float = 0.0, detai
     )
 
 
-def freed(task: Task, now: float, *, seen_at: float | None = None) -> Statement:
+def freed(task: Lease, now: float, *, seen_at: float | None = None) -> Statement:
     """Let the worker of a task have another one."""
     if task.state != "running":
         return Statement(_FREE, (task.worker, task.id, now))
@@ -138,9 +166,9 @@ def freed(task: Task, now: float, *, seen_at: float | None = None) -> Statement:
     )
 
 
-def held_by(worker: Worker) -> Script[Task | None]:
+def held_by(worker: Comer) -> Script[Offered | None]:
     """Find the task that a worker has; None if it has none, or no longer."""
     if worker.task is None:
         return None
-    task = yield from find_task(worker.task)
+    task = yield from find_offered(worker.task)
     return task if task is not None and task.worker == worker.name else None

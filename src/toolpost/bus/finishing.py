@@ -9,21 +9,54 @@ from toolpost.bus.dispatching import Offer, dispatch, freed, held_by, pass_on, r
 from toolpost.bus.outbox import post
 from toolpost.bus.polling import forgotten, required_worker
 from toolpost.bus.submitting import Submitted, resubmit, waits_of
-from toolpost.bus.tasks import COLUMNS, State, Task, TaskId, Times, WorkerName, find_archived, find_task, note, tasks_of
+from toolpost.bus.tasks import (
+    COLUMNS,
+    LEASE_COLUMNS,
+    Lease,
+    State,
+    Task,
+    TaskId,
+    Times,
+    WorkerName,
+    find_archived,
+    find_lease,
+    find_task,
+    note,
+    tasks_of,
+)
 from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease
 from toolpost.store.scripts import NOW, Script, Statement, Together
 
 _NAMES: Final = COLUMNS.split(", ")
+_CHANGED: Final = {
+    "state": "CAST(?2 AS TEXT)",
+    "expires_at": "NULL",
+    "reason": "CAST(?3 AS TEXT)",
+    "result": "CAST(?4 AS TEXT)",
+    "changed_at": "CAST(?5 AS DOUBLE PRECISION)",
+}
 _ARCHIVE: Final = (
-    f"INSERT INTO bus_archive ({COLUMNS}) VALUES ({', '.join(f'?{number}' for number in range(1, len(_NAMES) + 1))})"
+    f"INSERT INTO bus_archive ({COLUMNS}) SELECT {', '.join(_CHANGED.get(name, name) for name in _NAMES)}"
+    " FROM bus_tasks WHERE id = ?1"
     f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _NAMES[1:])}"
+)
+_FRESH: Final = {
+    "state": "CAST(?4 AS TEXT)",
+    "rank": "CAST(?2 AS DOUBLE PRECISION)",
+    "changed_at": "CAST(?3 AS DOUBLE PRECISION)",
+    **dict.fromkeys(("not_before", "attempt", "is_fetched"), "0"),
+    **dict.fromkeys(("dedupe_key", "worker", "token", "expires_at", "reason", "result"), "NULL"),
+}
+_REVIVE: Final = (
+    f"INSERT INTO bus_tasks ({COLUMNS}) SELECT {', '.join(_FRESH.get(name, name) for name in _NAMES)}"
+    f" FROM bus_archive WHERE id = ?1 RETURNING {COLUMNS}"
 )
 _BEGIN: Final = """
 UPDATE bus_tasks SET state = 'running', attempt = ?2, expires_at = ?3, is_fetched = 1, changed_at = ?4 WHERE id = ?1
 """
 # Whether another task waits for this one is asked on the way: almost never.
 _IS_NEEDED: Final = "EXISTS (SELECT 1 FROM bus_needs n WHERE n.needs = bus_tasks.id)"
-_HELD: Final = f"SELECT {COLUMNS}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_HELD: Final = f"SELECT {LEASE_COLUMNS}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
 _REMOVE: Final = "DELETE FROM bus_tasks WHERE id = ?1"
 # By its id, not by its state: many may wait.
 _RELEASE: Final = """
@@ -35,7 +68,7 @@ WHERE state || '' = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs 
 """
 
 
-def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, renews: bool) -> Script[Task]:
+def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, renews: bool) -> Script[Lease]:
     """Begin a task, or say that it goes on: both extend the lease."""
     ((now,),) = yield NOW
     task = yield from _required(task_id)
@@ -48,7 +81,6 @@ def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, ren
         state="running",
         attempt=task.attempt + is_first,
         expires_at=now + (times.run_s if renews else times.stuck_s),
-        is_fetched=1,
         changed_at=now if is_first else task.changed_at,
     )
     written = [Statement(_BEGIN, (task.id, begun.attempt, begun.expires_at, begun.changed_at))]
@@ -61,14 +93,14 @@ def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, ren
 
 def end(
     task_id: str, state: State, token: str | None, times: Times, *, result: str | None = None, reason: str | None = None
-) -> Script[tuple[Task, list[Offer]]]:
+) -> Script[tuple[Lease, list[Offer]]]:
     """End a task that runs; saying it twice is saying it once. With it, the offers that follow."""
     ((now,),) = yield NOW
     rows = yield Statement(_HELD, (task_id,))
     if not rows:
         return (yield from _ended_before(task_id, state, token)), []
     *row, is_needed = rows[0]
-    (task,) = tasks_of([row])
+    task = Lease(*row)
     _check_that_it_runs(task, token)
     written = _written_off(task, state, now, times, result=result, reason=reason)
     if not (state == "done" and is_needed):
@@ -78,7 +110,7 @@ def end(
     return task, (yield from dispatch(now, times))
 
 
-def _check_that_it_runs(task: Task, token: str | None) -> None:
+def _check_that_it_runs(task: Lease, token: str | None) -> None:
     if task.state in ("queued", "waiting") and token is not None:
         raise _stale(task, "its lease has run out, and it is queued again")
     if task.state == "offered":
@@ -98,7 +130,7 @@ def _check_that_it_runs(task: Task, token: str | None) -> None:
 
 
 def archive(
-    task: Task, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
+    task: Lease, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
 ) -> Script[None]:
     """Put a task that is over where such tasks are kept, and let its worker have another one."""
     written = _written_off(task, state, now, times, result=result, reason=reason)
@@ -106,13 +138,12 @@ def archive(
 
 
 def _written_off(
-    task: Task, state: State, now: float, times: Times, *, result: str | None, reason: str | None
+    task: Lease, state: State, now: float, times: Times, *, result: str | None, reason: str | None
 ) -> tuple[Statement, ...]:
     """Write what became of a task, which this transaction keeps, and remove it from those that are to be done."""
-    over = msgspec.structs.replace(task, state=state, expires_at=None, reason=reason, result=result, changed_at=now)
     return (
+        Statement(_ARCHIVE, (task.id, state, reason, result, now)),
         Statement(_REMOVE, (task.id,)),
-        Statement(_ARCHIVE, msgspec.structs.astuple(over)),
         note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason),
         *post(task.id, state, now, times, detail=result if state == "done" else reason),
     )
@@ -206,8 +237,8 @@ def backoff_s(attempt: int, times: Times) -> float:
     return min(times.retry_limit_s, usual * random.uniform(0.8, 1.2))  # noqa: S311
 
 
-def _required(task_id: str) -> Script[Task]:
-    task = yield from find_task(task_id)
+def _required(task_id: str) -> Script[Lease]:
+    task = yield from find_lease(task_id)
     if task is not None:
         return task
     over = yield from find_archived(task_id)
@@ -236,18 +267,13 @@ def _revived(task_id: str, now: float, times: Times) -> Script[Task]:
     rank = now + over.priority * times.age_s
     state = "waiting" if (yield from waits_of(over.id)) else "queued"
     # Its dedupe key may be another task's by now.
-    rows = yield Statement(
-        f"INSERT INTO bus_tasks ({COLUMNS}) SELECT id, CAST(?4 AS TEXT), priority, payload, NULL, submitted_by, submitted_at,"
-        " CAST(?2 AS DOUBLE PRECISION), 0, 0, leases, NULL, NULL, 0, NULL, NULL, NULL, CAST(?3 AS DOUBLE PRECISION)"
-        f" FROM bus_archive WHERE id = ?1 RETURNING {COLUMNS}",
-        (task_id, rank, now, state),
-    )
+    rows = yield Statement(_REVIVE, (task_id, rank, now, state))
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task_id,))
     yield Together((note(task_id, now, "retried"), *post(task_id, "retried", now, times)))
     return tasks_of(rows)[0]
 
 
-def _check_token(task: Task, token: str | None) -> None:
+def _check_token(task: Lease, token: str | None) -> None:
     if token is not None and token != task.token:
         raise _stale(task, "it was given out again meanwhile")
     if token is None and task.state == "running" and task.leases > 1:
@@ -258,7 +284,7 @@ def _check_token(task: Task, token: str | None) -> None:
         )
 
 
-def _stale(task: Task, why: str) -> StaleLease:
+def _stale(task: Lease, why: str) -> StaleLease:
     return StaleLease(
         f"The lease on the task `{task.id}` is not yours any more: {why}.",
         hint="leave it, and poll for another",
@@ -267,5 +293,5 @@ def _stale(task: Task, why: str) -> StaleLease:
     )
 
 
-def _who(task: Task) -> str:
+def _who(task: Lease) -> str:
     return "nobody" if task.worker is None else f"the worker `{WorkerName(task.worker)}`"

@@ -6,16 +6,17 @@ import msgspec
 
 from toolpost.bus.dispatching import GIVE, Offer, dispatch, held_by, next_task, offer, requeue
 from toolpost.bus.tasks import (
-    COLUMNS,
-    WORKER_COLUMNS,
+    COMER_COLUMNS,
+    OFFERED_COLUMNS,
+    Comer,
+    Offered,
     PollId,
-    Task,
     Times,
     Worker,
     WorkerName,
     find_worker,
     note,
-    tasks_of,
+    offered_of,
 )
 from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded
 from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
@@ -24,10 +25,10 @@ NAMES_TRIED: Final = 1_000
 FRESH_S: Final = 1.0
 """How old an offer may be that is fetched as it is: its time need not begin anew."""
 
-_WORKER: Final = WORKER_COLUMNS.split(", ")
-_TASK: Final = COLUMNS.split(", ")
+_COMER: Final = COMER_COLUMNS.split(", ")
+_OFFERED: Final = OFFERED_COLUMNS.split(", ")
 _COMING: Final = (
-    f"SELECT {', '.join(f'w.{column}' for column in _WORKER)}, {', '.join(f't.{column}' for column in _TASK)}"
+    f"SELECT {', '.join(f'w.{column}' for column in _COMER)}, {', '.join(f't.{column}' for column in _OFFERED)}"
     " FROM bus_workers w"
     " LEFT JOIN bus_tasks t ON t.id = w.task AND t.worker = w.name WHERE w.name = ?1 /*lock w*/"
 )
@@ -37,7 +38,7 @@ _FETCH: Final = (
 _WAIT: Final = "UPDATE bus_workers SET poll = ?2, poll_until = ?3, seen_at = ?4 WHERE name = ?1"
 _WAIT_WITH: Final = "UPDATE bus_workers SET poll = ?2, poll_until = ?3, seen_at = ?4, task = ?5 WHERE name = ?1"
 _RESERVED: Final = (
-    f"SELECT {', '.join(f't.{column}' for column in _TASK)} FROM bus_tasks t JOIN bus_workers w ON w.name = t.worker"
+    f"SELECT {', '.join(f't.{column}' for column in _OFFERED)} FROM bus_tasks t JOIN bus_workers w ON w.name = t.worker"
     " WHERE t.state = 'offered' AND t.is_fetched = 0"
     " AND (w.poll IS NULL OR w.poll_until <= ?1) ORDER BY t.rank, t.id LIMIT 1 /*skip locked w*/"
 )
@@ -46,7 +47,7 @@ _RESERVED: Final = (
 class Polled(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is told."""
 
-    task: Task | None = None
+    task: Offered | None = None
     is_superseded: bool = False
     """Another poll of the same worker has taken the place of this one."""
     was_reset: bool = False
@@ -142,20 +143,20 @@ def _unknown(name: str) -> NotFound:
     return NotFound(f"No worker is called `{name}`.", hint="`register_worker` first", worker=name)
 
 
-def _coming(name: str) -> Script[tuple[Worker, Task | None]]:
+def _coming(name: str) -> Script[tuple[Comer, Offered | None]]:
     """Find a worker, and the task that it has."""
     rows = yield Statement(_COMING, (name,))
     if not rows:
         raise _unknown(name)
-    worker = Worker(*rows[0][: len(_WORKER)])
+    worker = Comer(*rows[0][: len(_COMER)])
     if worker.task is None:
         return worker, None
-    row = rows[0][len(_WORKER) :]
+    row = rows[0][len(_COMER) :]
     # Not there: it was given just now, by somebody whom this one waited for.
-    return worker, Task(*row) if row[0] is not None else (yield from held_by(worker))
+    return worker, Offered(*row) if row[0] is not None else (yield from held_by(worker))
 
 
-def _taken(worker: Worker, held: Task | None, now: float, times: Times, waits: Row | None) -> Script[Task | None]:
+def _taken(worker: Comer, held: Offered | None, now: float, times: Times, waits: Row | None) -> Script[Offered | None]:
     """Give a worker what is its turn, and have it wait as `waits` says."""
     if held is not None and held.state == "running":
         raise _busy(worker)
@@ -178,11 +179,11 @@ def _taken(worker: Worker, held: Task | None, now: float, times: Times, waits: R
     return None
 
 
-def _is_fresh(held: Task, now: float, times: Times) -> bool:
+def _is_fresh(held: Offered, now: float, times: Times) -> bool:
     return held.expires_at is not None and held.expires_at > now + times.offer_s - min(FRESH_S, times.offer_s / 10)
 
 
-def _fetched(worker: Worker, held: Task, expires_at: float, waiting: tuple[Statement, ...]) -> Script[Task | None]:
+def _fetched(worker: Comer, held: Offered, expires_at: float, waiting: tuple[Statement, ...]) -> Script[Offered | None]:
     """Give a worker what was offered to it."""
     fetch = change(_FETCH, (held.id, held.token, expires_at))
     if (yield Together((fetch, *waiting))):
@@ -193,7 +194,7 @@ def _fetched(worker: Worker, held: Task, expires_at: float, waiting: tuple[State
     return None
 
 
-def _busy(worker: Worker) -> InvalidRequest:
+def _busy(worker: Comer) -> InvalidRequest:
     return InvalidRequest(
         f"The worker `{worker.name}` has the task `{worker.task}`.",
         hint="end it with `worker_done` or `task_failed`, or let it go: `reset_worker`",
@@ -202,9 +203,9 @@ def _busy(worker: Worker) -> InvalidRequest:
     )
 
 
-def _reserved_elsewhere(now: float) -> Script[Task | None]:
+def _reserved_elsewhere(now: float) -> Script[Offered | None]:
     """Take what is kept for a worker that is not there to take it."""
-    found = tasks_of((yield Statement(_RESERVED, (now,))))
+    found = offered_of((yield Statement(_RESERVED, (now,))))
     if not found:
         return None
     (task,) = found

@@ -20,16 +20,17 @@ _PROCESS: Final = secrets.randbelow(1024)
 _NAME: Final = secrets.token_hex(6)
 _polls: Final = itertools.count(1)
 _numbered = 0
+_numbered_at = 0.0
 
 State = Literal["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
 
 PRIORITIES: Final = range(5)
 USUAL_PRIORITY: Final = 2
 
-COLUMNS: Final = (
-    "id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before, attempt, leases,"
-    " worker, token, is_fetched, expires_at, reason, result, changed_at"
-)
+# As the fields of `Lease`, `Offered` and `Task`, in their order: every column that is read has its price.
+LEASE_COLUMNS: Final = "id, state, attempt, leases, worker, token, expires_at, changed_at"
+OFFERED_COLUMNS: Final = f"{LEASE_COLUMNS}, is_fetched, priority, payload"
+COLUMNS: Final = f"{OFFERED_COLUMNS}, dedupe_key, submitted_by, submitted_at, rank, not_before, reason, result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,32 +62,42 @@ class Times:
     """Those that wait in this process: what is offered to them has reached them."""
 
 
-class Task(msgspec.Struct, frozen=True, gc=False):
-    """One task, as it is now."""
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """Who has a task, and until when: what the steps of its worker ask about."""
 
     id: TaskId
     state: State
-    priority: int
-    payload: str | None
-    dedupe_key: str | None
-    submitted_by: str
-    submitted_at: float
-    rank: float
-    not_before: float
     attempt: int
     leases: int
     worker: WorkerName | None
     token: LeaseToken | None
-    is_fetched: int
     expires_at: float | None
-    reason: str | None
-    result: str | None
     changed_at: float
+
+
+class Offered(Lease, frozen=True, gc=False):
+    """A task, as its worker is told of it."""
+
+    is_fetched: int
+    priority: int
+    payload: str | None
 
     @property
     def payload_json(self) -> Json:
         """What was sent along, None if nothing."""
         return None if self.payload is None else msgspec.json.decode(self.payload)
+
+
+class Task(Offered, frozen=True, gc=False):
+    """One task, as it is now."""
+
+    dedupe_key: str | None
+    submitted_by: str
+    submitted_at: float
+    rank: float
+    not_before: float
+    reason: str | None
+    result: str | None
 
     @property
     def result_json(self) -> Json:
@@ -94,13 +105,10 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return None if self.result is None else msgspec.json.decode(self.result)
 
 
-class Worker(msgspec.Struct, frozen=True, gc=False):
-    """Somebody who does tasks, one at a time."""
+class Comer(msgspec.Struct, frozen=True, gc=False):
+    """A worker, as its polls ask about it."""
 
     name: WorkerName
-    owner: str
-    seen_at: float
-    idle_since: float
     task: TaskId | None
     poll: PollId | None
     poll_until: float | None
@@ -111,7 +119,25 @@ class Worker(msgspec.Struct, frozen=True, gc=False):
         return self.poll is not None and (self.poll_until or 0) > now
 
 
-WORKER_COLUMNS: Final = "name, owner, seen_at, idle_since, task, poll, poll_until, resets"
+class Worker(Comer, frozen=True, gc=False):
+    """Somebody who does tasks, one at a time."""
+
+    owner: str
+    seen_at: float
+    idle_since: float
+
+
+COMER_COLUMNS: Final = "name, task, poll, poll_until, resets"
+WORKER_COLUMNS: Final = f"{COMER_COLUMNS}, owner, seen_at, idle_since"
+
+
+_LEASE: Final = f"SELECT {LEASE_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_OFFERED: Final = f"SELECT {OFFERED_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
+
+
+def offered_of(rows: Iterable[Row]) -> list[Offered]:
+    """Read rows of `OFFERED_COLUMNS`, which are the fields in their order."""
+    return [Offered(*row) for row in rows]
 
 
 def tasks_of(rows: Iterable[Row]) -> list[Task]:
@@ -122,6 +148,18 @@ def tasks_of(rows: Iterable[Row]) -> list[Task]:
 def workers_of(rows: Iterable[Row]) -> list[Worker]:
     """Read rows of `WORKER_COLUMNS`, which are the fields in their order."""
     return [Worker(*row) for row in rows]
+
+
+def find_offered(task: str) -> Script[Offered | None]:
+    """Find a task that is not over as its worker is told of it, and keep it for this transaction."""
+    rows = yield Statement(_OFFERED, (task,))
+    return Offered(*rows[0]) if rows else None
+
+
+def find_lease(task: str) -> Script[Lease | None]:
+    """Find who has a task that is not over, and keep it for this transaction."""
+    rows = yield Statement(_LEASE, (task,))
+    return Lease(*rows[0]) if rows else None
 
 
 def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:
@@ -159,9 +197,14 @@ def next_number(at: float) -> int:
 
     The database numbers nothing, so that rows can be copied to another one as they are.
     """
-    global _numbered  # noqa: PLW0603 (one process, one row of numbers)
+    global _numbered, _numbered_at  # noqa: PLW0603 (one process, one row of numbers)
     # Two threads could take the same number, but not for one task: a store is written by one at a time.
-    number = _numbered = max(_numbered + 1024, int(at * 1e6) * 1024 + _PROCESS)
+    number = _numbered + 1024
+    # What is done in one transaction is done at one time.
+    if at != _numbered_at:
+        _numbered_at = at
+        number = max(number, int(at * 1e6) * 1024 + _PROCESS)
+    _numbered = number
     return number
 
 

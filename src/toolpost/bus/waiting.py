@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from toolpost.bus.tasks import PollId, Task, Worker, WorkerName
+from toolpost.bus.tasks import Comer, Offered, PollId, WorkerName
 from toolpost.store.wakeups import Listener, Wake
 
 
@@ -17,7 +17,7 @@ class Waiter:
         self.listener = listener
         self.resets = 0
         """How often its worker had been reset when it began."""
-        self.task: Task | None = None
+        self.task: Offered | None = None
         """What was handed to it."""
 
 
@@ -41,7 +41,7 @@ class Waiting:
         """Be no longer among them."""
         del self._waiters[waiter.poll]
 
-    def hand_over(self, poll: PollId, task: Task) -> bool:
+    def hand_over(self, poll: PollId, task: Offered) -> bool:
         """Give a task to the poll that waits for it; False if it does not any more."""
         waiter = self._waiters.get(poll)
         if waiter is None:
@@ -50,7 +50,7 @@ class Waiting:
         waiter.listener.wake(Wake.RUNG)
         return True
 
-    def compare(self, workers: Iterable[Worker]) -> None:
+    def compare(self, workers: Iterable[Comer]) -> None:
         """Wake those whose worker is not as they left it."""
         known = {worker.name: worker for worker in workers}
         for waiter in self._waiters.values():

@@ -11,7 +11,7 @@ from toolpost.bus.bus import Bus
 from toolpost.bus.definitions import BUS_TOOLS, LEAVES, ONCE, POLL_MS, RENEWS, TIMEOUT_S
 from toolpost.bus.looking import Overview
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import USUAL_PRIORITY, Task, TaskId, Worker, WorkerName
+from toolpost.bus.tasks import USUAL_PRIORITY, Lease, Offered, TaskId, Worker, WorkerName
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.contracts.ids import META_KEY, Json, JsonObject
@@ -146,7 +146,7 @@ def shown_submission(submitted: Submitted) -> JsonObject:
     return answer
 
 
-def _held(task: Task) -> JsonObject:
+def _held(task: Offered) -> JsonObject:
     held: JsonObject = {
         "bead_id": task.id,
         "assigned_at": _moment(task.changed_at),
@@ -157,7 +157,7 @@ def _held(task: Task) -> JsonObject:
     return held | ({"payload": task.payload_json} if task.payload is not None else {})
 
 
-def _lease(task: Task) -> JsonObject:
+def _lease(task: Lease) -> JsonObject:
     return {"lease_token": task.token, "lease_expires_at": _moment(task.expires_at or 0)}
 
 

@@ -20,8 +20,10 @@ sqlite_ROOM           a room in it: audit, keys, known_tools, pins, seen, wakeup
 sqlite_connection     how a database file is opened, and what its errors mean
 sqlite_readers        reading, on connections of its own
 sqlite_migrate        migrations, applied at open
-group_commit          the writer thread: everything that waits, in one transaction
+group_commit          the writer: everything that waits, in one transaction
 transactions          groups of jobs as transactions on one connection
+syncing               a group that is committed, on its way to the disk
+disk                  the write-ahead log put on the disk, by a thread or (`kernel_disk`) without one
 notes                 entries that came alone, written down until they are committed
 
 postgres              PostgresStore: a schema of a database, shared by several gateways

@@ -1,4 +1,4 @@
-"""The writer thread: everything that waits is committed in one transaction, then everyone is told at once."""
+"""The writer: everything that waits is committed in one transaction, then everyone is told at once."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,9 @@ import anyio.to_thread
 
 from toolpost.contracts.errors import GatewayError
 from toolpost.contracts.events import event
+from toolpost.store.disk import Disk
 from toolpost.store.notes import Notes
+from toolpost.store.syncing import Syncing
 from toolpost.store.transactions import Group, Job, Transactions, Work, roll_back, work_together
 
 _log = logging.getLogger("toolpost.store")
@@ -24,15 +26,6 @@ _log = logging.getLogger("toolpost.store")
 AT_ONCE_IN_A_ROW = 256
 NOTED_S = 0.005
 """How long what is written down may wait for others to be committed with."""
-
-
-class _Worked:
-    """A group whose work is done, to be committed."""
-
-    __slots__ = ("group",)
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
 
 
 class _Done:
@@ -60,11 +53,12 @@ class GroupCommit:
         quick: frozenset[Work] = frozenset(),
         short: frozenset[Work] = frozenset(),
         notes: Notes | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """Make the thread; with `at_once`, a connection that never waits, the loop itself commits work that is `quick`.
 
         With `notes`, an item of such work that comes alone is written down there, which is as good as a commit.
-        Work that is `short` is done by the loop, and the thread only waits for the disk.
+        Work that is `short` is done and committed by the loop; `disk` is where its write-ahead log is, if it has any.
         """
         self._transactions = Transactions(connection, always_full=always_full)
         self._at_once_commits = 0
@@ -72,14 +66,14 @@ class GroupCommit:
         self._at_once = at_once
         self._quick = quick
         self._short = short
-        self._is_committing = False
+        self._syncing = None if disk is None else Syncing(disk, settle=self._settle_synced)
         self._has_waited = False
         self._handed_over = 0
         self._in_a_row = 0
         self._queue_limit = queue_limit
         self._explain = explain
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Group | _Worked | None] = SimpleQueue()
+        self._queue: SimpleQueue[Group | None] = SimpleQueue()
         self._fresh: Group = []
         self._notes = notes
         self._noted = 0
@@ -116,6 +110,8 @@ class GroupCommit:
         """
         if self._is_closing:
             raise GatewayError("the store is closed")
+        if (full or self._always_full) and (failure := self._disk_failure()) is not None:
+            raise self._explain(failure)
         if self._is_full():
             return self._submit_when_there_is_room(work, item, full=full)
         if alone and self.note(work, item):
@@ -127,6 +123,14 @@ class GroupCommit:
         if self._noted:
             await self._enqueue(_nothing, None, full=False)
 
+    async def sync(self) -> None:
+        """Wait until what others have read is on the disk, as far as anybody waits for that."""
+        if self._syncing is not None and self._syncing.is_under_way:
+            seen = self._loop.create_future()
+            self._pending += 1
+            self._syncing.join(Job(_nothing, None, seen))
+            await seen
+
     async def aclose(self) -> None:
         """Commit all that waits, then end the thread, also for a caller who is being cancelled."""
         self._is_closing = True
@@ -135,6 +139,9 @@ class GroupCommit:
                 self._drained.clear()
                 await self._drained.wait()
             self._has_ended = True
+            if self._syncing is not None:
+                # Before the connection: who closes the last one takes the log away.
+                self._syncing.close()
             self._queue.put(None)
             await anyio.to_thread.run_sync(self._thread.join)
             if self._at_once is not None:
@@ -175,11 +182,13 @@ class GroupCommit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._is_committing:
-            return  # what comes meanwhile is the next group
         has_waited, self._has_waited = self._has_waited, False
         fresh, self._fresh = self._fresh, []
         for number, group in enumerate(self._parted(fresh)):
+            if self._is_syncing() and self._is_for_disk(group):
+                # What comes meanwhile is one group: each commit writes its pages anew.
+                self._fresh = [*group, *self._fresh]
+                return
             if number and not has_waited and not self._handed_over:
                 # Those who were just answered say next what they do: it waits for the disk with this group, not after it.
                 self._has_waited = True
@@ -195,6 +204,11 @@ class GroupCommit:
 
     def _place(self, group: Group) -> None:
         """Have a group committed by whom it costs least."""
+        if self._is_for_disk(group) and (failure := self._disk_failure()) is not None:
+            for job in group:
+                job.error = failure
+            self._settle(group)
+            return
         if self._may_commit_at_once(group) and self._committed_at_once(group):
             self._settle(group)
             return
@@ -217,18 +231,26 @@ class GroupCommit:
 
     def _may_work_here(self, group: Group) -> bool:
         # While the thread has nothing to do, its connection is free.
-        return not self._handed_over and all(job.work in self._short for job in group)
+        if self._handed_over or self._transactions.is_log_long:
+            return False
+        return all(job.work in self._short for job in group)
 
     def _end_here(self, group: Group) -> None:
-        self._handed_over += len(group)
-        if any(job.full for job in group) or self._always_full or self._in_a_row >= AT_ONCE_IN_A_ROW:
-            self._in_a_row = 0
-            self._is_committing = True
-            self._queue.put(_Worked(group))
-            return
-        self._in_a_row += 1
-        self._transactions.end_at_once(group)
-        self._settle_handed_over(group)
+        self._transactions.end(group)
+        if self._syncing is not None and self._is_for_disk(group) and group[0].error is None:
+            self._syncing.start(group)
+        else:
+            self._settle(group)
+
+    def _is_for_disk(self, group: Group) -> bool:
+        # As it was parted: all of them wait for the disk, or none.
+        return self._always_full or group[0].full
+
+    def _disk_failure(self) -> sqlite3.Error | None:
+        return None if self._syncing is None else self._syncing.failure
+
+    def _is_syncing(self) -> bool:
+        return self._syncing is not None and self._syncing.is_under_way
 
     def _committed_at_once(self, group: Group) -> bool:
         """Commit on the loop's own thread; False leaves it to the writer, which can wait and can find a culprit."""
@@ -271,9 +293,8 @@ class GroupCommit:
         self._handed_over -= len(group)
         self._settle(group)
 
-    def _settle_worked(self, group: Group) -> None:
-        self._is_committing = False
-        self._settle_handed_over(group)
+    def _settle_synced(self, group: Group) -> None:
+        self._settle(group)
         if self._fresh:
             # After those who were just told, so that what they do next is in the same group.
             self._call()
@@ -310,18 +331,11 @@ class GroupCommit:
     def _run(self) -> None:
         with contextlib.closing(self._transactions) as transactions:
             while (taken := self._queue.get()) is not None:
-                if isinstance(taken, _Worked):
-                    transactions.end(taken.group)
-                    self._tell(self._settle_worked, taken.group)
-                    continue
                 for group in self._parted(self._with_the_rest(taken)):
                     transactions.commit(group)
-                    self._tell(self._settle_handed_over, group)
-
-    def _tell(self, settle: Callable[[Group], None], group: Group) -> None:
-        # A loop that was closed has nobody left who waits.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(settle, group)
+                    # A loop that was closed has nobody left who waits.
+                    with contextlib.suppress(RuntimeError):
+                        self._loop.call_soon_threadsafe(self._settle_handed_over, group)
 
     def _with_the_rest(self, group: Group) -> Group:
         """Take all that have come meanwhile."""

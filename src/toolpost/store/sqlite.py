@@ -10,6 +10,7 @@ import anyio.to_thread
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog
 from toolpost.store.base import StoreFacts
+from toolpost.store.disk import Disk, LateDisk
 from toolpost.store.group_commit import GroupCommit
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
@@ -78,7 +79,7 @@ class SqliteStore:
         With `full`, each commit waits for the disk: it outlives a power cut, not only this process.
         """
         path = _absolute(path)
-        connection = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s)
+        connection, disk = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s)
         # What must outlive a power cut waits for the disk, which the loop must not.
         at_once = open_at_once(path) if isinstance(path, Path) and not full else None
         player = Player()
@@ -91,6 +92,7 @@ class SqliteStore:
             quick=frozenset({append_all}),
             short=frozenset({player.short}),
             notes=open_notes(path) if isinstance(path, Path) and at_once is not None else None,
+            disk=disk,
         )
         # What is in memory is seen by its own connection alone.
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
@@ -116,9 +118,12 @@ class SqliteStore:
             return await self.write(job)
         await self._writer.catch_up()
         try:
-            return await self._readers.read(job)
+            found = await self._readers.read(job)
         except sqlite3.Error as error:
             raise explained(error, self.path, GatewayError) from error
+        # It may have seen what is committed and on its way: whoever did that is not answered yet either.
+        await self._writer.sync()
+        return found
 
     async def facts(self) -> StoreFacts:
         """Say what the store is and how large."""
@@ -140,19 +145,20 @@ def _absolute(path: str | Path) -> str | Path:
     return path if path == MEMORY else Path(path).expanduser().absolute()
 
 
-def _open(path: str | Path, full: bool, busy_timeout_s: float) -> sqlite3.Connection:
+def _open(path: str | Path, full: bool, busy_timeout_s: float) -> tuple[sqlite3.Connection, Disk | None]:
     try:
         connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
         try:
             migrate(connection, known_migrations("sqlite"))
             if isinstance(path, Path):
                 take_over_notes(path, connection, append_all)
+            disk = LateDisk(path.with_name(path.name + "-wal")) if isinstance(path, Path) else None
         except BaseException:
             connection.close()
             raise
     except (sqlite3.Error, OSError) as error:
         raise explained(error, path, BadConfiguration) from error
-    return connection
+    return connection, disk
 
 
 def _facts(connection: sqlite3.Connection, path: str | Path) -> StoreFacts:

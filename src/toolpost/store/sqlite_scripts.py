@@ -1,4 +1,4 @@
-"""Scripts run in SQLite: in the writer's next group, short ones by the loop itself while the thread waits for the disk."""
+"""Scripts run in SQLite: in the writer's next group, short ones by the loop itself."""
 
 import sqlite3
 import time
@@ -82,37 +82,32 @@ class SqliteScripts:
 
 
 def _played(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:
+    execute = cursor.execute
+    rows: list[Row]
     try:
         step = next(script)
         while True:
-            step = script.send(now if step is NOW else _rows(cursor, step, waiting))
+            if step is NOW:
+                step = script.send(now)
+                continue
+            others: Sequence[Statement] = ()
+            if isinstance(step, Together):
+                step, *others = step.statements
+            if step.may_wait:
+                waiting.append(step)
+                rows = []
+            else:
+                execute(step.sql, step.values)
+                rows = [()] * cursor.rowcount if step.counts else cursor.fetchall()
+            for other in others:
+                if other.may_wait:
+                    waiting.append(other)
+                else:
+                    execute(other.sql, other.values)
+            step = script.send(rows)
     except StopIteration as end:
         result: Result = end.value
         return result
-
-
-def _rows(cursor: sqlite3.Cursor, step: Statement | Together, waiting: list[Statement]) -> list[Row]:
-    if isinstance(step, Statement):
-        if step.may_wait:
-            waiting.append(step)
-            return []
-        return _rows_of(cursor, step)
-    first, *others = step.statements
-    rows = _rows_of(cursor, first)
-    for statement in others:
-        if statement.may_wait:
-            waiting.append(statement)
-        else:
-            cursor.execute(statement.sql, statement.values)
-    return rows
-
-
-def _rows_of(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
-    cursor.execute(statement.sql, statement.values)
-    if statement.counts:
-        return [()] * cursor.rowcount
-    # What only writes has nothing to fetch.
-    return cursor.fetchall() if cursor.description is not None else []
 
 
 def _run_the_rest(cursor: sqlite3.Cursor, waiting: Sequence[Statement]) -> None:

@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 CHECKPOINT_PAGES: Final = 1_000
 """After how many pages SQLite moves the write-ahead log into the database: its own default."""
+
+LONG_COMMITS: Final = 256
+"""After how many commits that leave the write-ahead log where it is one has to move it: a few megabytes, as they are short."""
 
 Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
 """Does all items of its kind that are in a group, and returns a result for each.
@@ -33,21 +36,42 @@ class Job:
 Group = list[Job]
 
 
+class _Mode(NamedTuple):
+    """How a commit goes."""
+
+    waits: bool
+    """For the disk."""
+    moves: bool
+    """The write-ahead log into the database, once that is long, which waits for the disk too."""
+
+
+_HERE: Final = _Mode(waits=False, moves=False)
+
+
 class Transactions:
     """What a group leaves behind is in its jobs: results, or errors."""
 
     def __init__(self, connection: sqlite3.Connection, *, always_full: bool) -> None:
         self.commits = 0
         self._connection = connection
-        self._always_full = self._is_waiting_for_disk = always_full
+        self._always_full = always_full
+        self._mode: _Mode | None = None
+        self._unmoved = 0
         (self._busy_timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
         # Whoever may wait for another process says so.
         connection.execute("PRAGMA busy_timeout = 0")
 
+    @property
+    def is_log_long(self) -> bool:
+        """Whether the next group is to be one that may wait: it moves the write-ahead log into the database."""
+        return self._unmoved >= LONG_COMMITS
+
     def commit(self, group: Group) -> None:
         """Do a group and commit it; jobs that fail are found, and the others kept."""
         try:
-            self._wait_for_disk(group)
+            self._prepare(_Mode(waits=self._always_full or any(job.full for job in group), moves=True))
+            if self.is_log_long:
+                self._move_log()
             self._begin_patiently()
             self._work_on(group)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
@@ -56,9 +80,9 @@ class Transactions:
             self.end(group)
 
     def begin(self, group: Group) -> bool:
-        """Do a group, to be ended later; False, with nothing done, if another process writes just now or a job fails."""
+        """Do a group, to be ended without waiting; False, with nothing done, if another process writes or a job fails."""
         try:
-            self._wait_for_disk(group)
+            self._prepare(_HERE)
             self._begin()
             work_together(self._connection, group)
         except BaseException:  # noqa: BLE001 - it is done again, and then said what is wrong
@@ -71,14 +95,10 @@ class Transactions:
         try:
             self._connection.execute("COMMIT")
             self.commits += 1
+            if self._mode == _HERE:
+                self._unmoved += 1
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
             self._give_up(group, error)
-
-    def end_at_once(self, group: Group) -> None:
-        """Commit one that need not wait for the disk, without moving the log into the database, which would wait for it."""
-        self._connection.execute("PRAGMA wal_autocheckpoint = 0")
-        self.end(group)
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
 
     def close(self) -> None:
         """Close the connection."""
@@ -113,12 +133,19 @@ class Transactions:
                 job.error = error
             self._connection.execute("RELEASE job")
 
-    def _wait_for_disk(self, group: Group) -> None:
-        """Let a commit wait for the disk only if somebody in its group asked for that: the others need not."""
-        full = any(job.full for job in group)
-        if full != self._is_waiting_for_disk:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if full or self._always_full else 'NORMAL'}")
-            self._is_waiting_for_disk = full
+    def _prepare(self, mode: _Mode) -> None:
+        if mode == self._mode:
+            return
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if mode.waits else 'NORMAL'}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if mode.moves else 0}")
+        self._mode = mode
+
+    def _move_log(self) -> None:
+        """Move the log before this group, which then begins it anew: that waits for the disk too, whoever does it."""
+        self._unmoved = 0
+        # If it fails nothing is lost, and the log is only longer; what is wrong with the disk is said by the commit.
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _begin(self) -> None:
         # With the write lock from the start, what a job reads stays true until it is committed.

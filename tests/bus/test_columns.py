@@ -1,0 +1,38 @@
+"""Rows are read by position: what is selected is what the fields are, in their order."""
+
+import msgspec
+import pytest
+
+from toolpost.bus.tasks import (
+    COLUMNS,
+    COMER_COLUMNS,
+    LEASE_COLUMNS,
+    OFFERED_COLUMNS,
+    WORKER_COLUMNS,
+    Comer,
+    Lease,
+    Offered,
+    Task,
+    Worker,
+)
+from toolpost.store.tables import TABLES
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        (Lease, LEASE_COLUMNS),
+        (Offered, OFFERED_COLUMNS),
+        (Task, COLUMNS),
+        (Comer, COMER_COLUMNS),
+        (Worker, WORKER_COLUMNS),
+    ],
+)
+def test_fields_stand_as_columns_do(kind: type[msgspec.Struct], columns: str) -> None:
+    assert list(kind.__struct_fields__) == columns.split(", ")
+
+
+def test_a_task_has_every_column() -> None:
+    for name in ("bus_tasks", "bus_archive"):
+        (table,) = (one for one in TABLES if one.name == name)
+        assert set(table.columns) == set(COLUMNS.split(", "))

@@ -1,0 +1,293 @@
+"""What was answered is on the disk: nobody is told before, and nobody after the disk has failed."""
+
+import asyncio
+import errno
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from toolpost.contracts.errors import GatewayError
+from toolpost.store import AuditEntry, disk, open_store, sqlite
+from toolpost.store.disk import Disk, LateDisk, ThreadDisk, Told
+from toolpost.store.kernel_disk import KernelDisk
+from toolpost.store.scripts import Script, Statement
+from toolpost.store.sqlite import SqliteStore
+from toolpost.store.transactions import LONG_COMMITS
+
+pytestmark = pytest.mark.anyio
+
+KINDS = [
+    pytest.param(
+        KernelDisk, id="kernel", marks=pytest.mark.skipif(sys.platform != "linux", reason="asked of Linux alone")
+    ),
+    pytest.param(ThreadDisk, id="thread"),
+]
+Kind = Callable[[int], Disk]
+
+
+def added(task: str) -> Callable[[], Script[str]]:
+    def script() -> Script[str]:
+        yield Statement("INSERT INTO bus_needs (task, needs) VALUES (?1, 'x')", (task,))
+        return task
+
+    return script
+
+
+def names() -> Script[list[str]]:
+    rows = yield Statement("SELECT task FROM bus_needs ORDER BY task")
+    return [row[0] for row in rows]
+
+
+def seen_by_others(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as other:
+        return [row[0] for row in other.execute("SELECT task FROM bus_needs ORDER BY task")]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
+
+
+async def told_by(on: Disk) -> OSError | None:
+    said: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    on.start(said.set_result)
+    with anyio.fail_after(5):
+        return await said
+
+
+class HeldDisk:
+    """One that takes as long as a test says."""
+
+    def __init__(self) -> None:
+        self.told: Told | None = None
+        self.asked = 0
+
+    def start(self, told: Told) -> None:
+        assert self.told is None, "one at a time"
+        self.told = told
+        self.asked += 1
+
+    def end(self, error: OSError | None = None) -> None:
+        told, self.told = self.told, None
+        assert told is not None
+        told(error)
+
+    def close(self) -> None:
+        assert self.told is None
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> HeldDisk:
+    on = HeldDisk()
+    monkeypatch.setattr(sqlite, "LateDisk", lambda _path: on)
+    return on
+
+
+@pytest.fixture
+def no_file() -> Iterator[int]:
+    """A pipe, which no system puts on a disk."""
+    reads, writes = os.pipe()
+    yield writes
+    os.close(reads)
+    os.close(writes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_file_is_put_on_the_disk_again_and_again(kind: Kind, tmp_path: Path) -> None:
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    on = kind(file)
+    said = []
+    for _ in range(50):
+        os.write(file, b"x" * 10_000)
+        said.append(await told_by(on))
+    on.close()
+
+    assert said == [None] * 50
+    with pytest.raises(OSError, match="file descriptor"):
+        os.fstat(file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asked of Linux alone")
+async def test_on_linux_the_kernel_is_asked_and_only_once_it_is_needed(path: Path) -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from toolpost.store import open_store\n"
+        "async def main():\n"
+        "    async with open_store(sys.argv[1]) as store:\n"
+        "        print('toolpost.store.kernel_disk' in sys.modules)\n"
+        "asyncio.run(main())\n"
+    )
+    done = await anyio.run_process([sys.executable, "-c", code, f"sqlite:{path}"])
+    on = LateDisk(path)
+    said = await told_by(on)
+    used = type(on._disk)
+    on.close()
+
+    assert done.stdout.strip() == b"False"
+    assert said is None
+    assert used is KernelDisk
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_cannot_be_put_on_a_disk_is_told(kind: Kind, no_file: int) -> None:
+    on = kind(os.dup(no_file))
+    said = [await told_by(on) for _ in range(3)]
+    on.close()
+
+    assert [one and one.errno for one in said] == [errno.EINVAL] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_stores_come_and_go_and_leave_nothing_open(
+    kind: Kind, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "disk_of", kind)
+
+    async def use(number: int) -> None:
+        async with open_store(f"sqlite:{path}") as store:
+            await store.scripts.run(added(f"{number:03}"), is_short=True)
+
+    for number in range(3):
+        await use(number)
+    before = open_files()
+    for number in range(3, 30):
+        await use(number)
+    after = open_files()
+
+    assert after <= before
+    assert seen_by_others(path) == [f"{number:03}" for number in range(30)]
+
+
+async def test_nobody_is_answered_before_it_is_on_the_disk(held: HeldDisk, path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        first = [asyncio.ensure_future(store.scripts.run(added(f"a{n}"), is_short=True)) for n in range(3)]
+        await asyncio.sleep(0.05)
+        committed, were_told = seen_by_others(path), [one.done() for one in first]
+        # What only looks sees what is committed, and is as good as answered by it.
+        look = asyncio.ensure_future(store.scripts.read(names))
+        await asyncio.sleep(0.05)
+        # Whoever needs no disk does not wait for one.
+        with anyio.fail_after(5):
+            await store.scripts.run(added("b"), full=False, is_short=True)
+        later = [asyncio.ensure_future(store.scripts.run(added(f"c{n}"), is_short=True)) for n in range(3)]
+        await asyncio.sleep(0.05)
+        has_looked = look.done()
+        held.end()
+        await asyncio.gather(*first)
+        seen = await look
+        await asyncio.sleep(0.05)
+        are_told = [one.done() for one in later]
+        held.end()
+        await asyncio.gather(*later)
+
+    assert committed == ["a0", "a1", "a2"]
+    assert not any(were_told)
+    assert not has_looked
+    assert seen == ["a0", "a1", "a2"]
+    assert not any(are_told)
+    assert held.asked == 2
+
+
+async def test_after_the_disk_failed_nothing_is_called_done(
+    held: HeldDisk, path: Path, entry: Callable[..., AuditEntry]
+) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        during = [asyncio.ensure_future(store.scripts.run(added(f"a{n}"), is_short=True)) for n in range(3)]
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.ensure_future(store.scripts.run(added(f"b{n}"), is_short=n > 0)) for n in range(3)]
+        look = asyncio.ensure_future(store.scripts.read(names))
+        await asyncio.sleep(0.05)
+        held.end(OSError(errno.EIO, "Input/output error"))
+        said = await asyncio.gather(*during, *waiting, look, return_exceptions=True)
+        for is_short in (True, False):
+            with pytest.raises(GatewayError, match="start again"):
+                await store.scripts.run(added("late"), is_short=is_short)
+        await store.audit.append(entry())
+
+    assert [type(one) for one in said] == [GatewayError] * 7
+    assert all("Input/output error" in str(one) for one in said)
+    assert held.asked == 1
+    assert seen_by_others(path) == ["a0", "a1", "a2"]
+
+
+async def test_a_store_whose_disk_failed_goes_on_when_it_is_opened_again(
+    path: Path, no_file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(file: int) -> Disk:
+        os.dup2(no_file, file)
+        return ThreadDisk(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "disk_of", broken)
+        async with aclosing(await SqliteStore.open(path)) as store:
+            with pytest.raises(GatewayError, match="could not be read or written") as caught:
+                await store.scripts.run(added("a"), is_short=True)
+            with pytest.raises(GatewayError, match="start again"):
+                await store.scripts.run(added("b"), is_short=True)
+    async with aclosing(await SqliteStore.open(path)) as again:
+        await again.scripts.run(added("c"), is_short=True)
+        kept = await again.scripts.read(names)
+
+    assert "disk" in (caught.value.hint or "")
+    assert kept == ["a", "c"]
+
+
+async def test_a_store_that_is_full_waits_for_the_disk_with_everything(held: HeldDisk, path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path, full=True)) as store:
+        asked = asyncio.ensure_future(store.scripts.run(added("a"), full=False, is_short=True))
+        await asyncio.sleep(0.05)
+        was_told = asked.done()
+        held.end()
+        await asked
+
+    assert not was_told
+
+
+async def test_closing_waits_for_the_disk(held: HeldDisk, path: Path) -> None:
+    store = await SqliteStore.open(path)
+    asked = asyncio.ensure_future(store.scripts.run(added("a"), is_short=True))
+    await asyncio.sleep(0.05)
+    closing_it = asyncio.ensure_future(store.aclose())
+    await asyncio.sleep(0.05)
+    was_closed = closing_it.done()
+    held.end()
+    await closing_it
+
+    assert not was_closed
+    assert await asked == "a"
+
+
+async def test_the_log_is_moved_now_and_then(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for number in range(LONG_COMMITS * 5):
+            await store.scripts.run(added(f"{number:05} {'x' * 200}"), full=number % 8 == 0, is_short=True)
+        log_bytes = path.with_name(path.name + "-wal").stat().st_size
+        file_bytes = path.stat().st_size
+        kept = await store.scripts.read(names)
+
+    assert len(kept) == LONG_COMMITS * 5
+    assert log_bytes < LONG_COMMITS * 2 * 8 * 4_096
+    assert file_bytes > LONG_COMMITS * 3 * 200
+
+
+async def test_others_may_move_the_log_and_begin_it_anew_meanwhile(path: Path) -> None:
+    """Whoever moves it puts it on the disk first, and the database after: what is on its way is on one of the two."""
+    async with aclosing(await SqliteStore.open(path)) as store:
+        with closing(sqlite3.connect(path, timeout=5, isolation_level=None)) as other:
+            for number in range(60):
+                asked = [
+                    asyncio.ensure_future(store.scripts.run(added(f"{number:02}{n}"), is_short=True)) for n in range(3)
+                ]
+                await asyncio.sleep(0)
+                other.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                other.execute("INSERT INTO bus_needs (task, needs) VALUES (?, 'y')", (f"{number:02}other",))
+                with anyio.fail_after(5):
+                    await asyncio.gather(*asked)
+        kept = await store.scripts.read(names)
+
+    assert len(kept) == 60 * 4
