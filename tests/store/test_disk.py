@@ -18,7 +18,7 @@ from toolpost.store.disk import Disk, LateDisk, ThreadDisk, Told
 from toolpost.store.kernel_disk import KernelDisk
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import SqliteStore
-from toolpost.store.transactions import LONG_COMMITS
+from toolpost.store.transactions import LONG_COMMITS, Group, Transactions
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +77,9 @@ class HeldDisk:
         assert told is not None
         told(error)
 
+    def release(self) -> int:
+        raise NotImplementedError
+
     def close(self) -> None:
         assert self.told is None
 
@@ -133,13 +136,19 @@ async def test_on_linux_the_kernel_is_asked_and_only_once_it_is_needed(path: Pat
     assert used is KernelDisk
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_what_cannot_be_put_on_a_disk_is_told(kind: Kind, no_file: int) -> None:
-    on = kind(os.dup(no_file))
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such file")
+async def test_what_the_kernel_does_not_take_is_left_to_a_thread_which_tells_what_is_wrong(tmp_path: Path) -> None:
+    # A pipe, which no system puts on a disk.
+    os.mkfifo(tmp_path / "pipe")
+    before = open_files()
+    on = LateDisk(tmp_path / "pipe")
     said = [await told_by(on) for _ in range(3)]
+    used = type(on._disk)
     on.close()
 
     assert [one and one.errno for one in said] == [errno.EINVAL] * 3
+    assert used is ThreadDisk
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -273,6 +282,29 @@ async def test_the_log_is_moved_now_and_then(path: Path) -> None:
     assert len(kept) == LONG_COMMITS * 5
     assert log_bytes < LONG_COMMITS * 2 * 8 * 4_096
     assert file_bytes > LONG_COMMITS * 3 * 200
+
+
+async def test_the_loop_goes_on_by_itself_when_the_log_was_moved(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_thread = 0
+    commit = Transactions.commit
+
+    def counted(self: Transactions, group: Group) -> None:
+        nonlocal by_thread
+        by_thread += 1
+        commit(self, group)
+
+    monkeypatch.setattr(Transactions, "commit", counted)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        waiting: set[asyncio.Future[str]] = set()
+        while store._writer.commits < 4 * LONG_COMMITS:
+            # Somebody comes all the time, also while the thread is at work.
+            waiting.add(asyncio.ensure_future(store.scripts.run(added(f"{len(waiting)}"), is_short=True)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+        kept = await store.scripts.read(names)
+
+    assert 3 <= by_thread <= 6
+    assert len(kept) == len(waiting)
 
 
 async def test_others_may_move_the_log_and_begin_it_anew_meanwhile(path: Path) -> None:

@@ -20,7 +20,11 @@ class Disk(Protocol):
     """Puts one file on the disk, which somebody else writes."""
 
     def start(self, told: Told) -> None:
-        """Have all that was written so far put on the disk; one at a time."""
+        """Have all that was written so far put on the disk; one at a time. An `OSError` if that cannot even be asked for."""
+        ...
+
+    def release(self) -> int:
+        """Give the file back; nothing may be under way."""
         ...
 
     def close(self) -> None:
@@ -41,14 +45,21 @@ class LateDisk:
         """Have all that was written so far put on the disk; one at a time."""
         if self._disk is None:
             self._disk = disk_of(self._file)
-        self._disk.start(told)
+        try:
+            self._disk.start(told)
+        except OSError:
+            # The kernel does not take it just now, or not of this file. That says nothing about the disk, which a thread asks.
+            self._disk.release()
+            self._disk = ThreadDisk(self._file)
+            self._disk.start(told)
+
+    def release(self) -> int:
+        """Give the file back; nothing may be under way."""
+        return self._file if self._disk is None else self._disk.release()
 
     def close(self) -> None:
         """Let go of the file; nothing may be under way."""
-        if self._disk is None:
-            os.close(self._file)
-        else:
-            self._disk.close()
+        os.close(self.release())
 
 
 def disk_of(file: int) -> Disk:
@@ -76,11 +87,15 @@ class ThreadDisk:
         """Have all that was written so far put on the disk; one at a time."""
         self._queue.put(told)
 
-    def close(self) -> None:
-        """Let go of the file; nothing may be under way."""
+    def release(self) -> int:
+        """Give the file back; nothing may be under way."""
         self._queue.put(None)
         self._thread.join()
-        os.close(self._file)
+        return self._file
+
+    def close(self) -> None:
+        """Let go of the file; nothing may be under way."""
+        os.close(self.release())
 
     def _run(self) -> None:
         while (told := self._queue.get()) is not None:

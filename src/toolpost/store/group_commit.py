@@ -66,9 +66,9 @@ class GroupCommit:
         self._at_once = at_once
         self._quick = quick
         self._short = short
-        self._syncing = None if disk is None else Syncing(disk, settle=self._settle_synced)
+        self._syncing = None if disk is None else Syncing(disk, settle=self._settle_and_go_on)
         self._has_waited = False
-        self._handed_over = 0
+        self._is_handed_over = False
         self._in_a_row = 0
         self._queue_limit = queue_limit
         self._explain = explain
@@ -182,20 +182,25 @@ class GroupCommit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._is_handed_over:
+            return  # what comes meanwhile is the next group: the loop takes no turns with the thread at its statements
         has_waited, self._has_waited = self._has_waited, False
         fresh, self._fresh = self._fresh, []
         for number, group in enumerate(self._parted(fresh)):
-            if self._is_syncing() and self._is_for_disk(group):
+            if self._must_wait(group):
                 # What comes meanwhile is one group: each commit writes its pages anew.
                 self._fresh = [*group, *self._fresh]
                 return
-            if number and not has_waited and not self._handed_over:
+            if number and not has_waited:
                 # Those who were just answered say next what they do: it waits for the disk with this group, not after it.
                 self._has_waited = True
                 self._fresh = [*group, *self._fresh]
                 self._call()
                 return
             self._place(group)
+
+    def _must_wait(self, group: Group) -> bool:
+        return self._is_handed_over or (self._is_syncing() and self._is_for_disk(group))
 
     def _call(self) -> None:
         if not self._is_called:
@@ -212,28 +217,25 @@ class GroupCommit:
         if self._may_commit_at_once(group) and self._committed_at_once(group):
             self._settle(group)
             return
-        # Two threads that take turns at every statement cost more than the work.
         if self._may_work_here(group) and self._transactions.begin(group):
             self._end_here(group)
             return
         self._in_a_row = 0
-        self._handed_over += len(group)
+        self._is_handed_over = True
         self._queue.put(group)
 
     def _may_commit_at_once(self, group: Group) -> bool:
-        """The thread has nothing to do: waking it would cost more than the commit itself.
+        """To wake the thread would cost more than the commit itself.
 
         Now and then it gets a group all the same, and with it the chance to move the write-ahead log into the database.
         """
-        if self._at_once is None or self._handed_over or any(job.full or job.work not in self._quick for job in group):
+        if self._at_once is None or any(job.full or job.work not in self._quick for job in group):
             return False
         return self._in_a_row < AT_ONCE_IN_A_ROW
 
     def _may_work_here(self, group: Group) -> bool:
         # While the thread has nothing to do, its connection is free.
-        if self._handed_over or self._transactions.is_log_long:
-            return False
-        return all(job.work in self._short for job in group)
+        return not self._transactions.is_log_long and all(job.work in self._short for job in group)
 
     def _end_here(self, group: Group) -> None:
         self._transactions.end(group)
@@ -290,10 +292,10 @@ class GroupCommit:
         return await done
 
     def _settle_handed_over(self, group: Group) -> None:
-        self._handed_over -= len(group)
-        self._settle(group)
+        self._is_handed_over = False
+        self._settle_and_go_on(group)
 
-    def _settle_synced(self, group: Group) -> None:
+    def _settle_and_go_on(self, group: Group) -> None:
         self._settle(group)
         if self._fresh:
             # After those who were just told, so that what they do next is in the same group.
@@ -326,26 +328,14 @@ class GroupCommit:
         if not self._pending and not self._line:
             self._drained.set()
 
-    # What follows runs in the writer thread.
-
     def _run(self) -> None:
+        """Do what is handed over, in the thread."""
         with contextlib.closing(self._transactions) as transactions:
-            while (taken := self._queue.get()) is not None:
-                for group in self._parted(self._with_the_rest(taken)):
-                    transactions.commit(group)
-                    # A loop that was closed has nobody left who waits.
-                    with contextlib.suppress(RuntimeError):
-                        self._loop.call_soon_threadsafe(self._settle_handed_over, group)
-
-    def _with_the_rest(self, group: Group) -> Group:
-        """Take all that have come meanwhile."""
-        for _ in range(self._queue.qsize()):
-            batch = self._queue.get()
-            if isinstance(batch, list):
-                group = group + batch
-            else:
-                self._queue.put(batch)  # the end comes after what came before it
-        return group
+            while (group := self._queue.get()) is not None:
+                transactions.commit(group)
+                # A loop that was closed has nobody left who waits.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._settle_handed_over, group)
 
     def _parted(self, group: Group) -> list[Group]:
         """Let those who need not wait for the disk go first: their commit costs little, and the others' is not theirs."""

@@ -71,16 +71,20 @@ class KernelDisk:
             raise OSError(errno.ENOSYS, "not with this loop") from error
 
     def start(self, told: Told) -> None:
-        """Have all that was written so far put on the disk; one at a time."""
-        self._told = told
+        """Have all that was written so far put on the disk; one at a time. An `OSError` if the kernel does not take it."""
         if self._call(self._submit, self._context, ctypes.c_long(1), self._requests) != 1:
-            self._loop.call_soon(self._end, _error(ctypes.get_errno()))
+            raise _error(ctypes.get_errno())
+        self._told = told
+
+    def release(self) -> int:
+        """Give the file back; nothing may be under way."""
+        self._loop.remove_reader(self._bell)
+        self._free()
+        return self._file
 
     def close(self) -> None:
         """Let go of the file; nothing may be under way."""
-        self._loop.remove_reader(self._bell)
-        self._free()
-        os.close(self._file)
+        os.close(self.release())
 
     def _free(self) -> None:
         self._call(self._destroy, self._context)
