@@ -15,8 +15,19 @@ from tests.postgres import NoPostgres, Postgres, open_postgres
 LONGEST_S = 110.0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a test that hangs fail by itself: pytest-timeout ends the whole worker, and then the others wait for it forever."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the long tests too: torture, floods, fuzzing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave soak tests out unless `--soak` asks for them, and bound the time of the others.
+
+    pytest-timeout ends the whole worker, and then pytest-xdist hangs: an async test therefore fails by itself.
+    """
+    if not config.getoption("--soak"):
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in set(soak)]
     distribution.put_in_order(items)
     for item in items:
         timeout = item.get_closest_marker("timeout")

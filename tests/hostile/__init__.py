@@ -1,0 +1,1 @@
+"""Attacks on the product, kept as tests. `docs/reference/hostile-suite.md` is generated from their `@attack` lines."""
