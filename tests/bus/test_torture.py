@@ -1,6 +1,5 @@
-"""Nothing is lost and nothing is done twice, whatever is killed. `TOOLPOST_LONG_TESTS=1` does it at full length."""
+"""Nothing is lost and nothing is done twice, whatever is killed. `--soak` adds the same at full length."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,21 @@ import pytest
 from tests.bus.torture import Plan, Toll, torture
 from tests.postgres import Postgres, open_postgres
 
-IS_LONG = bool(os.environ.get("TOOLPOST_LONG_TESTS"))
+pytestmark = pytest.mark.timeout(3_600)
 
-pytestmark = pytest.mark.timeout(3_600 if IS_LONG else 600)
+KILLS = [
+    Plan(),
+    pytest.param(
+        Plan(tasks=5_000, kills=100, pauses=60, worker_kills=60, work_s=0.2, limit_s=3_000), marks=pytest.mark.soak
+    ),
+]
+RESTARTS = [
+    Plan(tasks=200, kills=0, pauses=1, worker_kills=1, restarts=2),
+    pytest.param(
+        Plan(tasks=3_000, kills=0, pauses=5, worker_kills=5, restarts=20, work_s=0.1, limit_s=3_000),
+        marks=pytest.mark.soak,
+    ),
+]
 
 
 def check(toll: Toll, plan: Plan) -> None:
@@ -22,12 +33,8 @@ def check(toll: Toll, plan: Plan) -> None:
     assert toll.restarts == plan.restarts
 
 
-def plan_of(**long: int | float) -> Plan:
-    return Plan(limit_s=3_000, **long) if IS_LONG else Plan()  # type: ignore[arg-type]
-
-
-def test_servers_and_workers_are_killed_and_paused(url: str, tmp_path: Path) -> None:
-    plan = plan_of(tasks=5_000, kills=100, pauses=60, worker_kills=60, work_s=0.2)
+@pytest.mark.parametrize("plan", KILLS, ids=lambda plan: f"{plan.tasks} tasks")
+def test_servers_and_workers_are_killed_and_paused(url: str, tmp_path: Path, plan: Plan) -> None:
     toll = torture(tmp_path, url, plan)
 
     check(toll, plan)
@@ -35,10 +42,8 @@ def test_servers_and_workers_are_killed_and_paused(url: str, tmp_path: Path) -> 
     assert toll.leases >= plan.tasks
 
 
-def test_the_database_is_restarted_under_load(tmp_path: Path) -> None:
-    restarts = Plan(tasks=200, kills=0, pauses=1, worker_kills=1, restarts=2)
-    plan = Plan(tasks=3_000, kills=0, pauses=5, worker_kills=5, restarts=20, work_s=0.1, limit_s=3_000)
-    plan = plan if IS_LONG else restarts
+@pytest.mark.parametrize("plan", RESTARTS, ids=lambda plan: f"{plan.restarts} restarts")
+def test_the_database_is_restarted_under_load(tmp_path: Path, plan: Plan) -> None:
     # One of its own: the others' databases go on.
     with open_postgres() as server:
         toll = torture(tmp_path, server.new_url(), plan, server)

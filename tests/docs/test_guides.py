@@ -33,7 +33,13 @@ BIN = Path(sys.executable).parent
 NOT_RUN = ("scripts/", "curl ", "python -m build", "twine ", "pip install toolpost-")
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+# The guides' hundred commands are the largest block of the suite: the README's own run always, the others in soak.
+PAGES = [
+    pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.soak, id=page.stem) for page in GUIDES
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_examples_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = _Folder(tmp_path)
     if "DATABASE_URL" in page.read_text():

@@ -1,7 +1,6 @@
 """Many conversations over few sessions, for a while: nothing is left behind, no process, no memory, no file."""
 
 import gc
-import os
 import time
 
 import anyio
@@ -15,18 +14,17 @@ from toolpost.contracts.ids import ThreadId
 
 pytestmark = pytest.mark.anyio
 
-LONG = bool(os.environ.get("TOOLPOST_LONG_TESTS"))
-LASTS_S = 600.0 if LONG else 2.5
-THREADS = 200 if LONG else 24
-
 
 @pytest.mark.timeout(900)
-async def test_many_threads_over_few_sessions_leave_nothing_behind() -> None:
+@pytest.mark.parametrize(
+    ("count", "most", "lasts_s"), [(24, 3, 2.5), pytest.param(200, 8, 600.0, marks=pytest.mark.soak)]
+)
+async def test_many_threads_over_few_sessions_leave_nothing_behind(count: int, most: int, lasts_s: float) -> None:
     me = psutil.Process()
-    config = with_agent(harness={"sessions": 8 if LONG else 3, "waiting": 1_000})
+    config = with_agent(harness={"sessions": most, "waiting": 1_000})
     turns = 0
     async with open_app(config, bundled=False) as app, open_http(app):
-        threads = [(await app.harness.create_thread(ADA)).id for _ in range(THREADS)]
+        threads = [(await app.harness.create_thread(ADA)).id for _ in range(count)]
 
         async def talk(thread: ThreadId, until: float) -> None:
             nonlocal turns
@@ -40,15 +38,15 @@ async def test_many_threads_over_few_sessions_leave_nothing_behind() -> None:
                 for thread in threads:
                     tasks.start_soon(talk, thread, time.monotonic() + seconds)
 
-        await talk_all(LASTS_S / 5)
+        await talk_all(lasts_s / 5)
         gc.collect()
         memory, files = me.memory_info().rss, me.num_fds()
-        await talk_all(LASTS_S * 4 / 5)
+        await talk_all(lasts_s * 4 / 5)
         gc.collect()
         opened = app.gateway.metrics.agent_openings.value()
         grown_mib = (me.memory_info().rss - memory) / 1024 / 1024
         print(  # The figures of the long run are seen with `pytest -s`.
-            f"{turns} turns of {THREADS} threads, {opened:g} sessions opened, {memory / 1024 / 1024:.0f} MiB at a fifth of the"
+            f"{turns} turns of {count} threads, {opened:g} sessions opened, {memory / 1024 / 1024:.0f} MiB at a fifth of the"
             f" time, {grown_mib:+.1f} MiB at its end, {files} files and {me.num_fds() - files:+d}"
         )
 
@@ -62,4 +60,4 @@ async def test_many_threads_over_few_sessions_leave_nothing_behind() -> None:
         while me.children(recursive=True):
             await anyio.sleep(0.05)
 
-    assert turns > THREADS
+    assert turns > count

@@ -15,7 +15,7 @@ Attacker = Literal["stranger", "caller", "server", "repository", "agent", "opera
 
 
 def attack(attacker: Attacker, attempt: str, holds: str) -> pytest.MarkDecorator:
-    """Mark a test as an attack: who tries what, and what holds. All three must be literals: the docs page is read from the source."""
+    """Mark a test as an attack: who tries what, and what holds. Write literals: the docs page is read from the source."""
     return pytest.mark.attack(attacker=attacker, attempt=attempt, holds=holds)
 
 
@@ -39,7 +39,7 @@ def assert_linear(cost_s: Callable[[int], float], *, small: int, factor: int = 8
     """Assert that `cost_s(size)` grows with its input at most linearly, with a factor of 2.5 for noise.
 
     `floor_s` is added to the smaller cost, because below a millisecond the noise is larger than the cost. A quadratic cost grows
-    by the square of `factor`, so it is far above the bound once the larger one is well over the floor: choose `small` accordingly.
+    by the square of `factor`, so it is far above the bound once it is well over the floor: choose `small` accordingly.
     """
     least = cost_s(small)
     most = cost_s(small * factor)

@@ -132,8 +132,9 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(6, marks=pytest.mark.soak)])
 async def test_a_server_that_falls_silent_and_finishes_late_writes_nothing_twice(
-    postgres: Postgres, url: str, entry: Make
+    postgres: Postgres, url: str, entry: Make, rounds: int
 ) -> None:
     # Stopped in the middle of a statement, a backend goes on with it when its client has long turned to another one.
     store = await opened(url, command_s=0.3)
@@ -142,7 +143,7 @@ async def test_a_server_that_falls_silent_and_finishes_late_writes_nothing_twice
     async with anyio.create_task_group() as tasks:
         for number in range(32):
             tasks.start_soon(load.caller, number)
-        for _ in range(6 if "TOOLPOST_LONG_TESTS" in os.environ else 2):
+        for _ in range(rounds):
             await load.until_more()
             pids = [int(pid) for pid in (await anyio.to_thread.run_sync(postgres.sql, url, busy)).split()]
             with stopped(pids):

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.timeout(1800)]
 
-CALLS = 20_000 if os.environ.get("TOOLPOST_LONG_TESTS") else 2_000
+CALLS = [2_000, pytest.param(20_000, marks=pytest.mark.soak)]
 AT_ONCE = 16
 NAMES = ("one", "two", "web")
 GROWTH_BYTES = 4 * 1024 * 1024
@@ -97,7 +96,8 @@ def is_expected(server: str, tool: str, outcome: str) -> bool:
 
 
 @pytest.mark.usefixtures("quiet")
-async def test_every_call_gets_one_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls", CALLS)
+async def test_every_call_gets_one_answer(tmp_path: Path, calls: int) -> None:
     dice = random.Random(7)
     outcomes: Counter[str] = Counter()
     odd: list[tuple[str, str, str]] = []
@@ -129,16 +129,16 @@ async def test_every_call_gets_one_answer(tmp_path: Path) -> None:
                 return await held_after_a_rest(app)
 
             # What is made once, and pools and caches that fill up, are there after the first part.
-            before = await soak(CALLS // 4)
-            after = await soak(CALLS - CALLS // 4)
+            before = await soak(calls // 4)
+            after = await soak(calls - calls // 4)
             restarts = report(app, "one").restarts
-            audited = await app.store.audit.entries(AuditFilter(), limit=CALLS + 100)
+            audited = await app.store.audit.entries(AuditFilter(), limit=calls + 100)
 
     assert odd == []
-    assert outcomes.total() == CALLS == len(audited)
-    assert outcomes["ok"] > CALLS * 0.6
-    assert restarts >= CALLS // 1_000
+    assert outcomes.total() == calls == len(audited)
+    assert outcomes["ok"] > calls * 0.6
+    assert restarts >= calls // 1_000
     assert after.files <= before.files + 2
     assert after.tasks <= before.tasks + 1
     assert after.processes <= before.processes
-    assert after.memory_bytes - before.memory_bytes < GROWTH_BYTES + 300 * CALLS
+    assert after.memory_bytes - before.memory_bytes < GROWTH_BYTES + 300 * calls
