@@ -1,6 +1,7 @@
 """The parts put together: opened in order, closed in reverse. The only place that constructs."""
 
 import asyncio
+import logging
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from toolpost.config import Config
 from toolpost.config.concealing import concealing
 from toolpost.config.locks import read_lock
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.events import event
 from toolpost.deferred.calls import DeferredCalls
 from toolpost.discovery import EVERYTHING
 from toolpost.discovery.automatic import INSTRUCTIONS
@@ -26,6 +28,8 @@ from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Reranker, RerankerSpec
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
+from toolpost.endpoints.connections import ConnectionLimits, Connections, default_total
+from toolpost.endpoints.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http import HttpEndpoint
 from toolpost.endpoints.lane import Lane, call_result
 from toolpost.endpoints.late import LateSdk
@@ -67,6 +71,8 @@ from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
+
+_log = logging.getLogger("toolpost.app")
 
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
@@ -313,6 +319,22 @@ def _is_watched(config: Config, host: PluginHost) -> bool:
     return config.workspace.watch and is_served
 
 
+def limits_of(config: Config) -> ConnectionLimits:
+    """Read the limits on connections; what is not set follows from the limit on descriptors, which is raised first."""
+    settings, descriptors = config.http, raise_descriptor_limit()
+    total = settings.connections or default_total(descriptors)
+    if total > default_total(descriptors):
+        hint = "raise the limit (ulimit -n), or lower http.connections"
+        event(_log, logging.WARNING, "few descriptors", connections=total, descriptors=descriptors, hint=hint)
+    return ConnectionLimits(
+        total=total,
+        per_address=settings.connections_per_address or max(1, total // 4),
+        trusted=settings.trusted_networks,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+    )
+
+
 @asynccontextmanager
 async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]:
     """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`.
@@ -329,6 +351,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
         allowed_origins=app.config.http.allowed_origins,
     )
     body_limit = app.config.http.body_limit_bytes
+    connections = Connections(limits_of(app.config), app.gateway.metrics)
     admin = Admin(access, lambda: app.servers.sources, app.servers.watch, concealing)
     talks = TalkApi(access, app.harness, body_limit=body_limit, health=app.health)
     endpoint = HttpEndpoint(
@@ -337,13 +360,13 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
         access,
         body_limit=body_limit,
         health=app.health,
-        metrics=app.metrics,
+        metrics=lambda: app.metrics(connections),
         admin=admin,
         talks=talks,
         loads_early=loads_early,
     )
     with bound_socket(host, port) as listener:
-        async with open_http_server(endpoint, listener):
+        async with open_http_server(endpoint, listener, connections):
             shown = f"[{host}]" if ":" in host else host
             url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
             app.harness.crew.keeper = RosterDoors(app.roster, url)

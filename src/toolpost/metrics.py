@@ -43,6 +43,9 @@ class Metrics:
     def __init__(self) -> None:
         self.calls = Counter("toolpost_calls_total", "Calls answered, by their code; OK is a success.", label="code")
         self.call_seconds = Counter("toolpost_call_seconds_total", "Time from admission to answer, of all calls.")
+        self.connections_refused = Counter(
+            "toolpost_connections_refused_total", "Connections refused or closed for a limit, by which.", label="why"
+        )
         self.searches = Counter(
             "toolpost_searches_total", "Answers of automatic_mcp, by how sure they are.", label="match"
         )

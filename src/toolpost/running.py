@@ -15,6 +15,7 @@ from toolpost.deferred.calls import DeferredCalls
 from toolpost.discovery import Catalogue
 from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
+from toolpost.endpoints.connections import Connections
 from toolpost.endpoints.lane import Lane
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.listing import Listing
@@ -52,12 +53,17 @@ class App:
     bus: Bus
     harness: Harness
 
-    def metrics(self) -> str:
+    def metrics(self, connections: Connections | None = None) -> str:
         """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
         servers = self.servers.sources.values()
         return self.gateway.metrics.text(
             {
                 "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
+                "toolpost_connections": ("HTTP connections that are open.", len(connections or ())),
+                "toolpost_connections_unauthenticated": (
+                    "Those of them on which no request was admitted yet.",
+                    connections.unauthenticated if connections is not None else 0,
+                ),
                 "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
                 "toolpost_tools_changed": ("Tools that are not as promised.", sum(len(s.standings) for s in servers)),
                 "toolpost_tools_withheld": ("Tools that are withheld for that.", sum(len(s.withheld) for s in servers)),

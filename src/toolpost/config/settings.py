@@ -1,5 +1,6 @@
 """Every setting of `toolpost.toml` and its default; `servers.py` has those of one server."""
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,9 +30,39 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     allowed_hosts: Annotated[list[str], Meta(description="further names that this server goes by")] = []
     allowed_origins: Annotated[list[str], Meta(description="origins whose pages may call tools")] = []
     body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body")] = 4 * 1024 * 1024
+    connections: Annotated[
+        Count | None, Meta(description="connections at once; three quarters of what the system allows, if not set")
+    ] = None
+    connections_per_address: Annotated[
+        Count | None,
+        Meta(description="the same from one address, not loopback or a trusted proxy; a quarter of it, if not set"),
+    ] = None
+    trusted_proxies: Annotated[
+        list[str], Meta(description="addresses or networks of proxies, as in 10.0.0.0/8: no limit for one address")
+    ] = []
+    head_timeout_s: Annotated[
+        Seconds, Meta(description="until a request's headers must be there, and an unknown client must send them")
+    ] = 10.0
+    body_timeout_s: Annotated[
+        Seconds, Meta(description="until a request's body must be there, and a second more for every 4 KiB of it")
+    ] = 30.0
     tags: Tags = None
     tools: Tools = None
     oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
+
+    @property
+    def trusted_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        """Read `trusted_proxies`; what is no address and no network is an error."""
+        networks = []
+        for text in self.trusted_proxies:
+            try:
+                networks.append(ipaddress.ip_network(text))
+            except ValueError as error:
+                raise BadConfiguration(
+                    f"http.trusted_proxies: `{text}` is no address and no network ({error}).",
+                    hint="write an address or a network, as in 10.0.0.7 or 10.0.0.0/8",
+                ) from error
+        return networks
 
 
 class StdioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,16 +1,22 @@
 """Who may come in: Host and Origin are checked, a token is asked for where anybody is known by one."""
 
+import ipaddress
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.errors import BadConfiguration, ErrorCode
 from toolpost.endpoints.refusal import Refused, forbidden, misdirected, unauthorized
+from toolpost.endpoints.request import HttpRequest
 from toolpost.endpoints.roster import Admission, Roster
 
 __all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_guarded"]
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+
+_AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*\.?)(?::([0-9]{1,5}))?")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +40,12 @@ class Access:
             return lent or self.roster.everybody
         return self.roster.find(_token_in(headers, self.roster))
 
-    async def admitted(self, headers: Mapping[bytes, bytes]) -> Admission:
+    async def admitted(self, request: HttpRequest) -> Admission:
         """Say who is calling, or turn them away."""
-        return self.known(headers) or await self.roster.judge(_token_in(headers, self.roster))
+        headers = request.headers
+        admission = self.known(headers) or await self.roster.judge(_token_in(headers, self.roster))
+        request.note_admitted()
+        return admission
 
     def check_names(self, headers: Mapping[bytes, bytes]) -> None:
         """Turn away whoever means another server, or comes from a page that may not."""
@@ -46,7 +55,12 @@ class Access:
 
     def _check_host(self, host: str) -> None:
         """Only names that this server goes by: another one is a page that had its name rebound to us."""
-        name = _without_port(host)
+        name = _host_in(host)
+        if name is None:
+            problem = "is malformed" if host else "is missing"
+            raise Refused(
+                400, ErrorCode.INVALID_REQUEST, f"The Host header {problem}: send `Host: name` or `name:port`"
+            )
         if name in LOCAL_HOSTS or name == self.host or host in self.allowed_hosts or name in self.allowed_hosts:
             return
         if self.host not in LOCAL_HOSTS and not self.allowed_hosts:
@@ -55,8 +69,8 @@ class Access:
         raise misdirected("The Host header names another server")
 
     def _check_origin(self, origin: str) -> None:
-        _, _, host = origin.partition("://")
-        if origin in self.allowed_origins or (host and _without_port(host) in LOCAL_HOSTS):
+        scheme, _, host = origin.partition("://")
+        if origin in self.allowed_origins or (_SCHEME.fullmatch(scheme) and _host_in(host) in LOCAL_HOSTS):
             return
         raise forbidden("Pages of this origin may not call tools")
 
@@ -78,7 +92,15 @@ def _token_in(headers: Mapping[bytes, bytes], roster: Roster) -> bytes:
     return token
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+def _host_in(authority: str) -> str | None:
+    """Return the name in `name` or `name:port`, in small letters; None if that is not what it is."""
+    found = _AUTHORITY.fullmatch(authority) if len(authority) <= 300 else None
+    if found is None or int(found[2] or 0) > 65_535:
+        return None
+    name = found[1].lower()
+    if name[0] == "[":
+        try:
+            ipaddress.IPv6Address(name[1:-1])
+        except ValueError:
+            return None
+    return name

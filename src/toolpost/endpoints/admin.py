@@ -21,6 +21,7 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.nearest import nearest_name
 from toolpost.endpoints.access import Access
+from toolpost.endpoints.descriptors import has_run_out
 from toolpost.endpoints.exchange import send_json
 from toolpost.endpoints.paths import SERVERS_PATH
 from toolpost.endpoints.refusal import Refused, forbidden
@@ -62,7 +63,7 @@ class Admin:
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request, one that fails with the error object."""
         try:
-            admission = await self._access.admitted(request.headers)
+            admission = await self._access.admitted(request)
             if not admission.is_admin:
                 raise forbidden("Only a caller with `admin = true` may look after servers")
             body = await self._result(request, admission.caller.id)
@@ -71,7 +72,10 @@ class Admin:
             await _send_error(request, error, refusal.status, refusal.headers)
         except ToolpostError as failure:
             await _send_error(request, failure.as_object(), _STATUS.get(type(failure), 500))
-        except Exception as bug:  # noqa: BLE001 (a bug of ours gets an answer too)
+        except Exception as bug:
+            # A bug of ours gets an answer too.
+            if has_run_out(bug):
+                raise
             told = internal_error(bug).message
             await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
         else:

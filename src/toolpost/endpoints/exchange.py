@@ -15,6 +15,9 @@ WATCH_AFTER_S: Final = 0.02
 
 KEEP_ALIVE_S: Final = 15.0
 
+WAITING_BYTES: Final = 4 * 1024 * 1024
+"""Notifications that may wait for a client that reads slowly; the call of one who lets more come together is cancelled."""
+
 _JSON_TYPE: Final = (b"content-type", b"application/json")
 SSE_HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -64,16 +67,22 @@ class EventStream:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._call: Call | None = None
         self._news = anyio.Event()
         self._has_started = False
 
     def notify(self, raw: bytes) -> None:
         """Queue a notification; it is sent by `answer`."""
         self._waiting.append(raw)
+        self._size += len(raw)
         self._news.set()
+        if self._size > WAITING_BYTES and self._call is not None:
+            self._call.cancel("the client does not read what it is sent")
 
     async def answer(self, call: Call, answering: Awaitable[bytes], receive: Receive) -> None:
         """Send notifications as they come, then the answer."""
+        self._call = call
         body = b""
 
         async def run() -> None:
@@ -98,7 +107,9 @@ class EventStream:
     async def _flush(self) -> None:
         self._news = anyio.Event()
         while self._waiting:
-            await self._write(_event(self._waiting.popleft()))
+            raw = self._waiting.popleft()
+            self._size -= len(raw)
+            await self._write(_event(raw))
 
     async def _finish(self, body: bytes) -> None:
         await self._flush()

@@ -16,6 +16,7 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.conversation import Correspondent
+from toolpost.endpoints.descriptors import exhausted, has_run_out, warn_exhausted
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json, send_text
 from toolpost.endpoints.front import FrontProtocol
@@ -68,14 +69,30 @@ class HttpEndpoint:
         if scope["type"] != "http":
             return
         try:
-            await self._route(HttpRequest(scope, receive, send))
+            request = HttpRequest(scope, receive, send)
+        except Refused as refusal:
+            await send_json(send, refusal.body, status=refusal.status, headers=[(b"connection", b"close")])
+            return
+        send = request.send
+        try:
+            await self._route(request)
         except Refused as refusal:
             await send_json(send, refusal.body, status=refusal.status, headers=refusal.headers)
         except NotFound as error:
             # The path names what nobody has, or has any more.
             await send_json(send, _nowhere(error).body, status=404)
         except Exception as error:  # noqa: BLE001 (a bug of ours gets an answer too)
-            await send_json(send, rpc.internal_error(error).as_response(), status=500)
+            if has_run_out(error):
+                warn_exhausted("answering a request")
+                told = exhausted()
+                await send_json(send, told.body, status=told.status, headers=told.headers)
+            else:
+                await send_json(send, rpc.internal_error(error).as_response(), status=500)
+
+    @property
+    def asks_who_calls(self) -> bool:
+        """Whether a request is admitted by a token alone."""
+        return self._access.roster.everybody is None
 
     def read_head(self, raw: bytes) -> Head | None:
         """Judge a head for the lean lane; whoever may not come in is told so at length, by `__call__`."""
@@ -176,7 +193,7 @@ class HttpEndpoint:
 
     async def _route(self, request: HttpRequest) -> None:
         if (view := view_of(request.path)) is not None:
-            admission = await self._access.admitted(request.headers)
+            admission = await self._access.admitted(request)
             request.view = view.within(admission.scopes)
             self._lane.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
@@ -208,7 +225,7 @@ class HttpEndpoint:
 
     async def _answer_health(self, request: HttpRequest) -> None:
         try:
-            admission = await self._access.admitted(request.headers)
+            admission = await self._access.admitted(request)
         except Refused:
             admission = None
         if admission is None or admission.scopes:
@@ -218,7 +235,7 @@ class HttpEndpoint:
         await send_json(request.send, rpc.encode(self._health()))
 
     async def _answer_metrics(self, request: HttpRequest) -> None:
-        if not (await self._access.admitted(request.headers)).is_admin:
+        if not (await self._access.admitted(request)).is_admin:
             raise forbidden("Only a caller with `admin = true` may see what everybody does")
         await send_text(request.send, self._metrics().encode(), METRICS_TYPE)
 

@@ -1,10 +1,12 @@
-"""One HTTP request as the endpoint sees it: headers folded, body bounded, nothing decided yet."""
+"""One HTTP request as the endpoint sees it: headers folded, body bounded, nothing decided yet.
+
+A body is read only by a handler that has admitted the request. A response that begins before all of the body has come is the last
+of its connection: the rest is not read.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
-from typing import Any, Final
-
-import anyio
+from typing import Any, Final, Protocol
 
 from toolpost.contracts.errors import ErrorCode
 from toolpost.discovery import EVERYTHING, View
@@ -14,11 +16,26 @@ Scope = Any
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-DISCARD_S: Final = 10.0
-
 _SINGLE_HEADERS: Final = frozenset(
-    {b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id", b"host", b"authorization"}
+    {
+        *(b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id"),
+        *(b"host", b"origin", b"authorization", b"content-type", b"content-length"),
+    }
 )
+_LAST: Final = (b"connection", b"close")
+
+
+class Connection(Protocol):
+    """Where a request came in, as far as it matters to the request."""
+
+    @property
+    def has_whole_request(self) -> bool:
+        """Whether all of the body has come."""
+        ...
+
+    def note_admitted(self) -> None:
+        """Take the connection for one of a caller who may come in."""
+        ...
 
 
 class HttpRequest:
@@ -32,7 +49,19 @@ class HttpRequest:
         self.view: View = EVERYTHING
         """What the path shows of all tools, once that is known."""
         self.receive = receive
-        self.send = send
+        self._send = send
+        self._connection: Connection | None = scope.get("connection")
+
+    async def send(self, event: Any) -> None:
+        """Send a part of the response."""
+        if event["type"] == "http.response.start" and self._connection and not self._connection.has_whole_request:
+            event = {**event, "headers": [*event["headers"], _LAST]}
+        await self._send(event)
+
+    def note_admitted(self) -> None:
+        """Take note that its caller may come in: the connection is not displaced by those of strangers."""
+        if self._connection is not None:
+            self._connection.note_admitted()
 
     @cached_property
     def version(self) -> str:
@@ -56,9 +85,13 @@ class HttpRequest:
         return media_type in accepted or b"*/*" in accepted or family in accepted
 
     async def body(self, limit: int) -> bytes | None:
-        """Read the whole body, None if the client went away meanwhile."""
+        """Read the whole body, None if the client went away meanwhile; one that is too large is not read at all."""
+        declared = self.headers.get(b"content-length", b"0")
+        if int(declared) > limit:
+            raise _too_large(limit)
         event = await self.receive()
         if event["type"] == "http.request" and not event.get("more_body") and len(event["body"]) <= limit:
+            self.note_admitted()
             return bytes(event["body"])
         return await self._rest(event, limit)
 
@@ -67,18 +100,12 @@ class HttpRequest:
         while event["type"] == "http.request":
             parts += event["body"]
             if len(parts) > limit:
-                await self._discard(event)
-                raise Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")
+                raise _too_large(limit)
             if not event.get("more_body"):
+                self.note_admitted()
                 return bytes(parts)
             event = await self.receive()
         return None
-
-    async def _discard(self, event: Any) -> None:
-        """Let the client finish, for a while: one that is cut off while it sends never reads why."""
-        with anyio.move_on_after(DISCARD_S):
-            while event["type"] == "http.request" and event.get("more_body"):
-                event = await self.receive()
 
     def replayed(self, body: bytes) -> Receive:
         """Let somebody else read a body that was read already."""
@@ -92,6 +119,10 @@ class HttpRequest:
             return await self.receive()
 
         return again
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")
 
 
 def _folded(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -1,5 +1,6 @@
 """The SDK's share of HTTP: every request that the lean lane leaves, and the sessions that the SDK opens and closes."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.caller import Caller, Scope
 from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.events import event
 from toolpost.contracts.ids import CallerId
+from toolpost.endpoints.descriptors import has_run_out, warn_exhausted
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.paths import show
 from toolpost.endpoints.refusal import Refused
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 SWEEP_S: Final = 60.0
+FIRST_RETRY_S: Final = 1.0
+
+_log = logging.getLogger("toolpost.http")
 
 
 class SdkHttp:
@@ -41,7 +47,7 @@ class SdkHttp:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             if self._loads_early:
-                tasks.start_soon(self._started)  # in the background, before a request has to wait for it
+                tasks.start_soon(self._load_early)  # in the background, before a request has to wait for it
             task_status.started()
             while True:
                 await anyio.sleep(SWEEP_S)
@@ -75,6 +81,22 @@ class SdkHttp:
         SEAT.set(Seat(caller=session.caller if session else caller, view=request.view))
         with _counted(session):
             await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
+
+    async def _load_early(self) -> None:
+        """Load the SDK; if that fails, say so and try again: a server that cannot load it now still answers the rest."""
+        wait_s = FIRST_RETRY_S
+        while True:
+            try:
+                await self._started()
+            except Exception as error:  # noqa: BLE001 (whatever an import runs into)
+                if has_run_out(error):
+                    warn_exhausted("loading the MCP SDK")
+                else:
+                    event(_log, logging.ERROR, "the MCP SDK could not be loaded", exception=error, retryS=wait_s)
+                await anyio.sleep(wait_s)
+                wait_s = min(2 * wait_s, SWEEP_S)
+            else:
+                return
 
     async def _started(self) -> "StreamableHTTPSessionManager":
         async with self._lock:

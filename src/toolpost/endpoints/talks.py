@@ -19,6 +19,7 @@ from toolpost.contracts.ids import JsonObject, ThreadId, TurnId
 from toolpost.contracts.turns import TurnEnded, encode_event
 from toolpost.endpoints import talk_values as values
 from toolpost.endpoints.access import Access
+from toolpost.endpoints.descriptors import has_run_out
 from toolpost.endpoints.exchange import send_json
 from toolpost.endpoints.openapi import Described, description
 from toolpost.endpoints.refusal import Refused, forbidden
@@ -72,7 +73,7 @@ class TalkApi:
         """Answer a request, one that fails with the error object."""
         try:
             route, thread = _found(request)
-            admission = await self._access.admitted(request.headers)
+            admission = await self._access.admitted(request)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
             standing = Standing(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
@@ -84,7 +85,10 @@ class TalkApi:
             await _send_error(request, error, refusal.status, refusal.headers)
         except ToolpostError as failure:
             await _send_error(request, failure.as_object(), _STATUS.get(failure.code, 500))
-        except Exception as bug:  # noqa: BLE001 (a bug of ours gets an answer too)
+        except Exception as bug:
+            # A bug of ours gets an answer too.
+            if has_run_out(bug):
+                raise
             told = internal_error(bug).message
             await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
         else:
