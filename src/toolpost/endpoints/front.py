@@ -80,11 +80,13 @@ class Phase(Enum):
     """The answer of a plain request; what comes meanwhile is kept, and no more of it is read."""
     PASSED = auto()
     """uvicorn's answer; what comes meanwhile is the body of that request, and after it as above."""
+    QUEUED = auto()
+    """Its turn, with what came while the request before was answered, or until the client has read that answer."""
     LEAVING = auto()
     """Its own end: what it had to say is being written, what comes is dropped."""
 
 
-_IDLE, _HEAD, _BODY, _ANSWERING, _PASSED, _LEAVING = Phase
+_IDLE, _HEAD, _BODY, _ANSWERING, _PASSED, _QUEUED, _LEAVING = Phase
 
 
 class LeanEndpoint(Protocol):
@@ -210,7 +212,7 @@ class FrontProtocol(asyncio.Protocol):
             self._take_more_of_body(data)
         elif phase is _PASSED:
             self._pass_body(data)
-        elif phase is _ANSWERING:
+        elif phase is not _LEAVING:
             self._keep_for_later(data)
         else:
             self._received += len(data)
@@ -225,15 +227,15 @@ class FrontProtocol(asyncio.Protocol):
         self._watch(STALL_S)
         if self._phase is _PASSED and self._back is not None:
             self._back.pause_writing()
-        elif self._phase is _IDLE and self._transport is not None:
-            self._transport.pause_reading()
+        elif self._phase is _IDLE:
+            self._next()
 
     def resume_writing(self) -> None:
         """Go on with a client that has read what there was."""
         self._is_write_paused = False
         if self._back is not None:
             self._back.resume_writing()
-        if self._phase is _IDLE:
+        if self._phase is _QUEUED:
             self._take_buffer()
 
     def shutdown(self) -> None:
@@ -241,7 +243,7 @@ class FrontProtocol(asyncio.Protocol):
         self._is_closing = True
         if self._phase is _PASSED and self._back is not None:
             self._back.shutdown()
-        elif self._phase in (_IDLE, _HEAD, _BODY):
+        elif self._phase in (_IDLE, _HEAD, _BODY, _QUEUED):
             self._close()
 
     # -- as it is counted --------------------------------------------------------------------------------------------------
@@ -297,18 +299,15 @@ class FrontProtocol(asyncio.Protocol):
         self._call = None
         if self._phase is not _ANSWERING or transport.is_closing():
             return
-        self._phase = _IDLE
         if self._is_streaming:
             self._is_streaming = False
             transport.write(_chunk(body) + _LAST_CHUNK)
         else:
             transport.write(_RESPONSE % (len(body), body))
-        if self._is_closing:
-            self._close()
-        elif self._is_write_paused:
-            transport.pause_reading()
-        elif self._buffer:
-            self.loop.call_soon(self._take_buffer)
+        if self._buffer or self._is_write_paused or self._is_closing:
+            self._next()
+        else:
+            self._phase = _IDLE
 
     def sender(self) -> Callable[[bytes], None]:
         """Return what sends something before the answer of the request that is on, and nothing after it."""
@@ -433,16 +432,32 @@ class FrontProtocol(asyncio.Protocol):
         self._hold(0)
         return data
 
+    def _next(self) -> None:
+        """Go on after an answer: with what came meanwhile, as soon as the client has read enough, or with nothing."""
+        assert self._transport is not None
+        if self._is_closing:
+            self._close()
+        elif self._is_write_paused:
+            self._phase = _QUEUED
+            self._transport.pause_reading()
+        elif self._buffer:
+            self._phase = _QUEUED
+            self.loop.call_soon(self._take_buffer)
+        else:
+            self._phase = _IDLE
+
     def _take_buffer(self) -> None:
-        """Go on with what came while the request before was answered, and read again once all of that is used up."""
-        if self._phase is not _IDLE or self._is_write_paused or self._transport is None:
+        """Take the next request out of what came before its turn; more is read only once that is used up."""
+        if self._phase is not _QUEUED or self._is_write_paused:
             return
+        assert self._transport is not None
+        self._phase = _IDLE
         if self._buffer:
             data = bytes(self._buffer)
             self._buffer.clear()
             self._take(data)
-        is_waiting = self._phase in (_HEAD, _BODY) or not self._buffer
-        if is_waiting and not (self._back is not None and self._back.flow.read_paused):
+        is_used_up = self._phase in (_HEAD, _BODY) or not self._buffer
+        if is_used_up and not (self._back is not None and self._back.flow.read_paused):
             self._transport.resume_reading()
 
     # -- requests of uvicorn -----------------------------------------------------------------------------------------------
@@ -500,14 +515,9 @@ class FrontProtocol(asyncio.Protocol):
         if not self._framing.is_complete or self._is_closing:
             self.leave()
             return
-        self._phase = _IDLE
         self._used_at = self.loop.time()
         self._watch(KEEP_ALIVE_S if self._is_known else self._limits.head_timeout_s)
-        if self._is_write_paused:
-            assert self._transport is not None
-            self._transport.pause_reading()
-        elif self._buffer:
-            self.loop.call_soon(self._take_buffer)
+        self._next()
 
     def _break_off(self, refusal: Refused) -> None:
         """Refuse a request that uvicorn has: whoever reads its body is told that the client is gone."""
