@@ -1,5 +1,6 @@
 """Nonsense gets a clear protocol error, the server keeps serving, nothing is lost."""
 
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -174,16 +175,19 @@ class RawHttp:
 
     async def send(self, raw: bytes) -> tuple[int, bytes]:
         async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
-            try:
-                await stream.send(raw)
-            except (anyio.BrokenResourceError, ConnectionError):
-                pass
             received = b""
-            try:
-                async for chunk in stream:
-                    received += chunk
-            except anyio.BrokenResourceError:
-                pass
+
+            async def send() -> None:
+                with contextlib.suppress(anyio.BrokenResourceError, ConnectionError):
+                    await stream.send(raw)
+
+            # A refusal comes before the body was sent, which is then not read any more.
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send)
+                with contextlib.suppress(anyio.BrokenResourceError):
+                    async for chunk in stream:
+                        received += chunk
+                tasks.cancel_scope.cancel()
         head, _, rest = received.partition(b"\r\n\r\n")
         return int(head.split(b" ")[1]), rest
 

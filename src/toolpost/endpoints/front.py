@@ -49,9 +49,9 @@ STALL_BYTES: Final = 16_384
 EVENTS_LIMIT: Final = 4 * 1024 * 1024
 """Bytes that may wait for a client that reads no events; they cannot be held back, so one with more is cut off."""
 
-LINGER_S: Final = 1.0
+LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 262_144
-"""How long, and for how much, a refused client is still read from: one that is cut off while it sends never reads why."""
+"""For how long a refused client has time to read why, and how much of what it sends is read meanwhile, and dropped."""
 
 BUSY_S: Final = 1
 
@@ -216,8 +216,9 @@ class FrontProtocol(asyncio.Protocol):
             self._keep_for_later(data)
         else:
             self._received += len(data)
-            if self._received > LINGER_BYTES:
-                self._cut_off()
+            if self._received > LINGER_BYTES and self._transport is not None:
+                # It is not cut off yet: what it cannot send does not keep it from reading.
+                self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         """Start no further request for a client that does not read: its answers would pile up."""
