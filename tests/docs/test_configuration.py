@@ -26,6 +26,11 @@ token_file = "token"
 allowed_hosts = ["tools.example.com"]
 allowed_origins = ["https://console.example.com"]
 body_limit_bytes = 65536
+connections = 500
+connections_per_address = 50
+trusted_proxies = ["10.0.0.0/8", "192.0.2.7"]
+head_timeout_s = 5
+body_timeout_s = 20
 tags = ["team"]
 tools = ["github__*", "!github__delete_*"]
 

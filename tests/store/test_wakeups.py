@@ -153,3 +153,15 @@ async def test_what_is_in_memory_wakes_its_own(path: Path) -> None:
         store.wakeups.ring("tasks")
         with anyio.fail_after(5):
             assert await listener.wait() is Wake.RUNG
+
+
+async def test_a_file_that_cannot_be_opened_ends_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As when descriptors have run out: whoever listens in this process is still woken."""
+    wakeups = sqlite_wakeups.SqliteWakeups(path.with_name("missing") / "store.db")
+    async with wakeups.open_listener("tasks") as listener:
+        wakeups.ring("tasks")
+        with anyio.fail_after(5):
+            assert await listener.wait() is Wake.RUNG
+    await wakeups.aclose()
+
+    assert "other processes are not woken" in caplog.text

@@ -1,12 +1,16 @@
 """Wake-ups beside a database file: in this process at once, in others through a small file that each of them watches."""
 
 import asyncio
+import logging
 import os
 import uuid
 from pathlib import Path
 from typing import Final
 
+from toolpost.contracts.events import event
 from toolpost.store.wakeups import Listener, Listeners, name_of
+
+_log = logging.getLogger("toolpost.store")
 
 LOOK_S: Final = 0.02
 """How often the file is looked at, while somebody listens: one `stat`, whatever the number of listeners."""
@@ -31,8 +35,8 @@ class SqliteWakeups:
         """Wake whoever listens here, and soon whoever listens in another process."""
         name = name_of(topic)
         self._listeners.wake([name])
-        if self._path is not None:
-            self._opened(self._path).add(f"{self._origin} {name}")
+        if self._path is not None and (file := self._opened(self._path)) is not None:
+            file.add(f"{self._origin} {name}")
 
     def open_listener(self, topic: str) -> "_Listening":
         """Listen; what is rung from now on is heard."""
@@ -41,8 +45,7 @@ class SqliteWakeups:
     def join(self, name: str) -> Listener:
         """Be told."""
         listener = self._listeners.join(name)
-        if self._watching is None and self._path is not None:
-            file = self._opened(self._path)
+        if self._watching is None and self._path is not None and (file := self._opened(self._path)) is not None:
             file.news()
             self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
         return listener
@@ -61,9 +64,13 @@ class SqliteWakeups:
             self._file.close()
             self._file = None
 
-    def _opened(self, path: Path) -> "RingFile":
+    def _opened(self, path: Path) -> "RingFile | None":
+        """Open the file once; None if it cannot be opened now. A ring is a hint, and whoever misses one looks again later."""
         if self._file is None:
-            self._file = RingFile(path)
+            try:
+                self._file = RingFile(path)
+            except OSError as error:
+                event(_log, logging.WARNING, "other processes are not woken", path=str(path), reason=str(error))
         return self._file
 
     async def _watch(self, file: "RingFile") -> None:
