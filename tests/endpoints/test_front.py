@@ -262,6 +262,18 @@ def test_a_refused_client_is_read_from_only_for_a_while(line: Line) -> None:
     assert line.end() == "aborted"
 
 
+def test_a_caller_whose_message_is_refused_may_send_more_of_it(line: Line) -> None:
+    line.front.authenticate()
+    line.send(b"GET / HTTP/1.1\r\nno colon\r\n\r\n")
+    for _ in range(100):
+        line.send(b"a" * 65_536)
+    assert line.transport.is_reading
+
+    for _ in range(200):
+        line.send(b"a" * 65_536)
+    assert not line.transport.is_reading
+
+
 def test_few_refused_connections_linger_at_once() -> None:
     line = Line()
     line.connections.lingering = 1_000

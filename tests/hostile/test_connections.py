@@ -381,7 +381,8 @@ def test_a_body_is_not_read_after_a_refusal(gateway: Gateway, raw: bytes, status
                 sent += stranger.send(b"a" * 65_536)
 
     assert (found, fields[b"connection"]) == (status, b"close")
-    assert sent < 16_000_000  # the buffers of both sockets, and what is read to let the answer through
+    # The buffers of both sockets, and what is read to let the answer through: more of a caller than of a stranger.
+    assert sent < (40_000_000 if status in (413, 415) else 16_000_000)
     assert loop_cpu_s(gateway.pid) - used_s < 0.5
 
 

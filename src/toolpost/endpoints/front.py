@@ -51,7 +51,11 @@ EVENTS_LIMIT: Final = 4 * 1024 * 1024
 
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 262_144
-"""For how long a refused client has time to read why, and how much of what it sends is read meanwhile, and dropped."""
+LINGER_BYTES_KNOWN: Final = 16 * 1024 * 1024
+"""For how long a refused client has time to read why, and how much of what it sends is read meanwhile, and dropped.
+
+Many clients send all of a body before they read: a caller whose message is too large should learn that, a stranger need not.
+"""
 
 BUSY_S: Final = 1
 
@@ -216,7 +220,8 @@ class FrontProtocol(asyncio.Protocol):
             self._keep_for_later(data)
         else:
             self._received += len(data)
-            if self._received > LINGER_BYTES and self._transport is not None:
+            limit = LINGER_BYTES_KNOWN if self._is_known else LINGER_BYTES
+            if self._received > limit and self._transport is not None:
                 # It is not cut off yet: what it cannot send does not keep it from reading.
                 self._transport.pause_reading()
 
