@@ -341,6 +341,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
         admin=admin,
         talks=talks,
         loads_early=loads_early,
+        bare_names=app.config.http.bare_names,
     )
     with bound_socket(host, port) as listener:
         async with open_http_server(endpoint, listener):

@@ -116,7 +116,8 @@ class Gateway:
         self.admitted += 1
         progress = None
         if on_progress is not None:
-            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name)
+            holds = caller.transport == "stdio"
+            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name, holds=holds)
         call = Call(
             call_id=call_id,
             trace_id=trace_id,
@@ -129,7 +130,7 @@ class Gateway:
             resumption=resumption,
             via=via,
         )
-        if asked_as != tool.contract.name:
+        if asked_as not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, asked_as)
         if self._is_closing:
             call.cancel(_CLOSING)

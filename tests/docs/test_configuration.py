@@ -26,6 +26,7 @@ token_file = "token"
 allowed_hosts = ["tools.example.com"]
 allowed_origins = ["https://console.example.com"]
 body_limit_bytes = 65536
+bare_names = false
 tags = ["team"]
 tools = ["github__*", "!github__delete_*"]
 

@@ -29,6 +29,9 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     allowed_hosts: Annotated[list[str], Meta(description="further names that this server goes by")] = []
     allowed_origins: Annotated[list[str], Meta(description="origins whose pages may call tools")] = []
     body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body")] = 4 * 1024 * 1024
+    bare_names: Annotated[
+        bool, Meta(description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`")
+    ] = True
     tags: Tags = None
     tools: Tools = None
     oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
@@ -141,7 +144,7 @@ class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ttl_s: Annotated[Seconds, Meta(description="how long what became of a task can be asked for")] = 3_600.0
     after_s: Annotated[
         float, Meta(ge=0, le=60, description="a call that ends sooner than this is answered as usual; 0: none is")
-    ] = 0.0
+    ] = 0.5
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -51,6 +51,7 @@ class HttpEndpoint:
         admin: Admin,
         talks: TalkApi,
         loads_early: bool = True,
+        bare_names: bool = True,
     ) -> None:
         self._lane = lane
         self._access = access
@@ -60,6 +61,7 @@ class HttpEndpoint:
         self.body_limit = body_limit
         self._health = health
         self._metrics = metrics
+        self._bare_names = bare_names
         self._sessions = Sessions()
         self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit, loads_early=loads_early)
 
@@ -175,7 +177,7 @@ class HttpEndpoint:
                 await self._sdk.end(session_id)
 
     async def _route(self, request: HttpRequest) -> None:
-        if (view := view_of(request.path)) is not None:
+        if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
             admission = await self._access.admitted(request.headers)
             request.view = view.within(admission.scopes)
             self._lane.gateway.catalogue.seen_through(request.view)
