@@ -20,7 +20,7 @@ from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json, send_text
 from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
-from toolpost.endpoints.lane import METHODS, Lane, progress_token
+from toolpost.endpoints.lane import METHODS, Lane, log_refused, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
 from toolpost.endpoints.pages import Pages
 from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
@@ -235,6 +235,7 @@ class HttpEndpoint:
             if not await self._in_lane(message, request, caller):
                 await self._sdk.serve(request, caller, request.replayed(body), message)
         except ProtocolError as error:
+            log_refused(error, caller)
             await send_json(request.send, error.as_response(), status=_status_of(error, request))
 
     async def _in_lane(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
