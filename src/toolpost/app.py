@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final
@@ -88,12 +88,13 @@ async def open_app(
     holds: bool = True,
     learn_limit_s: float | None = None,
     agents: Mapping[str, Agent] | None = None,
+    on_wait: Callable[[Collection[str]], None] | None = None,
 ) -> AsyncIterator[App]:
     """Open a Toolpost: store, plugins, servers, gateway, conversations. Leaving it cancels what is in flight, and keeps it.
 
     Its servers' tools are held to the lock, unless whoever opens it compares them by itself. `learn_limit_s` is how long
-    servers whose tools nobody has seen are waited for; later their tools come by themselves. `agents` answer beside those
-    that are configured.
+    servers whose tools nobody has seen are waited for; later their tools come by themselves; `on_wait` is told their names
+    when that takes longer than a moment. `agents` answer beside those that are configured.
     """
     changes, news = Changes(config), Hearsay()
     async with (
@@ -116,6 +117,7 @@ async def open_app(
             beside=[name for source in host.sources for name in source.tools],
             on_news=news.note,
             learn_limit_s=learn_limit_s,
+            on_wait=on_wait,
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
@@ -364,6 +366,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
         admin=admin,
         talks=talks,
         loads_early=loads_early,
+        bare_names=app.config.http.bare_names,
     )
     with bound_socket(host, port) as listener:
         async with open_http_server(endpoint, listener, connections):

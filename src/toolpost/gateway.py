@@ -11,6 +11,7 @@ import msgspec
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
 from toolpost.contracts.errors import (
+    CallerError,
     ErrorCode,
     GatewayError,
     InvalidArguments,
@@ -33,8 +34,8 @@ _log = logging.getLogger("toolpost.gateway")
 
 _CLOSING = "the server is shutting down"
 
-_OF_CALLERS: Final = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS, ErrorCode.CANCELLED})
-"""What is nobody's fault but the caller's."""
+_OF_CALLERS: Final[frozenset[ErrorCode]] = frozenset(kind.code for kind in CallerError.__subclasses__())
+"""Codes of failures that the caller caused and can correct."""
 
 
 class Answer(msgspec.Struct, kw_only=True, frozen=True):
@@ -116,7 +117,8 @@ class Gateway:
         self.admitted += 1
         progress = None
         if on_progress is not None:
-            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name)
+            holds = caller.transport == "stdio"
+            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name, holds=holds)
         call = Call(
             call_id=call_id,
             trace_id=trace_id,
@@ -129,7 +131,7 @@ class Gateway:
             resumption=resumption,
             via=via,
         )
-        if asked_as != tool.contract.name:
+        if asked_as not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, asked_as)
         if self._is_closing:
             call.cancel(_CLOSING)
@@ -144,8 +146,10 @@ class Gateway:
     def _answered_ahead(self, call: Call, outcome: Outcome) -> None:
         self._ended(call)
         self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
-        if call.caller.thread is not None:
-            self._note_agents_call(success(call, outcome))
+        if outcome.is_error:
+            _log_failure(call, ErrorCode.HANDLER_ERROR)
+        if call.caller.thread is not None and self.conversations is not None:
+            self.conversations.note_call(success(call, outcome))
 
     async def call(self, call: Call) -> Answer:
         """Let the call pass and return its one answer, whatever happens to it."""
@@ -159,8 +163,10 @@ class Gateway:
         finally:
             self._ended(call)
         self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
-        if call.caller.thread is not None:
-            self._note_agents_call(answer)
+        if answer.is_error:
+            _log_failure(call, ErrorCode(answer.code or ErrorCode.HANDLER_ERROR))
+        if call.caller.thread is not None and self.conversations is not None:
+            self.conversations.note_call(answer)
         return answer
 
     def _count(self, call: Call, code: str) -> None:
@@ -190,12 +196,6 @@ class Gateway:
             self._former_names.add(name)
             use = call.tool.contract.name
             event(_log, logging.WARNING, "deprecated tool name", tool=name, use=use, caller=call.caller.id)
-
-    def _note_agents_call(self, answer: Answer) -> None:
-        if answer.is_error and not answer.call.is_logged:
-            _log_failure(answer)
-        if self.conversations is not None:
-            self.conversations.note_call(answer)
 
     def _ended(self, call: Call) -> None:
         self._calls.discard(call)
@@ -237,25 +237,32 @@ def _failure(call: Call, error: ToolpostError) -> Answer:
     )
 
 
-def _log_failure(answer: Answer) -> None:
-    """Have every failure in the log: an agent may swallow it, and nobody sees what it saw."""
-    call = answer.call
-    code = answer.code or ErrorCode.HANDLER_ERROR.value
+def _log_failure(call: Call, code: ErrorCode) -> None:
+    """Log a failed call once: a client may swallow the answer, and then the log is the only place that shows it.
+
+    A failure that the caller can correct is INFO, any other a WARNING. What the tool raised and bugs of ours are in the log
+    already, with their tracebacks.
+    """
+    if call.is_logged:
+        return
+    call.is_logged = True
     event(
         _log,
         logging.INFO if code in _OF_CALLERS else logging.WARNING,
-        "agent's call failed",
+        "call failed",
         tool=call.tool.contract.name,
         plugin=call.tool.source,
-        code=code,
+        code=code.value,
         call=call.id,
         trace=call.trace_id,
+        caller=call.caller.id,
         thread=call.caller.thread,
     )
 
 
 def _internal(call: Call, error: GatewayError) -> GatewayError:
     """Log a bug of ours in full; the caller is shown where to look, and nothing of it."""
+    call.is_logged = True
     event(
         _log,
         logging.ERROR,

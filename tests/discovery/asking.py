@@ -28,9 +28,14 @@ async def ask(client: Client, query: str | None = None, **arguments: Any) -> dic
     assert not answer.is_error, answer
     found: dict[str, Any] = json.loads(text_of(answer))
     assert answer.structured_content == found
-    assert found.keys() - {"note"} == KEYS
+    assert found.keys() - {"more", "note"} == KEYS
     assert found["filtered"] == len(found["tools"])
     return found
+
+
+def without_boilerplate(listed: dict[str, Any]) -> dict[str, Any]:
+    """Return a plugin's listed definition as a search hands it out."""
+    return {key: value for key, value in listed.items() if key not in ("_meta", "outputSchema")}
 
 
 def text_of(answer: CallToolResult) -> str:

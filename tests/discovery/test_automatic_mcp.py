@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.discovery.asking import ask, names_of, office, stored, text_of, tokens_of
+from tests.discovery.asking import ask, names_of, office, stored, text_of, tokens_of, without_boilerplate
 from tests.plugins.office import OFFICE
 from tests.upstreams.behind import gateway, hostile, until
 from tests.ways import AUTOMATIC, BOTH, COLIBRI, MODERN, QUICK_WAYS, WAYS, Way
@@ -38,7 +38,9 @@ async def test_definitions_come_as_they_are_listed_and_only_once(way: Way) -> No
 
     assert names_of(first)[0] == "calendar__create_event"
     assert 5 <= len(first["tools"]) <= 15
-    assert all(definition == listed[definition["name"]] for definition in first["tools"])
+    assert all(definition == without_boilerplate(listed[definition["name"]]) for definition in first["tools"])
+    assert not set(first["more"]) & set(names_of(first))
+    assert 10 <= len(first["more"]) <= 35
     assert first["totalAvailable"] == len(listed) - 2
     assert first["known"] == []
     assert second["tools"] == []
@@ -217,6 +219,29 @@ async def test_what_a_view_finds_is_what_a_gateway_with_nothing_else_would() -> 
         alone = await ask(client, "delete a mail message")
 
     assert through.names == names_of(alone)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 30])
+async def test_a_limit_is_kept(limit: int) -> None:
+    async with MEMORY.client(*OFFICE, config=AUTOMATIC) as client:
+        asked = await ask(client, QUERY, limit=limit, sessionId="a")
+        unasked = await ask(client, limit=limit, sessionId="b")
+        refused = await client.call_tool("automatic_mcp", {"query": QUERY, "limit": 51})
+
+    assert 1 <= len(asked["tools"]) <= limit
+    assert 1 <= len(unasked["tools"]) <= limit
+    assert names_of(asked)[0] == "calendar__create_event"
+    assert refused.is_error
+
+
+async def test_where_nothing_matches_the_answer_is_short() -> None:
+    async with MEMORY.client(*OFFICE, config=AUTOMATIC) as client:
+        found = await ask(client, "\u2603")
+
+    assert found["tools"] == []
+    assert found["more"]
+    assert found["note"].startswith("No tool matches.")
+    assert "calendar, mail, shop, wiki" in found["note"]
 
 
 async def test_a_weak_match_is_named_as_weak_and_nothing_is_kept_back() -> None:

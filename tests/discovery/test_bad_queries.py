@@ -45,7 +45,8 @@ async def test_a_strange_query_gets_an_answer(query: str) -> None:
             after = await ask(client, "create a calendar event", sessionId="another")
 
     assert found["totalAvailable"] == 61
-    assert 5 <= len(found["tools"]) <= 15
+    assert len(found["tools"]) <= 15
+    assert found["tools"] or "No tool matches" in found["note"]
     assert after["tools"][0]["name"] == "calendar__create_event"
     if len(query) > 4_000:
         assert "first 4000 characters" in found["note"]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT, blocks_of
+from tests.upstreams.behind import gateway, hostile
 from toolpost import NotFound, Plugin
 from toolpost.config import Config, StoreSettings
-from toolpost.store import open_store
+from toolpost.store import AuditFilter, open_store
 from toolpost.testing import client_of
 
 pytestmark = pytest.mark.anyio
@@ -92,3 +93,15 @@ async def test_a_rewritten_chain_is_found_by_the_head_that_was_kept(database: Pa
     seen = verified(database, tmp_path)
     assert seen.returncode == 0  # sound in itself, as the page says
     assert seen.stdout.split()[-1] != kept
+
+
+async def test_the_page_says_whose_tooling_version_is_recorded(tmp_path: Path) -> None:
+    config = Config(store=StoreSettings(url=f"sqlite:{tmp_path / 'audit.db'}"))
+    async with gateway(hostile(), config=config) as (app, client):
+        await client.call_tool("up__echo", {"text": "x"})
+        told = app.servers.sources["up"].supervisor
+        (record,) = await app.store.audit.entries(AuditFilter(), limit=10)
+        greeting = next(i.greeting for i in told._pool if i.greeting)
+
+    assert record.entry.tooling_version == greeting.build != ""
+    assert "`tooling_version` | as a plugin declares it; for a server's tool the version" in PAGE.read_text()

@@ -31,6 +31,7 @@ connections_per_address = 50
 trusted_proxies = ["10.0.0.0/8", "192.0.2.7"]
 head_timeout_s = 5
 body_timeout_s = 20
+bare_names = false
 tags = ["team"]
 tools = ["github__*", "!github__delete_*"]
 

@@ -96,7 +96,7 @@ async def test_a_failure_is_in_the_log_once_with_thread_and_trace(caplog: pytest
             failed = await asked(app, thread, "call desk__fail")
             refused = await asked(app, thread, 'call desk__add {"a": 2}')
 
-    told = [r.__dict__["fields"] for r in caplog.records if r.message in ("tool failed", "agent's call failed")]
+    told = [r.__dict__["fields"] for r in caplog.records if r.message in ("tool failed", "call failed")]
     assert [(fields["tool"], fields["plugin"], fields["code"]) for fields in told] == [
         ("desk__fail", "desk", "HANDLER_ERROR"),
         ("desk__add", "desk", "INVALID_PARAMS"),

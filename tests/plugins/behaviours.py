@@ -127,6 +127,20 @@ def chatter_in_thread(count: int, ctx: Context) -> int:
 
 
 @plugin.tool(timeout_s=30)
+async def clean_up(ctx: Context) -> str:
+    """Report progress until it is cancelled, and for a second more."""
+    try:
+        while True:
+            ctx.progress(message="at work")
+            await anyio.sleep(0.05)
+    finally:
+        with anyio.CancelScope(shield=True):
+            for number in range(20):
+                ctx.progress(message=f"cleaning up {number}")
+                await anyio.sleep(0.05)
+
+
+@plugin.tool(timeout_s=30)
 async def late_progress(ctx: Context) -> str:
     """Report progress after the answer was given."""
 

@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import anyio
+import msgspec
 from mcp import ClientSession
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp_types import CallToolResult, Request, RequestParams, Result
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from tests.ways import ENVELOPE, MODERN
+from tests.ways import ENVELOPE, IN_MEMORY, MODERN
+from toolpost.config.settings import TaskSettings
+
+AT_ONCE = msgspec.structs.replace(IN_MEMORY, tasks=TaskSettings(after_s=0))
+"""Every call becomes a task, so that a test need not wait for one."""
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 DECLARED: dict[str, Any] = ENVELOPE | {

@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.tasks.asking import DECLARED, ENDED, EXTENSION, HttpPeer, PipePeer
+from tests.tasks.asking import AT_ONCE, DECLARED, ENDED, EXTENSION, HttpPeer, PipePeer
 from tests.tasks.test_wire import ERRANDS, call, config
 from tests.upstreams.test_asking import asking_behind
-from tests.ways import ENVELOPE, IN_MEMORY, MODERN, Way, plugin_of, stdio_peer
+from tests.ways import ENVELOPE, MODERN, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.config import Config
 
@@ -150,7 +150,7 @@ async def test_a_task_that_nobody_has_is_agreed_to_and_never_heard_of(config: Co
     ],
 )
 async def test_who_may_not_or_asks_nonsense_is_told(wanted: dict[str, Any], meta: dict[str, Any], code: int) -> None:
-    async with _gateway(IN_MEMORY) as (_, url):
+    async with _gateway(AT_ONCE) as (_, url):
         async with _listening(url, wanted, meta) as stream:
             refused = await stream.next()
 

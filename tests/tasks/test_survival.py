@@ -31,6 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
         lines += ["[store]", f'url = "{server.new_url()}"']
+    lines += ["[tasks]", "after_s = 0"]
     (tmp_path / "toolpost.toml").write_text("\n".join(lines))
     return tmp_path
 

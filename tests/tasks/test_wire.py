@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 
 from tests.postgres import Postgres
-from tests.tasks.asking import ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
+from tests.tasks.asking import AT_ONCE, ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.upstreams.behind import hostile
 from tests.upstreams.test_asking import asking_behind
 from tests.ways import ENVELOPE, IN_MEMORY, MODERN, WAYS, Way, plugin_of, stdio_peer, stdio_server
@@ -44,11 +44,11 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
         url = server.new_url()
-    return msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=url))
+    return msgspec.structs.replace(AT_ONCE, store=StoreSettings(url=url))
 
 
 @asynccontextmanager
-async def asked(config: Config = IN_MEMORY, **options: Any) -> AsyncIterator[tuple[Ask, App]]:
+async def asked(config: Config = AT_ONCE, **options: Any) -> AsyncIterator[tuple[Ask, App]]:
     """Open a gateway, and a raw client over HTTP."""
     async with open_app(config, plugins=[plugin_of(ERRANDS)], bundled=False, **options) as app, open_http(app) as url:
         peer = HttpPeer(url)
@@ -108,10 +108,11 @@ async def test_the_official_client_gets_the_result_of_any_tool(way: Way, tmp_pat
 @asynccontextmanager
 async def _official(way: Way, tasks: Tasks, folder: Path) -> AsyncIterator[Client]:
     if way.transport == "stdio":
+        (folder / "toolpost.toml").write_text("[tasks]\nafter_s = 0\n")
         async with Client(stdio_server(ERRANDS, cwd=folder), mode=way.mode, extensions=[tasks]) as client:
             yield client
         return
-    async with open_app(IN_MEMORY, plugins=[plugin_of(ERRANDS)], bundled=False) as app:
+    async with open_app(AT_ONCE, plugins=[plugin_of(ERRANDS)], bundled=False) as app:
         if way.transport == "memory":
             async with Client(open_memory_endpoint(app.lane, app.sdk), mode=way.mode, extensions=[tasks]) as client:
                 yield client
@@ -252,9 +253,8 @@ async def test_over_stdio_other_requests_are_answered_meanwhile(tmp_path: Path) 
     assert state["result"]["structuredContent"]["data"] == "done"
 
 
-async def test_quick_calls_are_answered_as_usual_where_that_is_set(tmp_path: Path) -> None:
-    config = msgspec.structs.replace(IN_MEMORY, tasks=TaskSettings(after_s=0.3))
-    async with asked(config) as (ask, _):
+async def test_quick_calls_are_answered_as_usual(tmp_path: Path) -> None:
+    async with asked(IN_MEMORY) as (ask, _):
         quick = (await ask("tools/call", call("errands__echo", text="quick")))["result"]
         handle = (await ask("tools/call", call("errands__once", folder=str(tmp_path))))["result"]
         (tmp_path / "go").touch()
@@ -267,7 +267,7 @@ async def test_quick_calls_are_answered_as_usual_where_that_is_set(tmp_path: Pat
 async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "START_S", 0.1)
     monkeypatch.setattr(orphans, "SWEEP_S", 0.1)
-    short = msgspec.structs.replace(config, tasks=TaskSettings(ttl_s=0.5))
+    short = msgspec.structs.replace(config, tasks=TaskSettings(ttl_s=0.5, after_s=0))
     async with asked(short) as (ask, app):
         handle = (await ask("tools/call", call("errands__echo", text="x")))["result"]
         await ending(ask, handle)

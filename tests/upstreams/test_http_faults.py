@@ -50,6 +50,18 @@ async def test_json_and_events_are_the_same_in_both_eras(way: Way, version: str,
 
 
 @pytest.mark.parametrize("version", ERAS)
+async def test_a_server_that_refuses_a_revision_and_lists_its_own_is_met_in_its_own_era(version: str) -> None:
+    server = HttpServer(version=version)
+    server.refuses_revisions = 1
+    async with behind_http(server) as (app, client):
+        answer = await client.call_tool("up__echo", {"text": "hi"})
+        seen = report(app)
+
+    assert text_of(answer) == "hi"
+    assert seen.version == version
+
+
+@pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize(
     ("status", "said"),
     [(401, "does not let us in"), (404, "HTTP 404"), (500, "HTTP 500"), (307, "has moved"), (200, "not MCP")],

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from tests.plugins import behaviours
-from tests.ways import BEHAVIOURS, QUICK_WAYS, WAYS, Way, stdio_peer
+from tests.ways import BEHAVIOURS, QUICK_WAYS, WAYS, StdioPeer, Way, stdio_peer
 from toolpost.contracts.ids import META_KEY
 from toolpost.testing import data_of, error_of
 
@@ -38,7 +38,8 @@ async def test_a_flood_becomes_a_trickle(way: Way) -> None:
     assert len(seen) == count_at_answer, "progress came after the answer"
     values = [progress for _, progress, _, _ in seen]
     assert values == sorted(set(values))
-    assert seen[-1][1:] == (300, 300, "step 300")
+    if "stdio" not in str(way):
+        assert seen[-1][1:] == (300, 300, "step 300")
     for at, *_ in seen:
         assert sum(1 for other, *_ in seen if at <= other < at + 0.95) <= 4
 
@@ -49,8 +50,9 @@ async def test_progress_comes_from_threads_too(way: Way) -> None:
     async with way.client(BEHAVIOURS) as client:
         await client.call_tool("does__chatter_in_thread", {"count": 20}, progress_callback=recorder(seen))
 
-    assert seen[0][1] == 1
-    assert seen[-1][1:] == (20, 20, "step 20")
+    assert seen[0][1] >= 1
+    if "stdio" not in str(way):
+        assert seen[-1][1:] == (20, 20, "step 20")
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
@@ -88,9 +90,64 @@ async def test_the_output_of_a_command_is_progress(way: Way) -> None:
     assert error_of(absent)["code"] == "CAPABILITY_MISSING"
 
 
+def messages_until_answer(peer: StdioPeer, request_id: str) -> list[Any]:
+    """Return everything on the wire up to an answer: the official client hides what comes at the wrong time."""
+    messages = [peer.receive()]
+    while messages[-1].get("id") != request_id:
+        messages.append(peer.receive())
+    return messages
+
+
+def start(peer: StdioPeer, tool: str, **arguments: Any) -> None:
+    params = {"name": f"does__{tool}", "arguments": arguments}
+    peer.start("tools/call", params, id="a", meta={"progressToken": "tok"})
+
+
+def test_three_reports_of_a_short_call_all_arrive(tmp_path: Any) -> None:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
+        start(peer, "chatter", count=3, pause=0.05)
+        messages = messages_until_answer(peer, "a")
+
+    assert [m["params"]["progress"] for m in messages[:-1]] == [1, 2, 3]
+
+
+def test_on_a_pipe_nothing_is_written_right_before_the_answer(tmp_path: Any) -> None:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
+        start(peer, "chatter", count=3)
+        messages = messages_until_answer(peer, "a")
+
+    assert len(messages) == 1
+
+
+def test_no_progress_is_written_after_the_answer(tmp_path: Any) -> None:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
+        start(peer, "late_progress")
+        messages_until_answer(peer, "a")
+        peer.start("tools/call", {"name": "does__sleep", "arguments": {"seconds": 0.5}}, id="b")
+        following = messages_until_answer(peer, "b")
+
+    assert len(following) == 1
+
+
+@pytest.mark.parametrize("method", ["$/cancelRequest", "notifications/cancelled"])
+def test_no_progress_is_written_after_a_cancellation(method: str, tmp_path: Any) -> None:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
+        start(peer, "clean_up")
+        assert peer.receive()["method"] == "notifications/progress"
+        peer.send({"jsonrpc": "2.0", "method": method, "params": {"id": "a", "requestId": "a"}})
+        # Answered after the cancellation was taken: what was on its way before it has been read by then.
+        peer.start("tools/call", {"name": "does__echo", "arguments": {"text": "x"}}, id="b")
+        messages_until_answer(peer, "b")
+        peer.start("tools/call", {"name": "does__sleep", "arguments": {"seconds": 1.5}}, id="c")
+        following = messages_until_answer(peer, "c")
+
+    assert [m for m in following if m.get("method") == "notifications/progress"] == []
+    assert [m["id"] for m in following] == (["a", "c"] if method == "$/cancelRequest" else ["c"])
+
+
 def test_progress_carries_its_facts(tmp_path: Any) -> None:
     with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
-        params = {"name": "does__chatter", "arguments": {"count": 1}}
+        params = {"name": "does__chatter", "arguments": {"count": 1, "pause": 0.1}}
         peer.start("tools/call", params, id="a", meta={"progressToken": "tok"})
         note = peer.receive()
         answer = peer.receive()

@@ -86,10 +86,29 @@ async def test_each_path_lists_what_it_shows(mode: str) -> None:
         either = await served.names("/tags/c,a", mode)
 
     assert {"one__echo", "two__echo", "bare__echo", "does__echo"} <= everything
-    assert one == {"one__echo"}
-    assert plugin == {name for name in everything if name.startswith("does__")}
+    assert one == {"echo"}
+    assert plugin == {name.removeprefix("does__") for name in everything if name.startswith("does__")}
     assert tagged == {"one__echo"}
     assert either == {"one__echo", "two__echo"}
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_path_of_one_server_serves_its_own_names(mode: str) -> None:
+    async with gateway(*THREE) as served, Client(f"{served.url}/server/one", mode=mode) as client:
+        own = await client.call_tool("echo", {"text": "x"})
+        full = await client.call_tool("one__echo", {"text": "x"})
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("ecko", {"text": "x"})
+
+    assert data_of(own) == data_of(full) == {"text": "x"}
+    assert "deprecated" not in str(own.meta)
+    assert refused.value.data["details"]["nearest"] == ["echo"]
+
+
+async def test_own_names_can_be_turned_off() -> None:
+    http_settings = HttpSettings(listen="127.0.0.1:0", bare_names=False)
+    async with gateway(*THREE, config=msgspec.structs.replace(IN_MEMORY, http=http_settings)) as served:
+        assert await served.names("/server/one", MODERN) == {"one__echo"}
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -215,6 +234,9 @@ async def test_resources_and_prompts_are_seen_where_their_server_is(mode: str) -
             shown = [str(found.uri) for found in (await client.list_resources()).resources]
             book = await client.read_resource("book://one")
             prompts = [found.name for found in (await client.list_prompts()).prompts]
+        async with Client(f"{served.url}/server/library", mode=mode) as client:
+            own = [found.name for found in (await client.list_prompts()).prompts]
+            review = await client.get_prompt("review", {"title": "x"})
         for path in ("/server/one", "/tags/a", "/server/does"):
             async with Client(served.url + path, mode=mode) as client:
                 resources = (await client.list_resources()).resources
@@ -225,11 +247,15 @@ async def test_resources_and_prompts_are_seen_where_their_server_is(mode: str) -
                     await client.get_prompt("library__review", {"title": "x"})
 
             assert (resources, templates) == ([], [])
-            assert unread.value.code == unknown.value.code == -32602
+            assert unread.value.code == -32602
+            # On its own path a server without prompts says itself that it knows no such method.
+            assert unknown.value.code in (-32602, -32601)
 
     assert shown == ["book://one"]
     assert book.contents[0].uri == "book://one"
     assert prompts == ["library__review"]
+    assert own == ["review"]
+    assert review.messages
 
 
 async def test_view_follows_the_tools_of_its_server() -> None:

@@ -89,7 +89,7 @@ async def answered(config: Config, wish: Wish) -> tuple[Answer, bool]:
     async with open_quiet_app(config) as app:
         if not wish.quiet:
             warn_of_problems(app)
-        contract = find_tool(app.gateway.catalogue, wish.tool).contract
+        contract = find_tool(app, app.gateway.catalogue, wish.tool).contract
         arguments = arguments_of(wish.words, contract.definition["inputSchema"])
         with open_progress(contract.name, quiet=wish.quiet) as show:
             made = app.gateway.admit(caller=_CALLER, name=wish.tool, arguments=arguments, on_progress=show)

@@ -1,7 +1,7 @@
 """The gateway inside this process, for one command: its logs kept back, its tools' prints kept off stdout."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, redirect_stdout
 from typing import Any, Final, TypeVar
 
@@ -11,14 +11,16 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from toolpost.app import open_app
+from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.config import Config, StoreSettings
-from toolpost.contracts.errors import UnknownTool
+from toolpost.contracts.errors import UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalogue
 from toolpost.running import App
 from toolpost.sources import HeldTool
+from toolpost.upstreams.report import ServerReport
 
 Result = TypeVar("Result")
 
@@ -40,8 +42,12 @@ async def open_quiet_app(config: Config, *, holds: bool = True) -> AsyncIterator
     with redirect_stdout(sys.stderr):
         # One command is over before there is anything to follow.
         once = msgspec.structs.replace(config, workspace=msgspec.structs.replace(config.workspace, watch=False))
-        async with open_app(once, holds=holds, learn_limit_s=LEARN_LIMIT_S) as app:
+        async with open_app(once, holds=holds, learn_limit_s=LEARN_LIMIT_S, on_wait=_tell_waiting) as app:
             yield app
+
+
+def _tell_waiting(servers: Collection[str]) -> None:
+    click.echo(f"waiting for {', '.join(sorted(servers))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
 
 
 def without_store(config: Config) -> Config:
@@ -49,9 +55,17 @@ def without_store(config: Config) -> Config:
     return msgspec.structs.replace(config, store=_FORGETFUL)
 
 
+def failed_servers(app: App) -> dict[str, ServerReport]:
+    """Return how the servers are doing whose tools are not known, by name."""
+    return {
+        name: source.supervisor.report() for name, source in app.servers.sources.items() if source.definitions is None
+    }
+
+
 def problems_of(app: App) -> list[str]:
-    """Say which plugins failed and which tools were refused or are withheld, each by name and with its reason."""
+    """Say which plugins and servers failed and which tools were refused or are withheld, each with its reason."""
     failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
+    failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
         f"`{name}` is withheld: it is no longer as it was {source.standings[name].since}; `toolpost diff` says why"
         for source in app.servers.sources.values()
@@ -59,17 +73,29 @@ def problems_of(app: App) -> list[str]:
     ]
 
 
-def warn_of_problems(app: App) -> None:
-    """Write them on stderr."""
+def failure_of(report: ServerReport) -> str:
+    """Say in one line why a server's tools are not there, and what to do."""
+    reason = report.last_error or f"it did not start within {LEARN_LIMIT_S:g} s"
+    hint = report.hint or f"`toolpost doctor {report.name}` looks closer"
+    return f"server `{report.name}` has no tools: {reason} ({hint})"
+
+
+def warn_of_problems(app: App) -> ExitCode:
+    """Write them on stderr; returns what a command that only looks ends with."""
     for problem in problems_of(app):
         warn(problem)
+    return ExitCode.FAILED if failed_servers(app) else ExitCode.OK
 
 
-def find_tool(catalogue: Catalogue, name: str) -> HeldTool:
-    """Return a tool, or say where the names are."""
+def find_tool(app: App, catalogue: Catalogue, name: str) -> HeldTool:
+    """Return a tool, or say where the names are, or why its server has none."""
     try:
         return catalogue.find(name)
     except UnknownTool as error:
+        if (report := failed_servers(app).get(str(error.details.get("server")))) is not None:
+            raise UpstreamUnavailable(
+                f"The tool `{name}` is not there: {failure_of(report)}.", server=report.name
+            ) from error
         if "server" in error.details:
             raise
         near = error.details.get("nearest")

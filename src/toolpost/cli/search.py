@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import tell
 from toolpost.cli.in_process import open_quiet_app, run_async, warn_of_problems, without_store
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
@@ -33,7 +34,7 @@ WHAT_LIMIT: Final = 60
 @json_option(
     "Print `{query, tools: [{name, score, tokens, why}], isWeak, sureness, totalAvailable, tokens, …}` on one line."
 )
-def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, as_json: bool) -> None:
+def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, as_json: bool) -> ExitCode:
     """Find tools by what they do.
 
     Shows what `automatic_mcp` would send for this query to a session that has seen nothing, best first, with the words that
@@ -43,18 +44,19 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
     asked = " ".join(query).strip().encode("utf-8", "replace").decode()
     if not asked:
         raise click.UsageError("the query is empty")
-    found = run_async(_found, configured(config_path, plugins), asked)
+    found, code = run_async(_found, configured(config_path, plugins), asked)
     account = account_of(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
     if as_json:
         print_json_line(_as_object(asked, found, account))
     else:
         _print(found, account)
+    return code
 
 
-async def _found(config: Config, query: str) -> Found:
+async def _found(config: Config, query: str) -> tuple[Found, ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
-        warn_of_problems(app)
-        return await app.finder.find(query, explain=True)
+        code = warn_of_problems(app)
+        return await app.finder.find(query, explain=True), code
 
 
 def _as_object(query: str, found: Found, account: JsonObject) -> JsonObject:

@@ -6,6 +6,7 @@ import click
 
 from toolpost.cli.definition import first_sentence, print_tool, spelled_concurrency
 from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
 from toolpost.cli.in_process import (
     complete_tool_names,
     find_tool,
@@ -39,17 +40,21 @@ from toolpost.sources import HeldTool
 @json_option("Print the definitions as they are listed on the wire: an array, or with NAME one object.")
 def tools(
     name: str | None, config_path: Path | None, plugins: tuple[str, ...], caller: str | None, *, as_json: bool
-) -> None:
-    """List the tools, or show one in full."""
+) -> ExitCode:
+    """List the tools, or show one in full.
+
+    A server that does not start is named on stderr, and the command ends with 1.
+    """
     config = configured(config_path, plugins)
-    found = run_async(_found, config, name, _view(config, caller))
+    found, code = run_async(_found, config, name, _view(config, caller))
     if as_json:
         definitions = [tool.contract.definition for tool in found]
         print_json_line(definitions if name is None else definitions[0])
     elif name is None:
-        _print_list(found, caller)
+        _print_list(found, caller, has_failures=code is not ExitCode.OK)
     else:
         print_tool(found[0])
+    return code if name is None else ExitCode.OK
 
 
 def _view(config: Config, caller: str | None) -> View:
@@ -62,16 +67,18 @@ def _view(config: Config, caller: str | None) -> View:
     return EVERYTHING.within((*scopes_of(config.http), *scopes_of(settings)))
 
 
-async def _found(config: Config, name: str | None, view: View) -> list[HeldTool]:
+async def _found(config: Config, name: str | None, view: View) -> tuple[list[HeldTool], ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
-        warn_of_problems(app)
+        code = warn_of_problems(app)
         seen = app.gateway.catalogue.seen_through(view)
-        return list(seen) if name is None else [find_tool(seen, name)]
+        return list(seen) if name is None else [find_tool(app, seen, name)], code
 
 
-def _print_list(found: list[HeldTool], caller: str | None) -> None:
+def _print_list(found: list[HeldTool], caller: str | None, *, has_failures: bool) -> None:
     if not found and caller is not None:
         click.echo(f"`{caller}` sees no tools; callers.{caller} and [http] in toolpost.toml limit them", err=True)
+        return
+    if not found and has_failures:
         return
     if not found:
         click.echo("there are no tools; `--plugin` or `plugins.load` in toolpost.toml brings some", err=True)

@@ -46,6 +46,9 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     body_timeout_s: Annotated[
         Seconds, Meta(description="until a request's body must be there, and a second more for every 4 KiB of it")
     ] = 30.0
+    bare_names: Annotated[
+        bool, Meta(description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`")
+    ] = True
     tags: Tags = None
     tools: Tools = None
     oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
@@ -172,7 +175,7 @@ class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ttl_s: Annotated[Seconds, Meta(description="how long what became of a task can be asked for")] = 3_600.0
     after_s: Annotated[
         float, Meta(ge=0, le=60, description="a call that ends sooner than this is answered as usual; 0: none is")
-    ] = 0.0
+    ] = 0.5
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

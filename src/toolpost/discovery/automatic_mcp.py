@@ -25,6 +25,7 @@ OWNER: Final = PluginName("toolpost")
 """Whose tools the gateway's own are, on the record."""
 
 SESSION_ID_LIMIT: Final = 256
+LIMIT_MOST: Final = 50
 KNOWN_SHOWN: Final = 100
 SERVERS_SHOWN: Final = 60
 SERVERS_NOTED: Final = 30
@@ -41,7 +42,8 @@ in a few words that name the action, its object and, if you know it, the service
 
 What comes back: `tools` has whole definitions, only those that this session has not been sent before. `known` names tools \
 that fit as well or better and that you were sent already: use them as they are. If their definitions are no longer in your \
-context, search again with forceRefresh. `note`, where there is one, says what to make of the answer."""
+context, search again with forceRefresh. `more` names tools that fit less well: search for one by its name to get its \
+definition. `note`, where there is one, says what to make of the answer."""
 
 _TAKES: Final[JsonObject] = {
     "type": "object",
@@ -62,6 +64,12 @@ _TAKES: Final[JsonObject] = {
             "default": False,
             "description": "Send every definition that fits, also those that were sent before.",
         },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": LIMIT_MOST,
+            "description": "How many definitions to send at most. Without it: as many as fit well, 15 at most.",
+        },
     },
     "additionalProperties": False,
 }
@@ -72,7 +80,7 @@ _GIVES: Final[JsonObject] = {
         "tools": {
             "type": "array",
             "items": {"type": "object", "required": ["name", "inputSchema"]},
-            "description": "Definitions as tools/list has them, best first.",
+            "description": "Definitions as tools/list has them, best first, without what only programs read.",
         },
         "totalAvailable": {"type": "integer", "minimum": 0, "description": "How many tools there are in all."},
         "filtered": {"type": "integer", "minimum": 0, "description": "How many definitions this answer has."},
@@ -80,6 +88,11 @@ _GIVES: Final[JsonObject] = {
             "type": "array",
             "items": {"type": "string"},
             "description": "Names of tools that fit and whose definitions were sent before.",
+        },
+        "more": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Names of further tools, which fit less well, best first.",
         },
         "note": {"type": "string", "description": "What to make of the answer, where there is something to say."},
     },
@@ -121,7 +134,11 @@ class AutomaticMcp:
         query: str = arguments.get("query", "").strip()
         key = session_of(context.caller, arguments.get("sessionId"))
         seen = {} if arguments.get("forceRefresh") else await self._seen.recall(*key)
-        found = await self.finder.find(query, view) if query else await self.finder.unasked(seen, view)
+        limit = arguments.get("limit")
+        if query:
+            found = await self.finder.find(query, view, limit=limit)
+        else:
+            found = await self.finder.unasked(seen, view, limit=limit)
         visible = found.visible
         fresh = [name for name in found.names if seen.get(name) != visible.entry(name).digest]
         sent = {name: visible.entry(name).digest for name in fresh}
@@ -135,6 +152,8 @@ class AutomaticMcp:
             # What was sent last is what a conversation most likely still is about.
             "known": known[-KNOWN_SHOWN:],
         }
+        if more := [name for name in found.next_names if name not in sent and name not in known]:
+            answer["more"] = more
         if note := " ".join(_notes(found, query, fresh, known)):
             answer["note"] = note
         return ToolReturn(value=answer, facts={"tokens": self._accounted(found, answer, is_asked=bool(query))})
@@ -162,7 +181,12 @@ def _notes(found: Found, query: str, fresh: Sequence[str], known: Sequence[str])
         return
     if len(query) > QUERY_LIMIT:
         yield f"Only the first {QUERY_LIMIT} characters of the query were read: ask for one sub-task at a time."
-    if query and found.is_weak:
+    if query and not found.hits:
+        yield (
+            "No tool matches. Ask again in other English words, for one sub-task, and name the service."
+            f" Servers here: {_enumerated(visible.servers, SERVERS_NOTED)}."
+        )
+    elif query and found.is_weak:
         yield (
             "No tool is a strong match: the best of them are here, and may not be what you need. Ask again in other English"
             f" words, for one sub-task, and name the service. Servers here: {_enumerated(visible.servers, SERVERS_NOTED)}."

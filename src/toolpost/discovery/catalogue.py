@@ -23,13 +23,22 @@ _COMPARED = 40
 class Catalogue:
     """All tools that can be called, sorted by name, so that a listing never depends on who loaded first."""
 
-    def __init__(self, sources: Iterable[Source], *, tags: Mapping[str, Iterable[str]] | None = None) -> None:
-        """Take all sources; `tags` adds some by name, for those that carry none themselves."""
+    def __init__(
+        self, sources: Iterable[Source], *, tags: Mapping[str, Iterable[str]] | None = None, is_bare: bool = False
+    ) -> None:
+        """Take all sources; `tags` adds some by name, for those that carry none themselves.
+
+        A bare catalogue is one source's: its tools are listed and found by their own names, and found by `source__tool` too.
+        """
         known = list(sources)
+        self._is_bare = is_bare
         held = {name: tool for source in known for name, tool in source.tools.items()}
         self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
         self._withheld = {name: tool for source in known for name, tool in source.withheld.items()}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
+        own = [*self._withheld.values(), *self] if is_bare else []
+        self._own_aliases = {alias: tool for tool in own for alias in tool.contract.terms.aliases}
+        self._own = {tool.contract.terms.name: tool for tool in own}
         self.tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
         self.servers = tuple(sorted({tool.source for tool in held.values()}))
         """The servers and plugins that have any of the tools."""
@@ -49,7 +58,9 @@ class Catalogue:
     def find(self, name: str) -> HeldTool:
         """Return the tool of this name, or of this former name, or say which names come near."""
         wanted = ToolName(name)
-        tool = self._tools.get(wanted) or self._aliases.get(wanted) or self._withheld.get(wanted)
+        tool = self._tools.get(wanted) if not self._is_bare else self._own.get(name) or self._tools.get(wanted)
+        if tool is None:
+            tool = self._aliases.get(wanted) or self._own_aliases.get(name) or self._withheld.get(wanted)
         if tool is not None:
             return tool
         server = PluginName(name.partition("__")[0])
@@ -62,6 +73,10 @@ class Catalogue:
         near = nearest_names(name, self._alike(name), 3)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
+
+    def listed_name(self, tool: HeldTool) -> str:
+        """Return the name under which a tool is listed."""
+        return tool.contract.terms.name if self._is_bare else tool.contract.name
 
     def seen_through(self, view: View) -> "Catalogue":
         """Return what this view shows, made once; a path to what nobody has, or to what is not seen, is an error."""
@@ -92,17 +107,18 @@ class Catalogue:
                 if tool.source in kept and view.admits(name):
                     kept[tool.source][name] = tool
         return Catalogue(
-            Excerpt(name=name, tools=held, withheld=back[name], tags=self.tags[name]) for name, held in tools.items()
+            (Excerpt(name=name, tools=held, withheld=back[name], tags=self.tags[name]) for name, held in tools.items()),
+            is_bare=view.is_bare,
         )
 
-    def _alike(self, name: str) -> list[ToolName]:
+    def _alike(self, name: str) -> list[str]:
         """Pick the names that share most with this one: comparing thousands letter by letter would hold everybody up."""
         wanted = _trigrams(name[:128])
         return heapq.nlargest(_COMPARED, self._trigrams, key=lambda known: len(wanted & self._trigrams[known]))
 
     @cached_property
-    def _trigrams(self) -> dict[ToolName, frozenset[str]]:
-        return {name: _trigrams(name) for name in self._tools}
+    def _trigrams(self) -> dict[str, frozenset[str]]:
+        return {name: _trigrams(name) for name in map(self.listed_name, self)}
 
 
 def _trigrams(name: str) -> frozenset[str]:

@@ -7,8 +7,10 @@ from itertools import zip_longest
 
 import msgspec
 
+from toolpost.contracts.contract import Contract
 from toolpost.contracts.digest import digest_of_bytes
-from toolpost.contracts.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.contracts.envelope import ResultStyle
+from toolpost.contracts.ids import META_KEY, Json, JsonObject, PluginName, ToolName
 from toolpost.discovery.catalogue import SCOPES_LIMIT, Catalogue
 from toolpost.discovery.search import Document, SearchIndex, tokens
 from toolpost.discovery.views import EVERYTHING, View
@@ -22,11 +24,17 @@ _SHORT = slice(7, 23)
 class Entry:
     """One tool, as a search hands it out."""
 
+    listed: JsonObject
+    """The definition as it is listed."""
     definition: JsonObject
+    """The same without what only programs read: each of hundreds of definitions costs a model its tokens."""
     server: PluginName
     digest: str
     """Enough of the digest of the definition to see that it has changed."""
     tokens: int
+    """What the definition costs where it is handed out."""
+    listed_tokens: int
+    """What it costs where it is listed."""
 
     @property
     def description(self) -> str:
@@ -93,7 +101,7 @@ class Visible:
     @cached_property
     def tokens(self) -> int:
         """What it would cost to list all of it."""
-        return sum(self._entries[name].tokens for name in self.names)
+        return sum(self._entries[name].listed_tokens for name in self.names)
 
     @cached_property
     def in_turn(self) -> Sequence[ToolName]:
@@ -106,14 +114,28 @@ class Visible:
 
 def _entry(tool: HeldTool, known: Entry | None) -> Entry:
     contract = tool.contract
-    if known is not None and known.definition is contract.definition:
+    if known is not None and known.listed is contract.definition:
         return known
+    definition = _without_boilerplate(contract)
     return Entry(
-        definition=contract.definition,
+        listed=contract.definition,
+        definition=definition,
         server=tool.source,
         digest=contract.listed_digest[_SHORT],
-        tokens=tokens(_encode(contract.definition)),
+        tokens=tokens(_encode(definition)),
+        listed_tokens=tokens(_encode(contract.definition)),
     )
+
+
+def _without_boilerplate(contract: Contract) -> JsonObject:
+    """Leave out our own facts, and the envelope that is around every result of a plugin's tool."""
+    kept = dict(contract.definition)
+    meta = {key: value for key, value in (kept.pop("_meta", None) or {}).items() if key != META_KEY}
+    if meta:
+        kept["_meta"] = meta
+    if contract.terms.style is ResultStyle.ENVELOPE:
+        kept.pop("outputSchema", None)
+    return kept
 
 
 def _dealt(groups: Sequence[Sequence[ToolName]]) -> Iterator[ToolName]:

@@ -25,6 +25,8 @@ class View:
 
     source: str | None = None
     """The one source that a path names."""
+    is_bare: bool = False
+    """Whether the one source's tools and prompts go by their own names, without `source__`."""
     tags: Tags | None = None
     """The tags that a path names."""
     scopes: tuple[Scope, ...] = ()
@@ -33,7 +35,7 @@ class View:
 
     def __post_init__(self) -> None:
         # Every call of a limited caller looks its view up.
-        object.__setattr__(self, "_hash", hash((self.source, self.tags, self.scopes)))
+        object.__setattr__(self, "_hash", hash((self.source, self.is_bare, self.tags, self.scopes)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -55,6 +57,14 @@ class View:
     def admits(self, name: str) -> bool:
         """Whether a tool or a prompt of this name is seen, if its source is."""
         return all(scope.admits(name) for scope in self.scopes)
+
+    def own_name(self, name: str) -> str:
+        """Return the name under which a prompt called `source__name` is listed here."""
+        return name.removeprefix(f"{self.source}{SEPARATOR}") if self.is_bare else name
+
+    def full_name(self, name: str) -> str:
+        """Return the `source__name` of a prompt that a client names here."""
+        return f"{self.source}{SEPARATOR}{name}" if self.is_bare else name
 
     def shows_whole(self, name: str, tags: Tags) -> bool:
         """Whether a source is seen with what has no name to match, its resources: `server__*` shows them, `server__get_*` not."""

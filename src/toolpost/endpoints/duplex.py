@@ -13,7 +13,7 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.conversation import Conversation, Correspondent
-from toolpost.endpoints.lane import METHODS, Lane
+from toolpost.endpoints.lane import METHODS, Lane, log_refused
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
 from toolpost.pipeline import Call
@@ -82,6 +82,7 @@ class Connection:
                 try:
                     await self._take(raw, feed)
                 except ProtocolError as error:
+                    log_refused(error, self._caller)
                     self._send(error.as_response())
                 except Exception as error:  # noqa: BLE001 (a bug of ours must not end the connection)
                     self._send(rpc.internal_error(error).as_response())

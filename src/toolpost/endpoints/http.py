@@ -21,7 +21,7 @@ from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json, send_text
 from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
-from toolpost.endpoints.lane import METHODS, Lane, progress_token
+from toolpost.endpoints.lane import METHODS, Lane, log_refused, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
 from toolpost.endpoints.pages import Pages
 from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
@@ -52,6 +52,7 @@ class HttpEndpoint:
         admin: Admin,
         talks: TalkApi,
         loads_early: bool = True,
+        bare_names: bool = True,
     ) -> None:
         self._lane = lane
         self._access = access
@@ -61,6 +62,7 @@ class HttpEndpoint:
         self.body_limit = body_limit
         self._health = health
         self._metrics = metrics
+        self._bare_names = bare_names
         self._sessions = Sessions()
         self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit, loads_early=loads_early)
 
@@ -192,7 +194,7 @@ class HttpEndpoint:
                 await self._sdk.end(session_id)
 
     async def _route(self, request: HttpRequest) -> None:
-        if (view := view_of(request.path)) is not None:
+        if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
             admission = await self._access.admitted(request)
             request.view = view.within(admission.scopes)
             self._lane.gateway.catalogue.seen_through(request.view)
@@ -250,6 +252,7 @@ class HttpEndpoint:
             if not await self._in_lane(message, request, caller):
                 await self._sdk.serve(request, caller, request.replayed(body), message)
         except ProtocolError as error:
+            log_refused(error, caller)
             await send_json(request.send, error.as_response(), status=_status_of(error, request))
 
     async def _in_lane(self, message: Message, request: HttpRequest, caller: Caller) -> bool:

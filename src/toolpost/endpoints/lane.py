@@ -3,6 +3,7 @@
 Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,6 +12,7 @@ import msgspec
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
+from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.deferred.questions import LaterRespondent
 from toolpost.discovery import EVERYTHING, View
@@ -24,6 +26,8 @@ from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, R
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.sources.rounds import is_asking
 from toolpost.upstreams.asking import Respondent
+
+_log = logging.getLogger("toolpost.endpoints")
 
 METHODS: Final = frozenset({"tools/call", "tools/list"})
 
@@ -168,6 +172,21 @@ class Lane:
             return answer
         sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.sealed_theirs(state, held)))}
         return msgspec.structs.replace(answer, passed=sealed, payload=encode(sealed))
+
+
+def log_refused(error: ProtocolError, caller: Caller) -> None:
+    """Log a request that was answered with a protocol error: an unknown tool, parameters that are none, not JSON at all."""
+    facts = error.data if isinstance(error.data, dict) else {}
+    event(
+        _log,
+        logging.INFO,
+        "call failed" if "code" in facts else "request refused",
+        tool=(facts.get("details") or {}).get("tool"),
+        code=facts.get("code", error.code),
+        reason=error.message[:200],
+        caller=caller.id,
+        thread=caller.thread,
+    )
 
 
 def _bound_to(name: str, arguments: JsonObject) -> str:

@@ -105,8 +105,13 @@ def _listed(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
     """Choose what is listed, in the order of names."""
     listed = [] if mode == "all" else automatic_definitions(catalogue)
     if mode != "automatic":
-        listed += [tool.contract.definition for tool in catalogue]
-    return sorted(listed, key=lambda definition: str(definition["name"])) if mode == "both" else listed
+        listed += [_named(tool.contract.definition, catalogue.listed_name(tool)) for tool in catalogue]
+    # The catalog's order is that of full names: own names, and the two beside them, have another.
+    return sorted(listed, key=lambda definition: str(definition["name"]))
+
+
+def _named(definition: JsonObject, name: str) -> JsonObject:
+    return definition if definition["name"] == name else definition | {"name": name}
 
 
 def _is_object_schema(schema: Json) -> bool:

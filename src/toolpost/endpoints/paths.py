@@ -17,12 +17,15 @@ _ONE: Final = f"{MCP_PATH}/server/"
 _TAGGED: Final = f"{MCP_PATH}/tags/"
 
 
-def view_of(path: str) -> View | None:
-    """Say what a path shows: `/mcp`, `/mcp/server/NAME` or `/mcp/tags/a,b`; None for one that is not MCP's."""
+def view_of(path: str, *, is_bare: bool) -> View | None:
+    """Say what a path shows: `/mcp`, `/mcp/server/NAME` or `/mcp/tags/a,b`; None for one that is not MCP's.
+
+    `is_bare` says whether a path of one server shows its tools under their own names.
+    """
     if path == MCP_PATH:
         return EVERYTHING
     if path.startswith(_ONE):
-        return View(source=path.removeprefix(_ONE))
+        return View(source=path.removeprefix(_ONE), is_bare=is_bare)
     if path.startswith(_TAGGED):
         return View(tags=frozenset(tag for tag in path.removeprefix(_TAGGED).split(",") if tag))
     return None

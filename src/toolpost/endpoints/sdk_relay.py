@@ -62,22 +62,25 @@ class RelayHandlers:
     async def _list_prompts(self, context: Any, _params: Any) -> JsonObject:
         view = _view(context)
         prompts = await self._seen(context).prompts(_asker(context))
-        return {"prompts": [prompt for prompt in prompts if view.admits(prompt["name"])]}
+        admitted = [prompt for prompt in prompts if view.admits(prompt["name"])]
+        return {"prompts": [prompt | {"name": view.own_name(prompt["name"])} for prompt in admitted]}
 
     async def _read_resource(self, context: Any, params: Any) -> JsonObject:
         uri, servers = str(params.uri), self._seen(context, whole=True)
         return await self._asked(context, uri, servers, lambda wish, asker: servers.read(uri, wish, asker))
 
     async def _get_prompt(self, context: Any, params: Any) -> JsonObject:
-        name, servers = params.name, self._seen(context)
+        name, servers = _view(context).full_name(params.name), self._seen(context)
         _check_prompt(name, _view(context))
         return await self._asked(context, name, servers, lambda wish, asker: servers.prompt(name, wish, asker))
 
     async def _complete(self, context: Any, params: Any) -> JsonObject:
-        is_prompt = params.ref.type == "ref/prompt"
+        wish, is_prompt = _plain(context), params.ref.type == "ref/prompt"
         if is_prompt:
-            _check_prompt(params.ref.name, _view(context))
-        return await self._seen(context, whole=not is_prompt).complete(_plain(context), _asker(context))
+            name = _view(context).full_name(params.ref.name)
+            _check_prompt(name, _view(context))
+            wish["ref"] = wish["ref"] | {"name": name}
+        return await self._seen(context, whole=not is_prompt).complete(wish, _asker(context))
 
     def _seen(self, context: Any, *, whole: bool = False) -> Relay:
         """Choose the servers that whoever asks sees; `whole` those of which they see what has no name to match."""

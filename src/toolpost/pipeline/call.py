@@ -106,6 +106,9 @@ class Call:
             asyncio.get_running_loop().call_soon(self.cancel, reason)
         elif self._cancel_reason is None:
             self._cancel_reason = reason
+            if self.progress is not None:
+                # A tool may take its time to clean up, and say so; the client wants to hear no more of it.
+                self.progress.close(deliver=False)
             self.scope.cancel()
 
     @property

@@ -1,8 +1,17 @@
-"""Progress, shaped: few, rising, the last one delivered, none after the end."""
+"""Progress, shaped: few, rising, the last one delivered, none after the end.
+
+In any second at most three notifications are sent while the tool runs, and the last one right before the answer: four at most.
+Three in a row go out at once, so that a short call's 0, 50 and 100 % all arrive; a flood is thinned to three a second.
+
+A pipe needs more care. Clients made with the TypeScript SDK forget a token when they *read* the answer, and report a
+notification that they read together with it as an error. There a report waits `HOLD_S` before it is sent, and one that still
+waits when the call ends is dropped.
+"""
 
 import asyncio
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,8 +19,11 @@ from datetime import UTC, datetime
 from toolpost.authoring.context import ReadProgress
 from toolpost.contracts.ids import CallId, JsonObject, ToolName
 
-GAP_S = 1 / 3
-"""Three a second at this pace, and a last one before the answer: never more than four in any second."""
+WINDOW_S = 1.0
+MOST_IN_WINDOW = 3
+"""The fourth that a second may have is kept for the last one before the answer."""
+
+HOLD_S = 0.02
 
 MESSAGE_LIMIT = 1_000
 
@@ -39,15 +51,19 @@ class _Report:
 class ProgressShaper:
     """Takes every report of one call and passes on what a client can use."""
 
-    def __init__(self, emit: Callable[[ProgressNote], None], *, call_id: CallId, tool: ToolName) -> None:
+    def __init__(
+        self, emit: Callable[[ProgressNote], None], *, call_id: CallId, tool: ToolName, holds: bool = False
+    ) -> None:
+        """`holds` is for pipes: nothing is sent right before the answer."""
         self._emit = emit
+        self._holds = holds
         self._id = call_id
         self._tool = tool
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting: _Report | ReadProgress | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._next_at = 0.0
+        self._sent_at: deque[float] = deque(maxlen=MOST_IN_WINDOW)
         self._last = -math.inf
         self._has_values = False
         self._is_closed = False
@@ -71,11 +87,11 @@ class ProgressShaper:
         self._emit = emit or _unheard
 
     def close(self, *, deliver: bool) -> None:
-        """End it: what still waits is sent now, or dropped when nobody wants it any more."""
+        """End it: what still waits is sent now, or dropped if nobody wants it or the answer would come right behind it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if deliver and self._waiting is not None and not self._is_closed:
+        if deliver and not self._holds and self._waiting is not None and not self._is_closed:
             self._send(self._waiting)
         self._waiting = None
         self._is_closed = True
@@ -85,17 +101,23 @@ class ProgressShaper:
             return
         self._waiting = report
         if self._timer is None:
-            delay_s = self._next_at - self._loop.time()
+            delay_s = max(self._wait_s(), HOLD_S if self._holds else 0.0)
             if delay_s <= 0:
                 self._flush()
             else:
                 self._timer = self._loop.call_later(delay_s, self._flush)
 
+    def _wait_s(self) -> float:
+        """Return how long it is until a second has passed since the third last notification."""
+        if len(self._sent_at) < MOST_IN_WINDOW:
+            return 0.0
+        return self._sent_at[0] + WINDOW_S - self._loop.time()
+
     def _flush(self) -> None:
         self._timer = None
         if self._waiting is not None and not self._is_closed:
             report, self._waiting = self._waiting, None
-            self._next_at = self._loop.time() + GAP_S
+            self._sent_at.append(self._loop.time())
             self._send(report)
 
     def _send(self, waiting: _Report | ReadProgress) -> None:

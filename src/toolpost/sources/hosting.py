@@ -19,6 +19,7 @@ from toolpost.sources.servers import ServerSource
 from toolpost.sources.watch import Watch
 from toolpost.store import KnownTools
 from toolpost.upstreams.news import News
+from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -31,6 +32,9 @@ JUDGE_LIMIT_S: Final = 5.0
 """How long the start waits for tools to be judged that are not as they were promised."""
 
 KEEP_READY_S: Final = 2.0
+
+WAIT_TOLD_S: Final = 1.5
+"""How long an opening waits before it says for whom."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +69,14 @@ class ServerHost:
         beside: Iterable[str] = (),
         on_news: Callable[[News], None] = lambda _news: None,
         learn_limit_s: float | None = None,
+        on_wait: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         """Tell `on_change` the names of servers whose tools are other ones now; `beside` are those of other tools.
 
-        `learn_limit_s` is how long an opening waits for servers whose tools nobody has seen.
+        `learn_limit_s` is how long an opening waits for servers whose tools nobody has seen; if that takes longer than a
+        moment, `on_wait` is told which these are.
         """
+        self._on_wait = on_wait
         self._known = known
         self.promises = promises
         promises.on_judged = self._reconsider
@@ -208,10 +215,19 @@ class ServerHost:
     async def _learn_missing(self) -> None:
         """Start the servers whose tools nobody has seen, side by side, and wait for them a while."""
         missing = [source for source in self.sources.values() if source.definitions is None]
-        with anyio.move_on_after(self._learn_limit_s):
-            async with anyio.create_task_group() as tasks:
-                for source in missing:
-                    tasks.start_soon(self._learn, source)
+        async with anyio.create_task_group() as around:
+            around.start_soon(self._tell_waiting, missing)
+            with anyio.move_on_after(self._learn_limit_s):
+                async with anyio.create_task_group() as tasks:
+                    for source in missing:
+                        tasks.start_soon(self._learn, source)
+            around.cancel_scope.cancel()
+
+    async def _tell_waiting(self, missing: Collection[ServerSource]) -> None:
+        await anyio.sleep(WAIT_TOLD_S)
+        waiting = [source.name for source in missing if source.supervisor.state is ServerState.STARTING]
+        if self._on_wait is not None and waiting:
+            self._on_wait(waiting)
 
     async def _learn(self, source: ServerSource) -> None:
         try:

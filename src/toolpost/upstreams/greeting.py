@@ -20,6 +20,7 @@ from toolpost.protocol.era import (
     MODERN,
     PROTOCOL_VERSION,
     SERVER_INFO,
+    UNSUPPORTED_PROTOCOL_VERSION,
 )
 from toolpost.upstreams.asking import OFFERED
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
@@ -112,7 +113,7 @@ async def _discovered(wire: Wire) -> Greeting | None:
     """Ask as the stateless era does; None from a server that is not of it."""
     _speak_modern(wire)
     try:
-        found = _object(await wire.request("server/discover"))
+        found = _object(await _discover(wire))
     except (ServerRefused, _Nonsense):
         return None
     versions = found.get("supportedVersions")
@@ -125,6 +126,16 @@ async def _discovered(wire: Wire) -> Greeting | None:
         info=_part(_part(found, "_meta"), SERVER_INFO),
         instructions=_text(found, "instructions"),
     )
+
+
+async def _discover(wire: Wire) -> bytes:
+    """Ask once more if the server refuses the revision and then lists it: it knows the era, so a handshake would be wrong."""
+    try:
+        return await wire.request("server/discover")
+    except ServerRefused as refusal:
+        if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or MODERN.version not in _versions_in(refusal):
+            raise
+    return await wire.request("server/discover")
 
 
 def _speak_modern(wire: Wire) -> None:

@@ -35,6 +35,13 @@ class FailureKind(StrEnum):
     CLIENT_CLOSED = "client_closed"
 
 
+_HINTS: Final = {
+    FailureKind.CANNOT_CONNECT: "check the host and port of its `url`, that it runs, and that this machine is online",
+    FailureKind.CONNECT_TIMED_OUT: "check the host and port of its `url`, and that this machine is online",
+    FailureKind.TLS_FAILED: "check its certificate, or whether its `url` should begin with http://",
+}
+
+
 class HttpFailed(Exception):
     """A request got no answer.
 
@@ -46,6 +53,7 @@ class HttpFailed(Exception):
         self.kind = kind
         self.reason = reason
         self.sent = sent
+        self.hint = _HINTS.get(kind)
         self.last_event_id = b""
 
 

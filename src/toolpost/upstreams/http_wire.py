@@ -312,7 +312,7 @@ async def _told(responding: Coroutine[Any, Any, Response]) -> Response:
         if failure.sent:
             # This request has failed; others on their way to the same server need not.
             raise UpstreamUnavailable(failure.reason) from failure
-        raise WireLost(failure.reason, was_sent=False) from failure
+        raise WireLost(failure.reason, was_sent=False, hint=failure.hint) from failure
 
 
 def _notification(method: str, fields: bytes) -> bytes:

@@ -32,5 +32,7 @@ class ServerReport:
     last_error_at: float | None
     """In seconds since 1970."""
     last_words: tuple[str, ...]
+    hint: str | None = None
+    """What can be done about the last error."""
     oddities: int = 0
     """How often it said something that makes no sense."""

@@ -321,6 +321,7 @@ class Supervisor:
             last_error=self._trouble.last_error,
             last_error_at=self._trouble.last_error_at,
             last_words=next((i.last_words for i in known if i.last_words), self._trouble.last_words),
+            hint=self._trouble.hint,
             oddities=self._pool.past_oddities + sum(i.oddities for i in known),
         )
 

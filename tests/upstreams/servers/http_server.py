@@ -27,6 +27,8 @@ class HttpServer:
         self.status: int | None = None
         self.location = ""
         self.hangs_on_probe = False
+        self.refuses_revisions = 0
+        """How many probes it answers with -32022, listing what it supports."""
         self.sessions: dict[str, int] = {}
         self.methods: list[str] = []
         self.cancelled: list[Any] = []
@@ -151,6 +153,10 @@ class _Exchange:
         if method == "server/discover":
             if server.hangs_on_probe:
                 await self.hang_up()
+            elif server.refuses_revisions:
+                server.refuses_revisions -= 1
+                error = {"code": -32022, "message": "Unsupported", "data": {"supported": [server.version]}}
+                await self.reply(400, json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
             elif server.version == MODERN:
                 result = {"supportedVersions": [MODERN], "capabilities": {"tools": {"listChanged": True}}}
                 await self.answer({"id": request_id, "result": result})

@@ -11,7 +11,7 @@ LONGEST_QUERY = 4000
 """How many characters of a query are read."""
 
 _MOST_WORDS = 512
-_MOST_CLAUSES = 6
+_MOST_CLAUSES = 12
 _LEAST_WORDS = 3
 _BREAKS = re.compile(r"[.?!](?=\s|$)|[;\n\u3002\uff01\uff1f]")
 

@@ -14,7 +14,7 @@ from toolpost.discovery.search.synonyms import SYNONYMS
 Mask = NDArray[np.bool_]
 _T = TypeVar("_T", bound=np.generic)
 
-MOST_WORDS = 64
+MOST_WORDS = 512
 """How many different words of a request are looked for, the rarest first."""
 
 
