@@ -258,7 +258,7 @@ async def test_only_folders_that_can_hold_files_of_the_index_are_watched(tmp_pat
     for root in (by_git, by_walking):
         (root / "empty/folder").mkdir(parents=True)
         (root / "link").symlink_to(tmp_path)
-        found_there = await folders_of(spec_of(root, ["."]).repositories[0])
+        found_there = folders_of(spec_of(root, ["."]).repositories[0])
 
         names = {Path(folder).relative_to(root).as_posix() for folder in found_there}
         assert names == {".", "src", "docs", "empty", "empty/folder"}

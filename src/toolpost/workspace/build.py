@@ -248,7 +248,7 @@ class Build:
         return _Read(stamp, hashlib.blake2b(data, digest_size=16).digest(), data)
 
     def _put_into_place(self, number: int, folder: Path, base: _Base) -> Built:
-        facts = self._facts | {"mode": self._order.mode, "byGit": self._scan.by_git}
+        facts = self._facts | {"mode": self._order.mode}
         write_manifest(folder, sorted(self._rows.values(), key=lambda row: row.path), self._skipped, facts)
         now = time.time()
         pointer = Pointer(

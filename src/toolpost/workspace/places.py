@@ -84,9 +84,12 @@ class NotRegular(OSError):
 
 def open_below(root: Path, relative: str) -> int:
     """Open a regular file through no link at all, also if one is put in its way in this very moment."""
+    *folders, name = relative.split("/")
+    # To go up is not to follow a link: the system would do it.
+    if not {"", ".", ".."}.isdisjoint((*folders, name)):
+        raise PermissionError(errno.EACCES, "not below its folder", relative)
     if os.open not in os.supports_dir_fd:  # Windows
         return _regular(os.fspath(root / relative), None)
-    *folders, name = relative.split("/")
     at = os.open(root, _FOLDER_FLAGS)
     try:
         for folder in folders:
@@ -107,6 +110,22 @@ def _regular(name: str, folder: int | None) -> int:
         os.close(number)
         raise NotRegular(0)
     return number
+
+
+class RealFolders:
+    """Tells folders from links to folders: git goes on listing what it knows behind a link that has taken a folder's place."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known = {"": True}
+
+    def has(self, folder: str) -> bool:
+        """Say whether a folder is reached through no link."""
+        known = self._known.get(folder)
+        if known is None:
+            is_link = Path(f"{self._root}/{folder}").is_symlink()
+            known = self._known[folder] = not is_link and self.has(folder.rpartition("/")[0])
+        return known
 
 
 def _forbidden(wanted: str, why: str, repository: Repository) -> Forbidden:
