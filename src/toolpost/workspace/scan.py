@@ -13,7 +13,8 @@ from toolpost.workspace.git.changes import WorkTree, open_work_tree, state_of
 from toolpost.workspace.git.ignore import IgnoreRules, is_ignored
 from toolpost.workspace.git.repository import RepositoryRefused
 from toolpost.workspace.manifest import SkippedRow, Stamp
-from toolpost.workspace.places import RealFolders, is_hidden
+from toolpost.workspace.places import RealFolders
+from toolpost.workspace.secrets import holds_secrets, is_hidden
 from toolpost.workspace.spec import Limits, Repository
 
 _NEVER: Final = frozenset({"__pycache__", "node_modules", ".venv", "venv", ".tox", ".mypy_cache", ".ruff_cache"})
@@ -134,11 +135,11 @@ def _stamped(
             skipped.append(SkippedRow(shown_path(path), "too many files"))
             break
         whole = f"{root}/{path}"
-        if whole in forbidden:
-            continue
         outcome = _stamp(whole) if folders.has(path.rpartition("/")[0]) else "symbolic link"
-        if outcome == "deleted":
+        if outcome == "deleted" or whole in forbidden:
             continue
+        if holds_secrets(path) and not repository.allows(path):
+            outcome = "secret"
         if not isinstance(outcome, Stamp):
             skipped.append(SkippedRow(shown_path(path), outcome))
         elif outcome.size > limits.file_bytes:

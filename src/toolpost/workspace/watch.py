@@ -18,8 +18,8 @@ from toolpost.workspace.folders import folders_of
 from toolpost.workspace.notices import PATHS_LIMIT, Notices, open_notices
 from toolpost.workspace.opened import Indexes
 from toolpost.workspace.order import Mode
-from toolpost.workspace.places import is_hidden
 from toolpost.workspace.scan import own_prefix, work_tree_of
+from toolpost.workspace.secrets import holds_secrets, is_hidden
 from toolpost.workspace.spec import Repository, WorkspaceSpec
 from toolpost.workspace.turns import Turns
 
@@ -119,6 +119,7 @@ class Watch:
         root, own = self._repository.root, own_prefix(self._repository)
         below = (PurePath(path).relative_to(root).as_posix() for path in paths)
         seen = [path for path in below if not is_hidden(path) and not (own and f"{path}/".startswith(own))]
+        seen = [path for path in seen if not holds_secrets(path) or self._repository.allows(path)]
         if not seen:
             return False
         tree = work_tree_of(self._repository)
