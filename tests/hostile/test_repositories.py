@@ -24,6 +24,7 @@ from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, MODERN, Way
 from tests.workspace.repos import FILES, git, make_repo, write
 from toolpost.app import open_app
+from toolpost.cli.bus_project import project_of
 from toolpost.config import WorkspaceSettings
 from toolpost.testing import data_of, error_of
 from toolpost.workspace.generations import read_pointer
@@ -373,6 +374,21 @@ def test_another_repository_is_not_read_through_a_link(seen: Seen) -> None:
 def test_an_index_that_leads_outside_is_refused(seen: Seen) -> None:
     holds(seen, "crafted-index")
     assert is_refused(seen, "crafted-index")
+
+
+@attack(
+    "repository",
+    "has a `.git` file that claims to be a work tree of somebody else's project",
+    "its agents do not join the bus of that project",
+)
+def test_another_projects_bus_is_not_joined(tmp_path: Path) -> None:
+    other = make_repo(tmp_path / "other")
+    git(other, "worktree", "add", "--quiet", str(tmp_path / "linked"))
+    (tmp_path / "hostile").mkdir()
+    (tmp_path / "hostile/.git").write_text(f"gitdir: {other}/.git/worktrees/linked\n")
+
+    assert project_of(tmp_path / "linked") == other
+    assert project_of(tmp_path / "hostile") == tmp_path / "hostile"
 
 
 def test_nothing_of_another_repository_is_said(seen: Seen) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.workspace.repos import FILES, USERS, git, make_repo, write
-from toolpost.workspace.git import repository as repositories
 from toolpost.workspace.git.changes import open_work_tree
 from toolpost.workspace.git.config import parse_config
 from toolpost.workspace.git.files import Unreadable
@@ -140,6 +139,21 @@ def stage(root: Path, text: str) -> None:
     git(root, "add", "src.b")
 
 
+def stage_and_take_back(root: Path) -> None:
+    stage(root, "33\n")
+    stage(root, "2\n")
+
+
+def mean_to_add(root: Path) -> None:
+    write(root, {"n": "1\n"})
+    git(root, "add", "--intent-to-add", "n")
+
+
+def become_a_link(root: Path) -> None:
+    (root / "src.b").unlink()
+    (root / "src.b").symlink_to("docs")
+
+
 def link_out(root: Path) -> None:
     (root / "docs").rename(root.parent / "away")
     (root / "docs").symlink_to(root.parent / "away")
@@ -152,12 +166,12 @@ CHANGES: dict[str, tuple[Callable[[Path], object], bool]] = {
     "longer": (lambda root: (root / "src.b").write_text("33\n"), True),
     "deleted": (lambda root: (root / "src.b").unlink(), True),
     "staged": (lambda root: stage(root, "33\n"), True),
-    "staged and taken back": (lambda root: (stage(root, "33\n"), stage(root, "2\n")), False),
+    "staged and taken back": (stage_and_take_back, False),
     "staged as deleted": (lambda root: git(root, "rm", "--quiet", "src.b"), True),
-    "meant to be added": (lambda root: (write(root, {"n": "1\n"}), git(root, "add", "--intent-to-add", "n")), True),
+    "meant to be added": (mean_to_add, True),
     "untracked": (lambda root: write(root, {"new.py": "1\n"}), True),
     "executable": (lambda root: (root / "src.b").chmod(0o755), True),
-    "a link now": (lambda root: ((root / "src.b").unlink(), (root / "src.b").symlink_to("docs")), True),
+    "a link now": (become_a_link, True),
     "a folder that is a link": (link_out, True),
     "written with the index": (lambda root: os.utime(root / ".git/index", (1, 1)), False),
 }
@@ -241,7 +255,7 @@ def test_another_users_repository_is_refused_unless_listed_as_safe(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     monkeypatch.delenv("SUDO_UID", raising=False)
     owner = root.stat().st_uid
-    monkeypatch.setattr(repositories.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
 
     with pytest.raises(RepositoryRefused, match=r"safe\.directory"):
         find_repository(root)
@@ -264,8 +278,8 @@ def test_root_trusts_the_user_behind_sudo(tmp_path: Path, monkeypatch: pytest.Mo
         found[stat.ST_UID] = 12345
         return os.stat_result(found)
 
-    monkeypatch.setattr(repositories.os, "lstat", owned_by_another)
-    monkeypatch.setattr(repositories.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "lstat", owned_by_another)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("SUDO_UID", "12345")
     assert find_repository(root) is not None
