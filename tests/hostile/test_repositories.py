@@ -8,7 +8,9 @@ falls for it in a copy.
 import json
 import os
 import shutil
+import struct
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, MODERN, Way
-from tests.workspace.repos import FILES, git, make_repo, write
+from tests.workspace.repos import FILES, git, make_repo, workspace_client, write
 from toolpost.app import open_app
 from toolpost.cli.bus_project import project_of
 from toolpost.config import WorkspaceSettings
@@ -389,6 +391,38 @@ def test_another_projects_bus_is_not_joined(tmp_path: Path) -> None:
 
     assert project_of(tmp_path / "linked") == other
     assert project_of(tmp_path / "hostile") == tmp_path / "hostile"
+
+
+@pytest.mark.soak
+@pytest.mark.anyio
+@attack(
+    "repository",
+    "has an index of half a million files that are not there",
+    "status takes its time in a thread, and the event loop waits less than 50 ms",
+)
+async def test_a_huge_index_does_not_hold_the_loop_up(tmp_path: Path) -> None:
+    root = make_repo(tmp_path / "repo")
+    count = 500_000
+    noted = struct.pack(">10I", *(0,) * 6, 0o100644, 0, 0, 0) + b"\1" * 20 + struct.pack(">H", 8)
+    with (root / ".git/index").open("wb") as file:
+        file.write(struct.pack(">4sII", b"DIRC", 2, count))
+        file.writelines(noted + b"f%07d" % number + b"\0\0" for number in range(count))
+        file.write(b"\0" * 20)
+    waits: list[float] = []
+
+    async def measure() -> None:
+        while True:
+            started = time.perf_counter()
+            await anyio.sleep(0.001)
+            waits.append(time.perf_counter() - started)
+
+    async with workspace_client(root) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(measure)
+        status = data_of(await client.call_tool("workspace__index_status", {}))
+        tasks.cancel_scope.cancel()
+
+    assert status["git"]["dirty"] is True
+    assert sorted(waits)[-2] < 0.05
 
 
 def test_nothing_of_another_repository_is_said(seen: Seen) -> None:

@@ -19,9 +19,12 @@ def folders_of(repository: Repository) -> frozenset[str]:
         raise ToolFailed(f"There is no folder {root}.", hint="`workspace.roots` in toolpost.toml names it")
     if WATCHES_TREES:
         return frozenset({os.fspath(root)})
-    walk = Walk(root=root, tree=work_tree_of(repository))
+    tree = work_tree_of(repository)
+    walk = Walk(root=root, tree=tree)
     for _ in walk.files():
         continue
+    if tree is not None:
+        tree.index.close()
     own = own_prefix(repository) or "\0"
     return frozenset(
         f"{os.fspath(root)}/{folder}" if folder else os.fspath(root)

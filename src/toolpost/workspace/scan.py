@@ -97,7 +97,10 @@ def scan(repository: Repository, limits: Limits) -> Scan:
     if tree is not None:
         listed = _listed(tree, walk, own_prefix(repository), limits.files)
     files = _stamped(repository, limits, listed, walk.skipped)
-    return Scan(files=files, skipped=walk.skipped, git=state_of(tree) if tree is not None else None)
+    git = state_of(tree) if tree is not None else None
+    if tree is not None:
+        tree.index.close()
+    return Scan(files=files, skipped=walk.skipped, git=git)
 
 
 def work_tree_of(repository: Repository) -> WorkTree | None:

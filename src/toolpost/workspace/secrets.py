@@ -105,13 +105,23 @@ def _plain(name: str) -> str:
 
 def holds_secrets(path: str) -> bool:
     """Say whether a file of this name is one that holds secrets."""
-    parts = [_plain(part) for part in path.split("/")]
-    name = parts[-1]
-    if not _FOLDERS.isdisjoint(parts[:-1]) or any(pair in _IN_FOLDER for pair in itertools.pairwise(parts)):
+    folder, _, last = path.rpartition("/")
+    name = _plain(last)
+    parent, is_secret = _judge_folder(folder)
+    if is_secret or (parent, name) in _IN_FOLDER or name in _NAMES:
         return True
-    if name in _NAMES or PurePosixPath(name).suffix in _SUFFIXES:
+    stem, dot, suffix = name.rpartition(".")
+    if stem and f"{dot}{suffix}" in _SUFFIXES:
         return True
-    return bool(_ENVIRONMENT.fullmatch(name)) and not _SAMPLE.fullmatch(name)
+    return ".env" in name and bool(_ENVIRONMENT.fullmatch(name)) and not _SAMPLE.fullmatch(name)
+
+
+@lru_cache(maxsize=4096)
+def _judge_folder(folder: str) -> tuple[str, bool]:
+    """Return the last part of a folder, and whether all that is in it counts as secret."""
+    parts = [_plain(part) for part in folder.split("/")]
+    is_secret = not _FOLDERS.isdisjoint(parts) or any(pair in _IN_FOLDER for pair in itertools.pairwise(parts))
+    return parts[-1], is_secret
 
 
 def is_private_key(head: bytes, path: str) -> bool:

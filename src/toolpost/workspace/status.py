@@ -151,7 +151,8 @@ def _warnings_of(repository: Repository, indexes: Indexes, can_read: bool) -> li
 
 def _git_warnings(repository: Repository) -> list[JsonObject]:
     try:
-        open_work_tree(repository.root)
+        if (tree := open_work_tree(repository.root)) is not None:
+            tree.index.close()
     except RepositoryRefused as error:
         message = f"{error} Its .gitignore files count, and nothing else of git."
         return [_warning("REPOSITORY_REFUSED", message, repository.name)]

@@ -123,9 +123,11 @@ class Watch:
         if not seen:
             return False
         tree = work_tree_of(self._repository)
-        return tree is None or any(
-            tree.knows(path) or not tree.ignore.leave_out(f"{tree.prefix}{path}") for path in seen
-        )
+        if tree is None:
+            return True
+        matter = any(tree.knows(path) or not tree.ignore.leave_out(f"{tree.prefix}{path}") for path in seen)
+        tree.index.close()
+        return matter
 
     async def _build(self) -> bool:
         """Bring the index up to date; says whether it worked."""

@@ -138,7 +138,7 @@ class _Comparison:
         if is_left_alone(noted):
             return "same"
         try:
-            found = os.lstat(self._root / path)
+            found = os.lstat(f"{self._root}/{path}")  # No `Path`: there may be a hundred thousand.
         except OSError:
             return "differs"
         if not self._folders.has(path.rpartition("/")[0]):

@@ -7,7 +7,7 @@ lead out of the work tree are refused.
 import hashlib
 import heapq
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -16,7 +16,7 @@ from toolpost.workspace.git.files import Unreadable, read_file
 from toolpost.workspace.git.repository import GitRepository
 
 SIZE_LIMIT: Final = 64 * 1024 * 1024
-ENTRY_LIMIT: Final = 1_000_000
+ENTRY_LIMIT: Final = 500_000
 PATH_LIMIT: Final = 4_096
 DEPTH_LIMIT: Final = 250
 _ALL_PATHS_LIMIT: Final = 128 * 1024 * 1024
@@ -51,6 +51,11 @@ class GitIndex:
     mtime_ns: int = 0
     """When the index was written: a file that was written in that moment or later may differ without showing it."""
 
+    def close(self) -> None:
+        """Let go of the entries one by one: to free so many at once would hold every other thread up."""
+        while self.entries:
+            self.entries.popitem()
+
     def tree_id(self, id_bytes: int) -> bytes:
         """Return the id of the tree that a commit of this index would have; nothing but names and ids is needed for that."""
         return _tree_id(self.entries, lambda data: digest_of(data, id_bytes))
@@ -60,7 +65,9 @@ class GitIndex:
 class _Parsed:
     """One file in git's format, which may build on another."""
 
-    entries: list[tuple[str, Noted]] = field(default_factory=list)
+    entries: dict[str, Noted] = field(default_factory=dict)
+    nameless: list[Noted] = field(default_factory=list)
+    """Entries that replace others of the index that this one builds on."""
     has_conflicts: bool = False
     link: bytes | None = None
 
@@ -86,21 +93,21 @@ def read_index(repository: GitRepository) -> GitIndex:
     except OSError as error:
         raise Unreadable("`index` in it cannot be read") from error
     parsed = _parse(data, repository.id_bytes)
-    entries: Iterable[tuple[str, Noted]] = parsed.entries
+    entries = parsed.entries
     if parsed.link is not None:
         entries = _merge(parsed, _read_shared(repository, parsed.link), repository.id_bytes)
-    return GitIndex(entries=dict(entries), has_conflicts=parsed.has_conflicts, mtime_ns=mtime_ns)
+    return GitIndex(entries=entries, has_conflicts=parsed.has_conflicts, mtime_ns=mtime_ns)
 
 
-def _read_shared(repository: GitRepository, link: bytes) -> list[tuple[str, Noted]]:
+def _read_shared(repository: GitRepository, link: bytes) -> dict[str, Noted]:
     """Read the index that a split one builds on."""
     name = f"sharedindex.{link[: repository.id_bytes].hex()}"
     data = read_file(repository.git_dir, name, SIZE_LIMIT)
     if data is None:
         raise Unreadable(f"`{name}` in it is missing")
     shared = _parse(data, repository.id_bytes)
-    if shared.link is not None:
-        raise Unreadable(f"`{name}` in it builds on another index")
+    if shared.link is not None or shared.nameless or shared.has_conflicts:
+        raise Unreadable(f"`{name}` in it is not one that others can build on")
     return shared.entries
 
 
@@ -150,7 +157,11 @@ def _parse_entries(data: bytes, version: int, count: int, id_bytes: int) -> _Par
         if not _is_safe(name, mode):
             raise Unreadable("its index names files outside of the work tree")
         times = ctime_s * 1_000_000_000 + ctime_ns, mtime_s * 1_000_000_000 + mtime_ns
-        parsed.entries.append((name, (*times, mode, size, object_id, flags)))
+        noted = (*times, mode, size, object_id, flags)
+        if name:
+            parsed.entries[name] = noted
+        else:
+            parsed.nameless.append(noted)
     parsed.link = _link(data, at, id_bytes)
     return parsed
 
@@ -189,22 +200,22 @@ def _link(data: bytes, at: int, id_bytes: int) -> bytes | None:
     return link if link is not None and any(link[:id_bytes]) else None
 
 
-def _merge(split: _Parsed, shared: list[tuple[str, Noted]], id_bytes: int) -> Iterator[tuple[str, Noted]]:
+def _merge(split: _Parsed, shared: dict[str, Noted], id_bytes: int) -> dict[str, Noted]:
     """Put a split index and the one that it builds on together: entries are deleted, replaced by position, or added."""
     assert split.link is not None
     deleted, at = _bits(split.link, id_bytes, len(shared))
     replaced, _ = _bits(split.link, at, len(shared))
-    named = [entry for entry in split.entries if entry[0]]
-    nameless = [noted for name, noted in split.entries if not name]
-    if len(nameless) != len(replaced):
+    if len(split.nameless) != len(replaced):
         raise Unreadable("its index is damaged")
-    kept: list[tuple[str, Noted] | None] = list(shared)
-    for position, noted in zip(replaced, nameless, strict=True):
-        kept[position] = shared[position][0], noted
-    for position in deleted:
-        kept[position] = None
-    # Merged step by step: to sort a million names at once would hold every other thread up.
-    return heapq.merge((entry for entry in kept if entry is not None), named, key=itemgetter(0))
+    replacing = dict(zip(replaced, split.nameless, strict=True))
+    gone = set(deleted)
+    kept = (
+        (name, replacing.get(position, noted))
+        for position, (name, noted) in enumerate(shared.items())
+        if position not in gone
+    )
+    # Merged step by step: to sort all names at once would hold every other thread up.
+    return dict(heapq.merge(kept, split.entries.items(), key=itemgetter(0)))
 
 
 def _bits(data: bytes, at: int, limit: int) -> tuple[list[int], int]:
