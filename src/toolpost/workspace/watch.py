@@ -108,7 +108,7 @@ class Watch:
                 paths = await notices.taken(settle_s=self._spec.settle_s)
                 if await anyio.to_thread.run_sync(self._matter, paths):
                     # After a long build a long rest: what is done in the background leaves the machine to others.
-                    await anyio.sleep(self._rested_at - time.monotonic())
+                    await anyio.sleep(max(0.0, self._rested_at - time.monotonic()))
                     return True
         return False
 
