@@ -313,6 +313,7 @@ def workspace_of(config: Config) -> WorkspaceSpec:
         build_limit_s=settings.build_timeout_s,
         settle_s=settings.settle_s,
         forbidden=frozenset(config.secret_files),
+        allowed=settings.allow_secret_files,
     )
 
 

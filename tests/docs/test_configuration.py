@@ -66,6 +66,7 @@ index_dir = ".toolpost/workspace"
 file_limit_bytes = 1000000
 files = 1000
 build_timeout_s = 300
+allow_secret_files = ["certs/*.pem"]
 watch = true
 settle_s = 0.5
 

@@ -10,7 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.workspace.repos import FILES, USERS, build, first, git, make_repo, paths, search, workspace_client, write
+from tests.workspace.repos import FILES, USERS, build, first, make_repo, paths, search, workspace_client, write
 from tests.workspace.test_ends import nobody_left
 from toolpost.testing import data_of, error_of
 from toolpost.workspace import building
@@ -85,17 +85,6 @@ async def test_to_look_at_a_pipe_is_not_felt_at_its_other_end(tmp_path: Path) ->
     assert is_waiting, "whoever writes to it still waits for a reader"
     assert built["files"] == 3
     assert error["code"] == "FORBIDDEN"
-
-
-async def test_git_runs_nothing_that_a_repository_asks_for(tmp_path: Path) -> None:
-    root = make_repo(tmp_path / "shop")
-    git(root, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
-    async with workspace_client(root) as client:
-        built = await build(client)
-        await client.call_tool("workspace__index_status", {})
-
-    assert built["files"] == 3
-    assert not (tmp_path / "ran").exists()
 
 
 async def test_files_that_lie_about_their_encoding_are_read_all_the_same(tmp_path: Path) -> None:

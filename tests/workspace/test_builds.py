@@ -240,7 +240,7 @@ async def test_a_damaged_index_is_said_and_made_anew(damage: str, tmp_path: Path
             (home / "current.json").write_text("{")
         case "format":
             text = (home / "current.json").read_text()
-            (home / "current.json").write_text(text.replace('"format": 2', '"format": 1'))
+            (home / "current.json").write_text(text.replace('"format": 3', '"format": 1'))
         case "files":
             (folder / "files.db").write_bytes(b"SQLite format 3\0" + b"\0" * 100)
     async with workspace_client(root) as client:

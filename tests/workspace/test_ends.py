@@ -35,9 +35,10 @@ async def builder() -> psutil.Process:
     with anyio.fail_after(20):
         while True:
             for process in builders():
-                # The reaper has the same words on its command line, and the command itself below it.
-                if process.children() == [] or "-P" in process.cmdline()[:2]:
-                    return process
+                with suppress(psutil.NoSuchProcess):
+                    # The reaper has the same words on its command line, and the command itself below it.
+                    if process.children() == [] or "-P" in process.cmdline()[:2]:
+                        return process
             await anyio.sleep(0.005)
 
 

@@ -24,6 +24,7 @@ from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, Upstr
 from toolpost.contracts.version import __version__
 from toolpost.plugins.bus_link import Address
 from toolpost.upstreams.process_tree import Daemon, end_daemon, is_alive, start_daemon
+from toolpost.workspace.git.repository import RepositoryRefused, find_repository
 
 if sys.platform == "win32":
     import msvcrt
@@ -71,17 +72,13 @@ def project_of(folder: Path) -> Path:
 
 
 def _main_tree(place: Path) -> Path:
-    """Return the repository that a linked work tree belongs to; any other is its own."""
-    pointer = place / ".git"
-    if pointer.is_dir():
+    """Return the repository that a linked work tree belongs to, if that one names it too; any other is its own."""
+    try:
+        found = find_repository(place)
+    except RepositoryRefused:
         return place
-    with suppress(OSError, ValueError):
-        _, _, named = pointer.read_text().partition("gitdir:")
-        inside = (place / named.strip()).resolve()
-        common = (inside / (inside / "commondir").read_text().strip()).resolve()
-        if common.name == ".git" and common.is_dir():
-            return common.parent
-    return place
+    is_linked = found is not None and found.top == place and found.common_dir != found.git_dir
+    return found.common_dir.parent if found is not None and is_linked and found.common_dir.name == ".git" else place
 
 
 def project_config(project: Path) -> Config:

@@ -190,6 +190,10 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     )
     files: Annotated[Count, Meta(description="files of one repository that are indexed")] = 250_000
     build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build")] = 600.0
+    allow_secret_files: Annotated[
+        list[str],
+        Meta(description="globs of files that may be read although their names say that they hold secrets"),
+    ] = []
     watch: Annotated[
         bool, Meta(description="whether a running server indexes changes by itself, in the background")
     ] = False

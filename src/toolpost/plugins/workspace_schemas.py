@@ -187,7 +187,17 @@ SHOW_OUTPUT: Final = _closed(
     optional=("nextStart",),
 )
 
-_GIT: Final = _or_null(_closed({"head": _or_null(_TEXT), "branch": _or_null(_TEXT), "dirty": _FLAG}))
+_GIT: Final = _or_null(
+    _closed(
+        {
+            "head": _or_null(_TEXT),
+            "branch": _or_null(_TEXT),
+            "dirty": _FLAG,
+            "note": {**_TEXT, "description": "What is not known of it, and why; `dirty` is then true to be safe"},
+        },
+        optional=("note",),
+    )
+)
 _MAYBE: Final = (
     *("message", "generation", "builtAt", "ageSeconds", "mode", "files", "lines", "chunks", "sourceBytes", "bytes"),
     *("languages", "skipped", "indexedGit", "changed", "stale", "watch"),

@@ -12,7 +12,9 @@ watch        an index that follows its repository by itself
 folders, notices   what has to be watched for that, and what the system says of it
 __main__     that process
 build        files on disk to the next generation of an index
-scan, state  which files there are, and what git says of them
+scan         which files there are
+git          what a repository says of them, read without running git
+secrets      which files nobody gets to see
 reading      bytes as text
 languages, symbols, chunks, words   a file taken apart
 engine       the full-text index underneath

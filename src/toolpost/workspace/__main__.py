@@ -6,14 +6,11 @@ import sqlite3
 import sys
 import time
 
-import anyio
-
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.workspace.build import Build
 from toolpost.workspace.generations import building_alone
 from toolpost.workspace.order import BuildOrder, Failed, Step, Told, decode_order, encode
 from toolpost.workspace.scan import scan
-from toolpost.workspace.state import git_state
 
 _MAY_NOT = "let Toolpost write to `workspace.index_dir`, or set another one"
 _HINTS = {
@@ -28,7 +25,7 @@ def main() -> int:
         # Whoever works on this machine goes first.
         if hasattr(os, "nice"):
             os.nice(5)
-        anyio.run(_built, decode_order(sys.stdin.buffer.read()))
+        _built(decode_order(sys.stdin.buffer.read()))
     except ToolpostError as error:
         return _failed(error.code, error.message, error.hint)
     except sqlite3.Error as error:
@@ -43,15 +40,14 @@ def main() -> int:
     return 0
 
 
-async def _built(order: BuildOrder) -> None:
+def _built(order: BuildOrder) -> None:
     _tell(Step(phase="scan", done=0, message="waiting for its turn"))
     with building_alone(order.repository.home, wait_s=order.wait_s):
         _tell(Step(phase="scan", done=1, message="looking for files"))
         scanned_at = time.time()
-        found = await scan(order.repository, order.limits)
+        found = scan(order.repository, order.limits)
         _tell(Step(phase="scan", done=2, message=f"{len(found.files)} files"))
-        facts = {"scannedAt": scanned_at, "git": await git_state(order.repository.root) if found.by_git else None}
-        _tell(Build(order, found, facts, _tell).run())
+        _tell(Build(order, found, {"scannedAt": scanned_at, "git": found.git}, _tell).run())
 
 
 def _tell(told: Told) -> None:

@@ -1,6 +1,7 @@
 """A build, from the files on disk to the next generation of an index. It runs in a process of its own (`__main__.py`)."""
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from toolpost.contracts.credentials import mask
 from toolpost.workspace import engine
 from toolpost.workspace.chunks import Chunk, chunks_of
 from toolpost.workspace.generations import (
@@ -30,6 +32,7 @@ from toolpost.workspace.order import BuildOrder, Built, Step
 from toolpost.workspace.places import NotRegular, open_below
 from toolpost.workspace.reading import SNIFF_BYTES, decoded, is_binary
 from toolpost.workspace.scan import Scan
+from toolpost.workspace.secrets import is_private_key, style_of
 
 NAMED_SKIPS: Final = 50
 TELL_S: Final = 0.1
@@ -191,13 +194,11 @@ class Build:
             if before is not None:
                 writer.delete_documents_by_term("path", path)
             if read != "deleted":
-                is_settled = read == "binary"
+                is_settled = read in ("binary", "secret")
                 self._skipped.append(SkippedRow(path, read, self._scan.files[path] if is_settled else None))
             return
         if before is not None and before.hash == read.hash and self._order.mode in ("all", before.family):
-            self._rows[path] = FileRow(
-                path, read.stamp, read.hash, before.language, before.family, before.lines, before.chunks
-            )
+            self._rows[path] = dataclasses.replace(before, stamp=read.stamp)
             return
         if before is not None:
             writer.delete_documents_by_term("path", path)
@@ -212,12 +213,16 @@ class Build:
         if path in self._order.avoid:
             self._skipped.append(SkippedRow(path, "too complex", read.stamp))
             return
-        chunks = self._taken_apart(path, text, language)
+        # What is indexed is what may be shown: a search for a credential finds nothing that would confirm it.
+        masked = mask(text, style_of(path, language))
+        chunks = self._taken_apart(path, masked, language)
         for chunk in chunks:
             writer.add_document(engine.document_of(chunk, path, language))
         kind = "changed" if before is not None else "renamed" if gone.pop(read.hash, None) else "added"
         self._counts[kind] += 1
-        self._rows[path] = FileRow(path, read.stamp, read.hash, language.name, language.family, lines, len(chunks))
+        self._rows[path] = FileRow(
+            path, read.stamp, read.hash, language.name, language.family, lines, len(chunks), masked=masked is not text
+        )
 
     def _taken_apart(self, path: str, text: str, language: Language) -> list[Chunk]:
         """Take a file apart; whoever listens is told before, if that may take for ever: a parser cannot be called off."""
@@ -244,11 +249,13 @@ class Build:
             return "unreadable"
         if len(data) > limit or is_binary(data[:SNIFF_BYTES]):
             return "too large" if len(data) > limit else "binary"
+        if is_private_key(data, path) and not self._order.repository.allows(path):
+            return "secret"
         stamp = Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         return _Read(stamp, hashlib.blake2b(data, digest_size=16).digest(), data)
 
     def _put_into_place(self, number: int, folder: Path, base: _Base) -> Built:
-        facts = self._facts | {"mode": self._order.mode, "byGit": self._scan.by_git}
+        facts = self._facts | {"mode": self._order.mode}
         write_manifest(folder, sorted(self._rows.values(), key=lambda row: row.path), self._skipped, facts)
         now = time.time()
         pointer = Pointer(

@@ -160,13 +160,14 @@ class Desk:
         """Say how one index is doing: that of the first repository, unless another is named."""
         check_capabilities()
         with self._gate.passed():
-            return self._watched(await index_status(self.spec.named(repo)[0], self._indexes, self.spec.limits))
+            repository = self.spec.named(repo)[0]
+            return self._watched(await index_status(repository, self._indexes, self.spec.limits, self._threads))
 
     async def workspace_status(self) -> JsonObject:
         """Say how each index is doing."""
         check_capabilities()
         with self._gate.passed():
-            status = await workspace_status(self.spec, self._indexes)
+            status = await workspace_status(self.spec, self._indexes, self._threads)
             return status | {"repositories": [self._watched(one) for one in status["repositories"]]}
 
     def _watched(self, status: JsonObject) -> JsonObject:

@@ -12,7 +12,7 @@ from toolpost.workspace.chunks import Chunk
 from toolpost.workspace.languages import Language
 from toolpost.workspace.words import LONGEST, compound_parts, spelled
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Rises when what is kept changes: an index of another format is built anew."""
 
 HEAP_BYTES: Final = 96 * 1024 * 1024

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from toolpost.contracts.credentials import mask
 from toolpost.contracts.errors import ToolpostError
 from toolpost.workspace.chunks import chunks_of
 from toolpost.workspace.engine import Stored, stored_of
@@ -14,6 +15,7 @@ from toolpost.workspace.languages import BY_NAME
 from toolpost.workspace.manifest import FileRow, Stamp
 from toolpost.workspace.places import opened
 from toolpost.workspace.reading import decoded, is_binary
+from toolpost.workspace.secrets import is_private_key, style_of
 from toolpost.workspace.spec import Limits, Repository
 
 
@@ -95,9 +97,14 @@ class Disk:
                 return GONE
         if len(data) > self._limits.file_bytes or is_binary(data):
             return GONE
+        if is_private_key(data, row.path) and not self._repository.allows(row.path):
+            return GONE
+        is_same = hashlib.blake2b(data, digest_size=16).digest() == row.hash
+        text = decoded(data).text
+        if row.masked or not is_same:
+            text = mask(text, style_of(row.path, BY_NAME[row.language]))
         stamp = Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        is_same = stamp == row.stamp or hashlib.blake2b(data, digest_size=16).digest() == row.hash
-        return OnDisk(State.FRESH if is_same else State.CHANGED, decoded(data).text.split("\n"))
+        return OnDisk(State.FRESH if is_same or stamp == row.stamp else State.CHANGED, text.split("\n"))
 
     def _symbols_now(self, row: FileRow) -> dict[tuple[str, str, str], list[Stored]]:
         found: dict[tuple[str, str, str], list[Stored]] = {}

@@ -14,7 +14,8 @@ FILE_NAME: Final = "files.db"
 _TABLES: Final = """
 CREATE TABLE files (
     path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL,
-    hash BLOB NOT NULL, language TEXT NOT NULL, family TEXT NOT NULL, lines INTEGER NOT NULL, chunks INTEGER NOT NULL
+    hash BLOB NOT NULL, language TEXT NOT NULL, family TEXT NOT NULL, lines INTEGER NOT NULL, chunks INTEGER NOT NULL,
+    masked INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE skipped (
     path TEXT PRIMARY KEY, reason TEXT NOT NULL,
@@ -44,6 +45,8 @@ class FileRow:
     family: str
     lines: int
     chunks: int
+    masked: bool
+    """Whether it holds credentials, which are masked wherever it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def write_manifest(
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
-        connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_as_row, files))
+        connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_as_row, files))
         connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", map(_as_skipped_row, skipped))
         encoded = ((name, msgspec.json.encode(value).decode()) for name, value in facts.items())
         connection.executemany("INSERT INTO facts VALUES (?, ?)", encoded)
@@ -133,7 +136,7 @@ def _as_row(row: FileRow) -> tuple[Any, ...]:
     stamp = row.stamp
     return (
         *(row.path, stamp.size, stamp.mtime_ns, stamp.ctime_ns),
-        *(row.hash, row.language, row.family, row.lines, row.chunks),
+        *(row.hash, row.language, row.family, row.lines, row.chunks, row.masked),
     )
 
 
@@ -143,5 +146,5 @@ def _as_skipped_row(row: SkippedRow) -> tuple[Any, ...]:
 
 
 def _of_row(row: tuple[Any, ...]) -> FileRow:
-    path, size, mtime_ns, ctime_ns, *rest = row
-    return FileRow(path, Stamp(size, mtime_ns, ctime_ns), *rest)
+    path, size, mtime_ns, ctime_ns, digest, language, family, lines, chunks, masked = row
+    return FileRow(path, Stamp(size, mtime_ns, ctime_ns), digest, language, family, lines, chunks, bool(masked))

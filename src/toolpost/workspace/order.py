@@ -19,6 +19,7 @@ class BuildOrder(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     home: str
     forbidden: list[str]
+    allowed: list[str]
     mode: Mode
     incremental: bool
     force: bool
@@ -31,7 +32,13 @@ class BuildOrder(msgspec.Struct, frozen=True, kw_only=True):
     def repository(self) -> Repository:
         """The repository that it is about."""
         forbidden = frozenset(Path(path) for path in self.forbidden)
-        return Repository(name=self.name, root=Path(self.root), home=Path(self.home), forbidden=forbidden)
+        return Repository(
+            name=self.name,
+            root=Path(self.root),
+            home=Path(self.home),
+            forbidden=forbidden,
+            allowed=tuple(self.allowed),
+        )
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
@@ -96,6 +103,7 @@ def order_of(
         root=str(repository.root),
         home=str(repository.home),
         forbidden=sorted(str(path) for path in repository.forbidden),
+        allowed=list(repository.allowed),
         mode=mode,
         incremental=incremental,
         force=force,

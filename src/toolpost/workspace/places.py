@@ -7,10 +7,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final
 
 from toolpost.contracts.errors import Forbidden, InvalidArguments, NotFound
+from toolpost.workspace.secrets import holds_secrets, is_hidden
 from toolpost.workspace.spec import Repository
-
-HIDDEN: Final = frozenset({".git", ".hg", ".svn", ".toolpost"})
-"""Folders that nobody gets to see into: they hold history, credentials and our own store."""
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # Without waiting: to open a pipe that nobody writes to would take for ever.
@@ -21,11 +19,6 @@ _FILE_FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-
-
-def is_hidden(path: str) -> bool:
-    """Say whether a path leads into a folder that is kept from view."""
-    return not HIDDEN.isdisjoint(path.split("/"))
 
 
 def relative_in(repository: Repository, wanted: str) -> str:
@@ -45,6 +38,8 @@ def relative_in(repository: Repository, wanted: str) -> str:
 def opened(repository: Repository, wanted: str) -> tuple[str, int]:
     """Open a regular file below the root; returns its relative path and the descriptor, which the caller closes."""
     relative = relative_in(repository, wanted)
+    # By its name first: whether there is such a file is nobody's business either.
+    check_allowed(repository, relative, wanted)
     path = repository.root / relative
     try:
         real = path.resolve(strict=True)
@@ -56,9 +51,42 @@ def opened(repository: Repository, wanted: str) -> tuple[str, int]:
         raise _forbidden(wanted, "it cannot be followed", repository) from error
     if not real.is_relative_to(repository.root):
         raise _forbidden(wanted, "it is a link that leads out of the repository", repository)
-    if is_hidden(real.relative_to(repository.root).as_posix()) or real in repository.forbidden:
+    check_allowed(repository, real.relative_to(repository.root).as_posix(), wanted)
+    if real in repository.forbidden:
         raise _forbidden(wanted, "it is kept from view", repository)
-    return relative, _descriptor(real, wanted, repository)
+    number = _descriptor(real, wanted, repository)
+    if is_forbidden(repository, os.fstat(number)):
+        os.close(number)
+        raise _forbidden(wanted, "it is kept from view", repository)
+    return relative, number
+
+
+def check_allowed(repository: Repository, relative: str, wanted: str) -> None:
+    """Refuse a path that leads into a hidden folder, or whose name says that it holds secrets."""
+    if is_hidden(relative):
+        raise _forbidden(wanted, "it is kept from view", repository)
+    if holds_secrets(relative) and not repository.allows(relative):
+        raise secret_refused(repository, wanted, "files of this name hold secrets")
+
+
+def secret_refused(repository: Repository, wanted: str, why: str) -> Forbidden:
+    """Refuse a file that holds secrets, and say which setting allows it."""
+    return Forbidden(
+        f"`{wanted[:500]}` may not be read: {why}.",
+        hint="a file that holds none is allowed by `workspace.allow_secret_files` in toolpost.toml, a list of globs",
+        repo=repository.name,
+    )
+
+
+def is_forbidden(repository: Repository, found: os.stat_result) -> bool:
+    """Tell a file that nobody gets to see by what it is, whatever name it was reached by."""
+    for path in repository.forbidden:
+        try:
+            if os.path.samestat(path.stat(), found):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _descriptor(real: Path, wanted: str, repository: Repository) -> int:
@@ -84,9 +112,12 @@ class NotRegular(OSError):
 
 def open_below(root: Path, relative: str) -> int:
     """Open a regular file through no link at all, also if one is put in its way in this very moment."""
+    *folders, name = relative.split("/")
+    # To go up is not to follow a link: the system would do it.
+    if not {"", ".", ".."}.isdisjoint((*folders, name)):
+        raise PermissionError(errno.EACCES, "not below its folder", relative)
     if os.open not in os.supports_dir_fd:  # Windows
         return _regular(os.fspath(root / relative), None)
-    *folders, name = relative.split("/")
     at = os.open(root, _FOLDER_FLAGS)
     try:
         for folder in folders:
@@ -107,6 +138,22 @@ def _regular(name: str, folder: int | None) -> int:
         os.close(number)
         raise NotRegular(0)
     return number
+
+
+class RealFolders:
+    """Tells folders from links to folders: git goes on listing what it knows behind a link that has taken a folder's place."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known = {"": True}
+
+    def has(self, folder: str) -> bool:
+        """Say whether a folder is reached through no link."""
+        known = self._known.get(folder)
+        if known is None:
+            is_link = Path(f"{self._root}/{folder}").is_symlink()
+            known = self._known[folder] = not is_link and self.has(folder.rpartition("/")[0])
+        return known
 
 
 def _forbidden(wanted: str, why: str, repository: Repository) -> Forbidden:

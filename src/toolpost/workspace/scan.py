@@ -1,32 +1,26 @@
-"""Which files a repository has: as git lists them, or where there is no git by walking, with .gitignore respected."""
+"""Which files a repository has: those that git knows or would add, or where there is no git all that no .gitignore leaves out."""
 
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import anyio
-
-from toolpost.contracts.errors import CapabilityMissing, ToolFailed
-from toolpost.upstreams import process_tree
-from toolpost.workspace import late
+from toolpost.contracts.errors import ToolFailed
+from toolpost.contracts.ids import JsonObject
+from toolpost.workspace.git.changes import WorkTree, open_work_tree, state_of
+from toolpost.workspace.git.ignore import IgnoreRules, is_ignored
+from toolpost.workspace.git.repository import RepositoryRefused
 from toolpost.workspace.manifest import SkippedRow, Stamp
-from toolpost.workspace.places import is_hidden
+from toolpost.workspace.places import RealFolders
+from toolpost.workspace.secrets import holds_secrets, is_hidden
 from toolpost.workspace.spec import Limits, Repository
 
 _NEVER: Final = frozenset({"__pycache__", "node_modules", ".venv", "venv", ".tox", ".mypy_cache", ".ruff_cache"})
 DEEPEST: Final = 200
-
-
-_RUNNING_NOTHING: Final = {
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "core.fsmonitor",
-    "GIT_CONFIG_VALUE_0": "false",
-    "GIT_CONFIG_KEY_1": "core.hooksPath",
-    "GIT_CONFIG_VALUE_1": os.devnull,
-}
+_SORTED_LIMIT: Final = 20_000
+"""Names of one folder that are put in order: to sort more of them at once would hold every other thread up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,99 +29,129 @@ class Scan:
 
     files: dict[str, Stamp]
     skipped: list[SkippedRow]
-    by_git: bool
+    git: JsonObject | None
+    """Head, branch and whether anything differs from it; None where there is no git."""
 
 
-async def scan(repository: Repository, limits: Limits) -> Scan:
-    """List the files that may be indexed, and name those that may not."""
+@dataclass(kw_only=True)
+class Walk:
+    """A walk through a folder, and what it notes on its way."""
+
+    root: Path
+    tree: WorkTree | None = None
+    """What git knows of the folder, if anything."""
+    limit: int = 1_000_000
+    """Folders that are entered at most."""
+    skipped: list[SkippedRow] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+
+    def files(self) -> Iterator[str]:
+        """Yield every file, link or special file that is not ignored, and with git every repository within this one."""
+        prefix = self.tree.prefix if self.tree is not None else ""
+        ignore = self.tree.ignore if self.tree is not None else IgnoreRules(top=self.root)
+        waiting = [("", 0)]
+        while waiting:
+            folder, depth = waiting.pop()
+            entries = self._entries(folder)
+            if folder and self.tree is not None and any(entry.name == ".git" for entry in entries):
+                yield folder
+                continue
+            if len(self.folders) >= self.limit:
+                self.skipped.append(SkippedRow(shown_path(folder), "too many files"))
+                return
+            self.folders.append(folder)
+            rules = ignore.within(f"{prefix}{folder}".rstrip("/"))
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_hidden(entry.name) or (self.tree is None and entry.name in _NEVER):
+                    continue
+                if self.tree is not None and not is_folder and self.tree.knows(path):
+                    yield path
+                elif is_ignored(f"{prefix}{path}", rules, is_folder=is_folder):
+                    continue
+                elif not is_folder:
+                    yield path
+                elif depth >= DEEPEST:
+                    self.skipped.append(SkippedRow(shown_path(path), "too deep"))
+                else:
+                    waiting.append((path, depth + 1))
+
+    def _entries(self, folder: str) -> list["os.DirEntry[str]"]:
+        try:
+            with os.scandir(self.root / folder) as found:
+                entries = list(found)
+        except OSError:
+            self.skipped.append(SkippedRow(shown_path(folder or "."), "unreadable"))
+            return []
+        return sorted(entries, key=lambda entry: entry.name) if len(entries) <= _SORTED_LIMIT else entries
+
+
+def scan(repository: Repository, limits: Limits) -> Scan:
+    """List the files that may be indexed, and name those that may not. Nothing is read but what git notes of them."""
     if not repository.root.is_dir():
         raise ToolFailed(f"There is no folder {repository.root}.", hint="`workspace.roots` in toolpost.toml names it")
-    listed = await git_listed(repository.root)
-    by_git = listed is not None
-    found = await anyio.to_thread.run_sync(_stamped, repository, limits, listed)
-    return Scan(files=found[0], skipped=found[1], by_git=by_git)
+    tree = work_tree_of(repository)
+    walk = Walk(root=repository.root, tree=tree, limit=4 * limits.files)
+    listed: Iterable[str] = walk.files()
+    if tree is not None:
+        listed = _listed(tree, walk, own_prefix(repository), limits.files)
+    files = _stamped(repository, limits, listed, walk.skipped)
+    git = state_of(tree) if tree is not None else None
+    if tree is not None:
+        tree.index.close()
+    return Scan(files=files, skipped=walk.skipped, git=git)
 
 
-async def git_listed(root: Path) -> list[str] | None:
-    """Return the files that git knows or would add, or None where there is no git."""
-    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
-    output = await git_output(command)
-    if output is None:
-        return None
-    if not output and await git_output(["git", "-C", str(root), "check-ignore", "."]) is not None:
-        # The folder is below a repository that ignores it: that one has nothing to say of it.
-        return None
-    return [os.fsdecode(path) for path in output.split(b"\0") if path]
-
-
-async def git_output(command: list[str]) -> bytes | None:
-    """Run git and return all that it writes; None if it is not there or does not know the folder."""
-    chunks: list[bytes] = []
-    # Without locks: somebody may be in the middle of a rebase. And without what a repository would have git run.
-    env = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **_RUNNING_NOTHING}
+def work_tree_of(repository: Repository) -> WorkTree | None:
+    """Return what git knows of a repository; one that is refused counts as a folder without git (`check_status` says why)."""
     try:
-        async with process_tree.open_process(command, env=env) as process:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_drained, process.stderr)
-                async for chunk in process.stdout:
-                    chunks.append(chunk)
-            code = await process.wait()
-    except CapabilityMissing:
+        return open_work_tree(repository.root)
+    except RepositoryRefused:
         return None
-    return b"".join(chunks) if code == 0 else None
 
 
-async def _drained(stream: Any) -> None:
-    async for _ in stream:
-        continue
+def _listed(tree: WorkTree, walk: Walk, own: str | None, limit: int) -> Iterator[str]:
+    """Yield what git knows, there or not, and then what it does not know and does not ignore, which the tree is told."""
+    for path, _ in tree.tracked():
+        yield path
+    for path in walk.files():
+        if tree.knows(path) or (own is not None and path.startswith(own)):
+            continue
+        if len(tree.untracked) <= limit:
+            tree.untracked.append(path)
+        yield path
 
 
 def _stamped(
-    repository: Repository, limits: Limits, listed: list[str] | None
-) -> tuple[dict[str, Stamp], list[SkippedRow]]:
+    repository: Repository, limits: Limits, listed: Iterable[str], skipped: list[SkippedRow]
+) -> dict[str, Stamp]:
     files: dict[str, Stamp] = {}
-    skipped: list[SkippedRow] = []
     forbidden = {os.fspath(path) for path in repository.forbidden}
     root = os.fspath(repository.root)
     own = own_prefix(repository)
-    folders = _RealFolders(root)
-    for path in listed if listed is not None else walked(repository.root, skipped):
+    folders = RealFolders(root)
+    for path in listed:
         if is_hidden(path) or (own is not None and path.startswith(own)):
             continue
         if len(files) >= limits.files:
-            skipped.append(SkippedRow(_shown(path), "too many files"))
+            skipped.append(SkippedRow(shown_path(path), "too many files"))
             break
         whole = f"{root}/{path}"
-        if whole in forbidden:
-            continue
         outcome = _stamp(whole) if folders.has(path.rpartition("/")[0]) else "symbolic link"
-        if outcome == "deleted":
+        if outcome == "deleted" or whole in forbidden:
             continue
+        if holds_secrets(path) and not repository.allows(path):
+            outcome = "secret"
         if not isinstance(outcome, Stamp):
-            skipped.append(SkippedRow(_shown(path), outcome))
+            skipped.append(SkippedRow(shown_path(path), outcome))
         elif outcome.size > limits.file_bytes:
-            skipped.append(SkippedRow(_shown(path), "too large"))
+            skipped.append(SkippedRow(shown_path(path), "too large"))
         elif not _is_text(path):
-            skipped.append(SkippedRow(_shown(path), "name is not UTF-8"))
+            skipped.append(SkippedRow(shown_path(path), "name is not UTF-8"))
         else:
             files[path] = outcome
-    return files, skipped
-
-
-class _RealFolders:
-    """Tells folders from links to folders: git goes on listing what it knows behind a link that has taken a folder's place."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._known = {"": True}
-
-    def has(self, folder: str) -> bool:
-        """Say whether a folder is reached through no link."""
-        known = self._known.get(folder)
-        if known is None:
-            is_link = Path(f"{self._root}/{folder}").is_symlink()
-            known = self._known[folder] = not is_link and self.has(folder.rpartition("/")[0])
-        return known
+    return files
 
 
 def _stamp(path: str) -> Stamp | str:
@@ -155,7 +179,8 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def _shown(path: str) -> str:
+def shown_path(path: str) -> str:
+    """Return a path as it can be said, whatever bytes it is made of."""
     return path.encode("utf-8", "replace").decode()
 
 
@@ -165,47 +190,3 @@ def own_prefix(repository: Repository) -> str | None:
         if folder != repository.root and folder.is_relative_to(repository.root):
             return f"{folder.relative_to(repository.root).as_posix()}/"
     return None
-
-
-def walked(root: Path, skipped: list[SkippedRow], folders: list[str] | None = None) -> Iterator[str]:
-    """Walk a folder without git; a .gitignore counts for its folder and what is below. Notes what it could not enter."""
-    waiting: list[tuple[str, list[tuple[str, Any]], int]] = [("", [], 0)]
-    while waiting:
-        folder, rules, depth = waiting.pop()
-        try:
-            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
-        except OSError:
-            skipped.append(SkippedRow(_shown(folder or "."), "unreadable"))
-            continue
-        if folders is not None:
-            folders.append(folder)
-        if any(entry.name == ".gitignore" for entry in entries):
-            rules = [*rules, (folder, _rules_in(root / folder / ".gitignore"))]
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in _NEVER or is_hidden(entry.name) or _is_ignored(path, rules, is_folder=is_folder):
-                continue
-            if not is_folder:
-                yield path
-            elif depth >= DEEPEST:
-                skipped.append(SkippedRow(_shown(path), "too deep"))
-            else:
-                waiting.append((path, rules, depth + 1))
-
-
-def _rules_in(path: Path) -> Any:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return late.pathspec().GitIgnoreSpec.from_lines(lines)
-
-
-def _is_ignored(path: str, rules: list[tuple[str, Any]], *, is_folder: bool) -> bool:
-    for folder, spec in reversed(rules):
-        relative = path[len(folder) + 1 :] if folder else path
-        verdict = spec.check_file(f"{relative}/" if is_folder else relative).include
-        if verdict is not None:
-            return bool(verdict)
-    return False

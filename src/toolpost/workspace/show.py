@@ -4,17 +4,21 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
+from toolpost.contracts.credentials import Masker
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest
 from toolpost.contracts.ids import JsonObject
-from toolpost.workspace.languages import language_of, language_of_first_line
-from toolpost.workspace.places import opened
+from toolpost.workspace.languages import Language, language_of, language_of_first_line
+from toolpost.workspace.places import opened, secret_refused
 from toolpost.workspace.reading import SNIFF_BYTES, encoding_of, is_binary, text_stream
+from toolpost.workspace.secrets import is_private_key, style_of
 from toolpost.workspace.spec import Repository
 
 LINES_LIMIT: Final = 2_000
 CHARS_LIMIT: Final = 200_000
 LINE_LIMIT: Final = 4_000
 _PIECE: Final = 1 << 16
+_AHEAD: Final = 4_096
+"""Characters behind the end of a line that are read, so that a credential that goes over it is known as one."""
 READ_LIMIT: Final = 64 * 1024 * 1024
 """Bytes that are read at most; of a larger file only the beginning can be shown."""
 
@@ -27,14 +31,17 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
     relative, number = opened(repository, wanted)
     with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
         size = os.fstat(number).st_size
-        if is_binary(file.read(SNIFF_BYTES)):
+        head = file.read(SNIFF_BYTES)
+        if is_private_key(head, relative) and not repository.allows(relative):
+            raise secret_refused(repository, wanted, "it is a private key")
+        if is_binary(head):
             raise InvalidRequest(
                 f"`{relative}` is binary.", hint="only text can be shown", repo=repository.name, bytes=size
             )
         file.seek(0)
         encoding = encoding_of(file, READ_LIMIT)
         with text_stream(file, encoding, READ_LIMIT) as stream:
-            read = _read(stream, start or 1, end)
+            read = _read(stream, start or 1, end, relative)
     if (first := start or 1) > max(1, read.total):
         raise _no_such_line(relative, first, read.total)
     is_whole = size <= READ_LIMIT
@@ -42,7 +49,7 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
     answer: JsonObject = {
         "repo": repository.name,
         "path": relative,
-        "language": (language_of(relative) or language_of_first_line(read.first[:200])).name,
+        "language": read.language.name,
         "encoding": encoding.removesuffix("-sig"),
         "bytes": size,
         "totalLines": read.total if is_whole else None,
@@ -60,44 +67,52 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
 class _Slice:
     """What was read of a file."""
 
-    first: str = ""
-    """Its first line."""
+    language: Language
     shown: list[dict[str, Any]] = field(default_factory=list)
     last: int = 0
     """The last line that is shown."""
     total: int = 0
 
 
-def _read(stream: TextIO, start: int, end: int | None) -> _Slice:
-    """Keep the lines that are asked for, as many as fit, and count the others."""
-    read, room = _Slice(), CHARS_LIMIT
+def _read(stream: TextIO, start: int, end: int | None, path: str) -> _Slice:
+    """Keep the lines that are asked for, as many as fit, with credentials masked, and count the others."""
+    text = _line(stream)
+    read = _Slice(language=language_of(path) or language_of_first_line((text or "")[:200]))
+    room, masker = CHARS_LIMIT, Masker(style_of(path, read.language))
     until = start + LINES_LIMIT - 1 if end is None else min(end, start + LINES_LIMIT - 1)
-    while read.total < until and (text := _line(stream)) is not None:
+    while text is not None:
         read.total += 1
-        if read.total == 1:
-            read.first = text
         if read.total < start:
-            continue
-        is_cut = len(text) > LINE_LIMIT
-        cut = f"{text[:LINE_LIMIT]}…" if is_cut else text
-        room -= len(cut) + 1
-        if room < 0 and read.shown:
-            break
-        read.shown.append({"line": read.total, "text": cut} | ({"cut": True} if is_cut else {}))
-        read.last = read.total
+            masker.pass_by(text)
+        else:
+            shown = _shown(text, masker)
+            room -= len(shown["text"]) + 1
+            if room < 0 and read.shown:
+                break
+            read.shown.append({"line": read.total} | shown)
+            read.last = read.total
+        text = _line(stream) if read.total < until else None
     read.total += _lines_left(stream)
     return read
 
 
+def _shown(text: str, masker: Masker) -> dict[str, Any]:
+    """Mask a line and bound it. A credential may be cut in two where the line is, so a piece before that is left out too."""
+    masked = masker.line(text)
+    if len(text) <= LINE_LIMIT:
+        return {"text": masked}
+    return {"text": f"{masked[: max(0, min(LINE_LIMIT, len(masked) - _AHEAD))]}…", "cut": True}
+
+
 def _line(stream: TextIO) -> str | None:
     """Read a line, of a long one but the beginning; None at the end of the file."""
-    text = stream.readline(LINE_LIMIT + 1)
+    text = stream.readline(LINE_LIMIT + _AHEAD)
     if not text:
         return None
     is_whole = text.endswith("\n")
     while not is_whole and (more := stream.readline(_PIECE)):
         is_whole = more.endswith("\n")
-        text += more if len(text) <= LINE_LIMIT else ""
+        text += more if len(text) < LINE_LIMIT + _AHEAD else ""
     return text.removesuffix("\n")
 
 

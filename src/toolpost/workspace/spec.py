@@ -1,12 +1,15 @@
 """What a workspace is: its repositories, where their indexes are kept, and the limits."""
 
 import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from toolpost.contracts.errors import NotFound
 from toolpost.contracts.nearest import nearest_name
+from toolpost.workspace.query import glob_pattern
 
 BUILD_LIMIT_S: Final = 600.0
 IN_FLIGHT_LIMIT: Final = 64
@@ -34,6 +37,12 @@ class Repository:
     """Where its index is."""
     forbidden: frozenset[Path] = frozenset()
     """Files that nobody gets to see, such as those that hold tokens."""
+    allowed: tuple[str, ...] = ()
+    """Globs of files that may be read although their names say that they hold secrets."""
+
+    def allows(self, path: str) -> bool:
+        """Say whether a file whose name tells of secrets may be read all the same."""
+        return any(re.fullmatch(glob_pattern(glob), path) for glob in self.allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +87,7 @@ def spec_of(
     in_flight: int = IN_FLIGHT_LIMIT,
     settle_s: float = SETTLE_S,
     forbidden: frozenset[Path] = frozenset(),
+    allowed: Sequence[str] = (),
 ) -> WorkspaceSpec:
     """Make a workspace of folders, relative to the project; each is a repository, called as its folder is."""
     project = project.resolve()
@@ -90,7 +100,7 @@ def spec_of(
         name = _free_name(folder.name or "root", found)
         key = hashlib.blake2b(str(folder).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
         home = project / Path(index_dir).expanduser() / f"{name}-{key}"
-        found[name] = Repository(name=name, root=folder, home=home, forbidden=hidden)
+        found[name] = Repository(name=name, root=folder, home=home, forbidden=hidden, allowed=tuple(allowed))
     return WorkspaceSpec(
         repositories=tuple(found.values()),
         limits=limits or Limits(),

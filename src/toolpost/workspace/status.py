@@ -7,35 +7,40 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import anyio
 import anyio.to_thread
 
 from toolpost.contracts.errors import NoIndex, ToolpostError
 from toolpost.contracts.ids import JsonObject
 from toolpost.workspace import late
 from toolpost.workspace.generations import size_of
+from toolpost.workspace.git.changes import open_work_tree
+from toolpost.workspace.git.repository import RepositoryRefused
 from toolpost.workspace.languages import LANGUAGES, language_of
 from toolpost.workspace.manifest import FileRow
 from toolpost.workspace.opened import Indexes, OpenIndex
-from toolpost.workspace.scan import Scan, git_output, scan
+from toolpost.workspace.scan import Scan, scan
 from toolpost.workspace.spec import Limits, Repository, WorkspaceSpec
-from toolpost.workspace.state import git_state
 
 NAMED_CHANGES: Final = 50
 _PARTS: Final = ("tantivy", "tree-sitter", "google-re2", "pathspec")
 _PARTS_OF_WATCHING: Final = ("watchfiles",)
 
 
-async def index_status(repository: Repository, indexes: Indexes, limits: Limits) -> JsonObject:
-    """Say what an index holds, and what has changed since."""
+async def index_status(
+    repository: Repository, indexes: Indexes, limits: Limits, threads: anyio.CapacityLimiter
+) -> JsonObject:
+    """Say what an index holds, and what has changed since. Files are looked at in one of `threads`."""
     shown: JsonObject = {"repo": repository.name, "root": str(repository.root), "exists": False, "damaged": False}
-    git = await git_state(repository.root) if repository.root.is_dir() else None
-    shown["git"] = git
+    found = await _scanned(repository, limits, threads) if repository.root.is_dir() else None
+    shown["git"] = found.git if found is not None else None
     try:
         index = await anyio.to_thread.run_sync(indexes.index, repository)
     except NoIndex as error:
         return shown | {"damaged": bool(error.details.get("damaged")), "message": error.message}
     shown |= await anyio.to_thread.run_sync(_of_index, index)
-    found = await scan(repository, limits)
+    if found is None:
+        found = await _scanned(repository, limits, threads)
     changed = await anyio.to_thread.run_sync(_changes, index, found)
     return shown | {"exists": True, "changed": changed, "stale": any(changed[kind] for kind in _KINDS_OF_CHANGE)}
 
@@ -83,14 +88,14 @@ def _differs(row: FileRow, stamp: Any) -> bool:
     return bool(row.stamp != stamp)
 
 
+async def _scanned(repository: Repository, limits: Limits, threads: anyio.CapacityLimiter) -> Scan:
+    # Abandoned, not awaited: a repository may be larger than its reader's deadline. Such threads are bounded.
+    return await anyio.to_thread.run_sync(scan, repository, limits, abandon_on_cancel=True, limiter=threads)
+
+
 async def check_status(spec: WorkspaceSpec, indexes: Indexes, troubles: Mapping[str, str]) -> JsonObject:
     """Say what is configured, what is available, and what deserves a warning."""
     warnings: list[JsonObject] = []
-    git = await git_output(["git", "--version"])
-    if git is None:
-        warnings.append(
-            _warning("GIT_MISSING", "git is not there: .gitignore files are read, and nothing else of git.")
-        )
     languages = [
         {
             "name": language.name,
@@ -116,7 +121,7 @@ async def check_status(spec: WorkspaceSpec, indexes: Indexes, troubles: Mapping[
             for repository in spec.repositories
         ],
         "languages": languages,
-        "capabilities": {"git": git.decode().split()[-1] if git else None, **parts},
+        "capabilities": parts,
         "limits": {
             "fileBytes": spec.limits.file_bytes,
             "files": spec.limits.files,
@@ -133,22 +138,33 @@ def _warnings_of(repository: Repository, indexes: Indexes, can_read: bool) -> li
         return [_warning("ROOT_MISSING", f"There is no folder {repository.root}.", repository.name)]
     if not os.access(repository.root, os.R_OK | os.X_OK):
         return [_warning("ROOT_UNREADABLE", f"{repository.root} may not be read.", repository.name)]
-    if not can_read:
-        return []
+    warnings = []
+    if can_read:
+        warnings += _git_warnings(repository)
+        try:
+            indexes.index(repository)
+        except NoIndex as error:
+            code = "INDEX_DAMAGED" if error.details.get("damaged") else "NO_INDEX"
+            warnings.append(_warning(code, error.message, repository.name))
+    return warnings
+
+
+def _git_warnings(repository: Repository) -> list[JsonObject]:
     try:
-        indexes.index(repository)
-    except NoIndex as error:
-        code = "INDEX_DAMAGED" if error.details.get("damaged") else "NO_INDEX"
-        return [_warning(code, error.message, repository.name)]
+        if (tree := open_work_tree(repository.root)) is not None:
+            tree.index.close()
+    except RepositoryRefused as error:
+        message = f"{error} Its .gitignore files count, and nothing else of git."
+        return [_warning("REPOSITORY_REFUSED", message, repository.name)]
     return []
 
 
-async def workspace_status(spec: WorkspaceSpec, indexes: Indexes) -> JsonObject:
+async def workspace_status(spec: WorkspaceSpec, indexes: Indexes, threads: anyio.CapacityLimiter) -> JsonObject:
     """Say how each repository's index is doing; one that fails is named with its reason, and the others go on."""
     repositories, failures = [], []
     for repository in spec.repositories:
         try:
-            repositories.append(await index_status(repository, indexes, spec.limits))
+            repositories.append(await index_status(repository, indexes, spec.limits, threads))
         except ToolpostError as error:
             failures.append({"repo": repository.name, "code": error.code.value, "message": error.message})
     totals = {

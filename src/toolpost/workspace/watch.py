@@ -18,8 +18,8 @@ from toolpost.workspace.folders import folders_of
 from toolpost.workspace.notices import PATHS_LIMIT, Notices, open_notices
 from toolpost.workspace.opened import Indexes
 from toolpost.workspace.order import Mode
-from toolpost.workspace.places import is_hidden
-from toolpost.workspace.scan import git_output, own_prefix
+from toolpost.workspace.scan import own_prefix, work_tree_of
+from toolpost.workspace.secrets import holds_secrets, is_hidden
 from toolpost.workspace.spec import Repository, WorkspaceSpec
 from toolpost.workspace.turns import Turns
 
@@ -89,7 +89,7 @@ class Watch:
 
     async def _follow(self) -> None:
         """Watch the folders that there are; it ends when there are others."""
-        folders = await folders_of(self._repository)
+        folders = await anyio.to_thread.run_sync(folders_of, self._repository)
         async with open_notices(folders) as notices:
             notices.check()
             self._blind = None
@@ -97,7 +97,7 @@ class Watch:
             is_done = await self._build()
             while True:
                 has_changed = await self._changed(notices, None if is_done else self._retry_s)
-                if has_changed and await folders_of(self._repository) != folders:
+                if has_changed and await anyio.to_thread.run_sync(folders_of, self._repository) != folders:
                     return
                 is_done = await self._build()
 
@@ -106,24 +106,28 @@ class Watch:
         with anyio.move_on_after(limit_s):
             while True:
                 paths = await notices.taken(settle_s=self._spec.settle_s)
-                if await self._matter(paths):
+                if await anyio.to_thread.run_sync(self._matter, paths):
                     # After a long build a long rest: what is done in the background leaves the machine to others.
-                    await anyio.sleep(self._rested_at - time.monotonic())
+                    await anyio.sleep(max(0.0, self._rested_at - time.monotonic()))
                     return True
         return False
 
-    async def _matter(self, paths: frozenset[str]) -> bool:
-        """Say whether any of these is a file that may be indexed; git is asked about them together."""
+    def _matter(self, paths: frozenset[str]) -> bool:
+        """Say whether any of these is a file that may be indexed: what git ignores, and does not know all the same, is none."""
         if len(paths) > PATHS_LIMIT:
             return True
         root, own = self._repository.root, own_prefix(self._repository)
         below = (PurePath(path).relative_to(root).as_posix() for path in paths)
         seen = [path for path in below if not is_hidden(path) and not (own and f"{path}/".startswith(own))]
+        seen = [path for path in seen if not holds_secrets(path) or self._repository.allows(path)]
         if not seen:
             return False
-        command = ["git", "-C", str(root), "check-ignore", "-z", "--", *(f"./{path}" for path in seen)]
-        ignored = await git_output(command)
-        return ignored is None or ignored.count(b"\0") < len(seen)
+        tree = work_tree_of(self._repository)
+        if tree is None:
+            return True
+        matter = any(tree.knows(path) or not tree.ignore.leave_out(f"{tree.prefix}{path}") for path in seen)
+        tree.index.close()
+        return matter
 
     async def _build(self) -> bool:
         """Bring the index up to date; says whether it worked."""
