@@ -14,6 +14,7 @@ from bench.load import BenchError
 from toolpost.bus.bus import Bus
 from toolpost.bus.submitting import Wish
 from toolpost.bus.tasks import TaskId, WorkerName
+from toolpost.contracts.caller import OPERATOR
 from toolpost.store import open_store
 
 WORKERS = 8
@@ -47,19 +48,19 @@ class _Round:
         await self.bus.submit(Wish(task=TaskId(name), priority=2, payload='{"n":1}'))
 
     async def work(self, number: int) -> None:
-        name = WorkerName(await self.bus.register(f"{self.mark}-{number}", "bench"))
+        name = WorkerName(await self.bus.register(f"{self.mark}-{number}", "bench", by=OPERATOR))
         while not self.is_over:
-            polled = await self.bus.poll(name, 0.5)
+            polled = await self.bus.poll(name, 0.5, by=OPERATOR)
             task = polled.task
             if task is None:
                 continue
             if (at := self.submitted_at.pop(task.id, None)) is not None:
                 self.taken_ms.append((time.perf_counter() - at) * 1000)
-            await self.bus.acknowledge(name, task.id, task.token, renews=True)
-            await self.bus.done(task.id, task.token, '"fine"')
+            await self.bus.acknowledge(name, task.id, task.token, by=OPERATOR, renews=True)
+            await self.bus.done(task.id, task.token, '"fine"', by=OPERATOR)
             self.done += 1
             self.room.release()
-        await self.bus.reset_worker(name, leaves=True)
+        await self.bus.reset_worker(name, by=OPERATOR, leaves=True)
 
     async def feed(self, until: float) -> None:
         while time.perf_counter() < until:

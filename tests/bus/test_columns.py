@@ -6,10 +6,12 @@ import pytest
 from toolpost.bus.tasks import (
     COLUMNS,
     COMER_COLUMNS,
+    ENDED_COLUMNS,
     LEASE_COLUMNS,
     OFFERED_COLUMNS,
     WORKER_COLUMNS,
     Comer,
+    EndedTask,
     Lease,
     Offered,
     Task,
@@ -24,6 +26,7 @@ from toolpost.store.tables import TABLES
         (Lease, LEASE_COLUMNS),
         (Offered, OFFERED_COLUMNS),
         (Task, COLUMNS),
+        (EndedTask, ENDED_COLUMNS),
         (Comer, COMER_COLUMNS),
         (Worker, WORKER_COLUMNS),
     ],
@@ -33,6 +36,6 @@ def test_fields_stand_as_columns_do(kind: type[msgspec.Struct], columns: str) ->
 
 
 def test_a_task_has_every_column() -> None:
-    for name in ("bus_tasks", "bus_archive"):
+    for name, columns in (("bus_tasks", COLUMNS), ("bus_archive", ENDED_COLUMNS)):
         (table,) = (one for one in TABLES if one.name == name)
-        assert set(table.columns) == set(COLUMNS.split(", "))
+        assert set(table.columns) == set(columns.split(", "))

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.bus.test_bus import QUICK, given, wish, worked
+from tests.bus.test_bus import ME, QUICK, given, wish, worked
 from toolpost.bus.bus import Bus
 from toolpost.contracts.errors import GatewayError, StaleLease
 from toolpost.store import open_store
@@ -123,15 +123,15 @@ async def test_a_clock_that_jumps_neither_keeps_a_lease_for_ever_nor_honours_an_
 ) -> None:
     real = time.time
     async with opened(path) as bus:
-        names = [await bus.register("ada", "me"), await bus.register("bob", "me")]
+        names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         lost = await worked(bus, names[0])
         monkeypatch.setattr(time, "time", lambda: real() + jump_s)
         with anyio.fail_after(5):
             task = await worked(bus, names[1])
         with pytest.raises(StaleLease):
-            await bus.done(lost.id, lost.token, None)
-        await bus.done(task.id, task.token, None)
+            await bus.done(lost.id, lost.token, None, by=ME)
+        await bus.done(task.id, task.token, None, by=ME)
         await bus.submit(wish("a-2"))
         with anyio.fail_after(5):
             second = await given(bus, names[1])

@@ -16,12 +16,16 @@ from toolpost.bus import finishing
 from toolpost.bus.bus import Bus
 from toolpost.bus.submitting import Wish
 from toolpost.bus.tasks import COLUMNS, Task, TaskId, Times, WorkerName, tasks_of
-from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease, ToolpostError
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
+from toolpost.contracts.ids import CallerId
 from toolpost.store import Store, open_store
 from toolpost.store.scripts import Script, Statement
 
 TASKS = st.sampled_from(["t1", "t2", "t3"])
 WORKERS = st.sampled_from(["w1", "w2"])
+CALLERS = st.sampled_from(["one", "other", "admin"])
+CALLER_OF = {"w1": "one", "w2": "other"}
 OVER = ("done", "blocked", "dead", "cancelled")
 Result = TypeVar("Result")
 
@@ -35,6 +39,8 @@ class Model:
         self.holder: dict[str, str] = {}
         self.tokens: dict[str, list[str]] = {}
         self.completed: dict[str, int] = {}
+        self.submitter: dict[str, str] = {}
+        self.ended_by: dict[str, str] = {}
 
     def held_by(self, worker: str) -> str | None:
         return next((task for task, holder in self.holder.items() if holder == worker), None)
@@ -45,6 +51,7 @@ class Model:
 
     def end(self, task: str, state: str) -> None:
         self.state[task] = state
+        self.ended_by.pop(task, None)
         self.holder.pop(task, None)
         if state == "done":
             for other in [other for other, known in self.state.items() if known == "waiting"]:
@@ -65,7 +72,7 @@ class BusMachine(RuleBasedStateMachine):
         self.bus = Bus(self.store, times=self.times, capacity=1_000)
         self.run(self.store.scripts.run(_emptied))
         for worker in ("w1", "w2"):
-            assert self.run(self.bus.register(worker, worker)) == worker
+            assert self.run(self.bus.register(worker, worker, by=_caller(CALLER_OF[worker]))) == worker
 
     def run(self, doing: Awaitable[Result]) -> Result:
         return self.loop.run_until_complete(doing)
@@ -77,10 +84,10 @@ class BusMachine(RuleBasedStateMachine):
         except ToolpostError as error:
             return type(error)
 
-    @rule(task=TASKS, priority=st.integers(0, 4), needs=st.sets(TASKS, max_size=2))
-    def submit(self, task: str, priority: int, needs: set[str]) -> None:
+    @rule(task=TASKS, priority=st.integers(0, 4), needs=st.sets(TASKS, max_size=2), by=CALLERS)
+    def submit(self, task: str, priority: int, needs: set[str], by: str) -> None:
         before = self.model.state.get(task)
-        wish = Wish(task=TaskId(task), priority=priority, needs=tuple(TaskId(one) for one in sorted(needs)))
+        wish = Wish(task=TaskId(task), priority=priority, needs=tuple(TaskId(one) for one in sorted(needs)), by=by)
         said = self.said(self.bus.submit(wish))
         if before in (*OVER, "held"):
             assert said is InvalidRequest
@@ -91,6 +98,7 @@ class BusMachine(RuleBasedStateMachine):
         else:
             assert not isinstance(said, type)
             self.model.needs[task] = needs
+            self.model.submitter[task] = by
             self.model.state[task] = self.model.fresh_state(task)
 
     def reaches(self, start: str, goal: str) -> bool:
@@ -104,10 +112,16 @@ class BusMachine(RuleBasedStateMachine):
                 todo += self.model.needs.get(one, ())
         return False
 
-    @rule(worker=WORKERS)
+    @rule(worker=WORKERS, by=CALLERS)
+    def poll_as(self, worker: str, by: str) -> None:
+        if by != CALLER_OF[worker]:
+            assert self.said(self.bus.poll(WorkerName(worker), 0, by=_caller(by))) is Forbidden
+        else:
+            self.poll(worker)
+
     def poll(self, worker: str) -> None:
         had = self.model.held_by(worker)
-        said = self.said(self.bus.poll(WorkerName(worker), 0))
+        said = self.said(self.bus.poll(WorkerName(worker), 0, by=_caller(CALLER_OF[worker])))
         if had is not None and self.task(had).state == "running":
             assert said is InvalidRequest
             return
@@ -129,23 +143,22 @@ class BusMachine(RuleBasedStateMachine):
         self.poll(worker)
         held = next((one for one in self.tasks() if one.worker == worker), None)
         if held is not None:
-            self.acknowledge(worker, held.id, with_token=True)
+            self.acknowledge(worker, held.id, with_token=True, by=CALLER_OF[worker])
 
-    @rule(worker=WORKERS, task=TASKS, with_token=st.booleans())
-    def acknowledge(self, worker: str, task: str, with_token: bool) -> None:
+    @rule(worker=WORKERS, task=TASKS, with_token=st.booleans(), by=CALLERS)
+    def acknowledge(self, worker: str, task: str, with_token: bool, by: str) -> None:
         tokens = self.model.tokens.get(task, [])
         token = tokens[-1] if with_token and tokens else None
         held = self.find(task)
-        said = self.said(self.bus.acknowledge(WorkerName(worker), TaskId(task), token, renews=True))
+        said = self.said(self.bus.acknowledge(WorkerName(worker), TaskId(task), token, by=_caller(by), renews=True))
         if held is None:
             assert said in (NotFound, InvalidRequest)
+        elif by != CALLER_OF[worker]:
+            assert said is Forbidden
         elif held.worker != worker or (token is not None and token != held.token):
             assert said is StaleLease
-        elif isinstance(said, type):
-            assert said is StaleLease
-            assert token is None
-            assert held.leases > 1
         else:
+            assert not isinstance(said, type)
             assert said.state == "running"
             self.model.state[task] = "held"
             self.model.holder[task] = worker
@@ -154,33 +167,45 @@ class BusMachine(RuleBasedStateMachine):
                 self.model.tokens.setdefault(task, []).append(said.token)
 
     @precondition(lambda self: self.model.tokens)
-    @rule(data=st.data(), is_good=st.booleans())
-    def finish(self, data: st.DataObject, is_good: bool) -> None:
-        """End a task under any token that it ever had, or under none."""
+    @rule(data=st.data(), is_good=st.booleans(), by=CALLERS)
+    def finish(self, data: st.DataObject, is_good: bool, by: str) -> None:
+        """End a task under any token that it ever had, or under none, as its own caller or as another."""
         task = data.draw(st.sampled_from(sorted(self.model.tokens)))
         numbers = st.integers(0, len(self.model.tokens[task]))
         number = data.draw(numbers)  # the tokens themselves are new each time, and would not be found again
         token = [None, *self.model.tokens[task]][number]
         held = self.find(task)
-        ending = self.bus.done(TaskId(task), token, None) if is_good else self.bus.failed(TaskId(task), token, "no")
+        caller = _caller(by)
+        ending = self.bus.done(TaskId(task), token, None, by=caller)
+        if not is_good:
+            ending.close()
+            ending = self.bus.failed(TaskId(task), token, "no", by=caller)
         said = self.said(ending)
+        is_holder = held is not None and held.worker is not None and by == CALLER_OF[held.worker]
         if isinstance(said, type):
-            if held is not None and held.state == "running" and token == held.token:
+            if held is not None and held.state == "running" and is_holder and token in (None, held.token):
                 raise AssertionError("whoever has the task could not end it")
             return
         if held is not None:
             assert held.state == "running"
-            assert token == held.token or (token is None and held.leases == 1)
+            assert is_holder
+            assert token in (None, held.token)
             self.model.end(task, "done" if is_good else "blocked")
+            self.model.ended_by[task] = by
             self.model.completed[task] = self.model.completed.get(task, 0) + int(is_good)
         else:
             assert self.model.state[task] == ("done" if is_good else "blocked")
+            assert self.model.ended_by[task] == by
 
-    @rule(task=TASKS)
-    def retry(self, task: str) -> None:
-        said = self.said(self.bus.retry(TaskId(task)))
+    @rule(task=TASKS, by=CALLERS)
+    def retry(self, task: str, by: str) -> None:
+        held = self.find(task)
+        holder = self.model.ended_by.get(task) if held is None else CALLER_OF.get(held.worker or "")
+        said = self.said(self.bus.retry(TaskId(task), by=_caller(by)))
         if task not in self.model.state:
             assert said is NotFound
+        elif by not in ("admin", self.model.submitter[task], holder):
+            assert said is Forbidden
         else:
             assert not isinstance(said, type)
             before = self.model.state[task]
@@ -196,11 +221,13 @@ class BusMachine(RuleBasedStateMachine):
             assert not isinstance(said, type)
             self.model.end(task, "cancelled")
 
-    @rule(worker=WORKERS)
-    def reset(self, worker: str) -> None:
+    @rule(worker=WORKERS, by=CALLERS)
+    def reset(self, worker: str, by: str = "admin") -> None:
         had = self.model.held_by(worker)
-        self.run(self.bus.reset_worker(WorkerName(worker)))
-        if had is not None:
+        said = self.said(self.bus.reset_worker(WorkerName(worker), by=_caller(by)))
+        if by not in ("admin", CALLER_OF[worker]):
+            assert said is Forbidden
+        elif had is not None:
             self.model.end(had, "ready")
 
     @precondition(lambda self: self.model.holder)
@@ -221,7 +248,7 @@ class BusMachine(RuleBasedStateMachine):
         first = self.model.holder[task]
         self.reset(first)
         self.work("w1" if first == "w2" else "w2")
-        self.finish(data, is_good=True)
+        self.finish(data, is_good=True, by=data.draw(CALLERS))
 
     async def swept(self) -> None:
         await self.store.scripts.run(lambda: finishing.sweep(self.times))
@@ -261,6 +288,10 @@ class BusMachine(RuleBasedStateMachine):
         found = self.find(task)
         assert found is not None
         return found
+
+
+def _caller(name: str) -> Caller:
+    return Caller(id=CallerId(name), transport="http", is_admin=name == "admin")
 
 
 def _emptied() -> Script[None]:

@@ -17,6 +17,7 @@ from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import Lease, PollId, Task, TaskId, Times, WorkerName, next_poll
 from toolpost.bus.waiting import Waiter, Waiting
+from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
 from toolpost.metrics import Metrics
@@ -80,9 +81,9 @@ class Bus:
         self._wake(submitted.offered)
         return submitted
 
-    async def retry(self, task: TaskId) -> Submitted:
+    async def retry(self, task: TaskId, *, by: Caller) -> Submitted:
         """Have a task done again."""
-        submitted = await self._run(lambda: finishing.retry(task, self.times))
+        submitted = await self._run(lambda: finishing.retry(task, by, self.times))
         self._wake(submitted.offered)
         self._tell()
         return submitted
@@ -93,9 +94,9 @@ class Bus:
         self._wake(offered)
         return ended
 
-    async def reset_worker(self, name: WorkerName, *, leaves: bool = False) -> TaskId | None:
+    async def reset_worker(self, name: WorkerName, *, by: Caller, leaves: bool = False) -> TaskId | None:
         """Make a worker idle, or let it go for good; returns the task that went back to the queue."""
-        task, offered = await self._run(lambda: finishing.reset(name, self.times, leaves=leaves))
+        task, offered = await self._run(lambda: finishing.reset(name, by, self.times, leaves=leaves))
         self._ring(name)
         self._wake(offered)
         return task
@@ -110,20 +111,23 @@ class Bus:
 
     # What a worker does
 
-    async def register(self, name: str, owner: str) -> WorkerName:
-        """Take a worker in; returns the name that it got."""
-        registered, offered = await self._run(lambda: polling.register(name, owner, self.times))
+    async def register(self, name: str, owner: str, *, by: Caller) -> WorkerName:
+        """Take a worker in, which only this caller may use; returns the name that it got.
+
+        The same `owner` is the same registration, asked for again.
+        """
+        registered, offered = await self._run(lambda: polling.register(name, owner, by, self.times))
         self._wake(offered)
         return registered
 
-    async def poll(self, name: WorkerName, wait_s: float) -> Polled:
+    async def poll(self, name: WorkerName, wait_s: float, *, by: Caller) -> Polled:
         """Wait for a task this long; whoever stops waiting gives back what was offered."""
         is_heard = False
         async with self._store.wakeups.open_listener(_topic(name)) as listener:
             waiter = Waiter(name, next_poll(), listener)
             self._waiting.join(waiter)
             try:
-                polled = await self._polled(waiter, wait_s)
+                polled = await self._polled(waiter, wait_s, by)
                 is_heard = True
             finally:
                 try:
@@ -137,9 +141,9 @@ class Bus:
             self._metrics.dispatch_seconds.add(max(0.0, time.time() - polled.task.changed_at))
         return polled
 
-    async def _polled(self, waiter: Waiter, wait_s: float) -> Polled:
+    async def _polled(self, waiter: Waiter, wait_s: float, by: Caller) -> Polled:
         name, poll = waiter.name, waiter.poll
-        started = await self._run_poll(lambda: polling.start_poll(name, poll, wait_s, self.times))
+        started = await self._run_poll(lambda: polling.start_poll(name, poll, wait_s, by, self.times))
         if started.supersedes:
             self._ring(name)  # an older poll of this worker ends
         if _is_answer(started.polled):
@@ -150,10 +154,10 @@ class Bus:
                 await waiter.listener.wait()
                 if waiter.task is not None:
                     return Polled(task=waiter.task)
-                polled = await self._run_poll(lambda: polling.look(name, poll, started.resets, self.times))
+                polled = await self._run_poll(lambda: polling.look(name, poll, started.resets, by, self.times))
                 if _is_answer(polled):
                     return polled
-        polled = await self._run_poll(lambda: polling.look(name, poll, started.resets, self.times))
+        polled = await self._run_poll(lambda: polling.look(name, poll, started.resets, by, self.times))
         if not _is_answer(polled):
             await self._end_poll(name, poll, give_back=False)
         return polled
@@ -162,22 +166,24 @@ class Bus:
         with anyio.CancelScope(shield=True):
             self._wake(await self._run_poll(lambda: polling.end_poll(name, poll, self.times, give_back=give_back)))
 
-    async def acknowledge(self, name: WorkerName, task: TaskId, token: str | None, *, renews: bool) -> Lease:
+    async def acknowledge(
+        self, name: WorkerName, task: TaskId, token: str | None, *, by: Caller, renews: bool
+    ) -> Lease:
         """Begin a task, or extend the lease on it."""
-        begun = await self._run(lambda: finishing.acknowledge(name, task, token, self.times, renews=renews))
+        begun = await self._run(lambda: finishing.acknowledge(name, task, token, by, self.times, renews=renews))
         self._tell()
         return begun
 
-    async def done(self, task: TaskId, token: str | None, result: str | None) -> Lease:
+    async def done(self, task: TaskId, token: str | None, result: str | None, *, by: Caller) -> Lease:
         """End a task well."""
-        ended, offered = await self._run(lambda: finishing.end(task, "done", token, self.times, result=result))
+        ended, offered = await self._run(lambda: finishing.end(task, "done", token, by, self.times, result=result))
         self._wake(offered)
         self._tell()
         return ended
 
-    async def failed(self, task: TaskId, token: str | None, reason: str) -> Lease:
+    async def failed(self, task: TaskId, token: str | None, reason: str, *, by: Caller) -> Lease:
         """End a task that could not be done."""
-        ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, self.times, reason=reason))
+        ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, by, self.times, reason=reason))
         self._wake(offered)
         self._tell()
         return ended

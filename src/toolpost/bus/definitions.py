@@ -78,6 +78,7 @@ class BusTool:
     gives: JsonObject
     errors: tuple[ErrorCode, ...] = ()
     annotations: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = 1
 
     @property
     def input_schema(self) -> JsonObject:
@@ -123,7 +124,9 @@ BUS_TOOLS: Final = (
     BusTool(
         name="worker_done",
         title="Task done",
-        description="Signal that a worker has completed its task. Saying it twice is saying it once.",
+        description=(
+            "Signal that a worker has completed its task. Saying it twice is saying it once; another result is refused."
+        ),
         properties={
             "bead_id": _TASK | {"description": "The bead ID completed"},
             "lease_token": _TOKEN,
@@ -133,7 +136,8 @@ BUS_TOOLS: Final = (
         gives=_object(
             ("success", "bead_id", "worker"), success=_SUCCESS, bead_id={"type": "string"}, worker=_NULLABLE_NAME
         ),
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.STALE_LEASE),
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.STALE_LEASE),
+        schema_version=2,
         annotations={"idempotentHint": True},
     ),
     BusTool(
@@ -181,7 +185,8 @@ BUS_TOOLS: Final = (
             worker={"type": "string"},
             previous_task=_NULLABLE_NAME,
         ),
-        errors=(ErrorCode.NOT_FOUND,),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+        schema_version=2,
     ),
     BusTool(
         name="retry_task",
@@ -190,7 +195,8 @@ BUS_TOOLS: Final = (
         properties={"bead_id": _TASK | {"description": "The bead ID to retry"}},
         required=("bead_id",),
         gives=_SUBMITTED,
-        errors=(ErrorCode.NOT_FOUND,),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+        schema_version=2,
     ),
     BusTool(
         name="task_failed",
@@ -209,7 +215,8 @@ BUS_TOOLS: Final = (
             status={"const": "blocked"},
             reason={"type": "string"},
         ),
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.STALE_LEASE),
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.STALE_LEASE),
+        schema_version=2,
         annotations={"idempotentHint": True},
     ),
     BusTool(
@@ -247,7 +254,8 @@ BUS_TOOLS: Final = (
             reset={"const": True, "description": "somebody reset this worker"},
             superseded={"const": True, "description": "another poll under this name has taken the place of this one"},
         ),
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND),
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+        schema_version=2,
     ),
     BusTool(
         name="ack_task",
@@ -269,7 +277,8 @@ BUS_TOOLS: Final = (
             lease_expires_at={"type": "string", "format": "date-time"},
             lease_seconds={"type": "number"},
         ),
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.STALE_LEASE),
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.STALE_LEASE),
+        schema_version=2,
         annotations={"idempotentHint": True},
     ),
 )

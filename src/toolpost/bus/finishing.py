@@ -7,11 +7,14 @@ import msgspec
 
 from toolpost.bus.dispatching import Offer, dispatch, freed, held_by, pass_on, requeue
 from toolpost.bus.outbox import post
-from toolpost.bus.polling import forgotten, required_worker
+from toolpost.bus.polling import forgotten, not_yours, required_worker
 from toolpost.bus.submitting import Submitted, resubmit, waits_of
 from toolpost.bus.tasks import (
     COLUMNS,
+    ENDED_COLUMNS,
+    HELD_BY,
     LEASE_COLUMNS,
+    EndedTask,
     Lease,
     State,
     Task,
@@ -19,12 +22,16 @@ from toolpost.bus.tasks import (
     Times,
     WorkerName,
     find_archived,
+    find_holder,
     find_lease,
     find_task,
+    find_worker,
     note,
     tasks_of,
 )
-from toolpost.contracts.errors import InvalidRequest, NotFound, StaleLease
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease
+from toolpost.contracts.ids import CallerId
 from toolpost.store.scripts import NOW, Script, Statement, Together
 
 _NAMES: Final = COLUMNS.split(", ")
@@ -36,9 +43,9 @@ _CHANGED: Final = {
     "changed_at": "CAST(?5 AS DOUBLE PRECISION)",
 }
 _ARCHIVE: Final = (
-    f"INSERT INTO bus_archive ({COLUMNS}) SELECT {', '.join(_CHANGED.get(name, name) for name in _NAMES)}"
-    " FROM bus_tasks WHERE id = ?1"
-    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _NAMES[1:])}"
+    f"INSERT INTO bus_archive ({ENDED_COLUMNS})"
+    f" SELECT {', '.join(_CHANGED.get(name, name) for name in _NAMES)}, CAST(?6 AS TEXT) FROM bus_tasks WHERE id = ?1"
+    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in (*_NAMES[1:], 'ended_by'))}"
 )
 _FRESH: Final = {
     "state": "CAST(?4 AS TEXT)",
@@ -56,7 +63,7 @@ UPDATE bus_tasks SET state = 'running', attempt = ?2, expires_at = ?3, is_fetche
 """
 # Whether another task waits for this one is asked on the way: almost never.
 _IS_NEEDED: Final = "EXISTS (SELECT 1 FROM bus_needs n WHERE n.needs = bus_tasks.id)"
-_HELD: Final = f"SELECT {LEASE_COLUMNS}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_HELD: Final = f"SELECT {LEASE_COLUMNS}, {HELD_BY}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
 _REMOVE: Final = "DELETE FROM bus_tasks WHERE id = ?1"
 # By its id, not by its state: many may wait.
 _RELEASE: Final = """
@@ -68,12 +75,17 @@ WHERE state || '' = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs 
 """
 
 
-def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, renews: bool) -> Script[Lease]:
+def acknowledge(name: str, task_id: str, token: str | None, by: Caller, times: Times, *, renews: bool) -> Script[Lease]:
     """Begin a task, or say that it goes on: both extend the lease."""
     ((now,),) = yield NOW
-    task = yield from _required(task_id)
+    task, caller = yield from _required(task_id)
     if task.worker != name:
+        worker = yield from find_worker(name)
+        if worker is not None and worker.caller != by.id:
+            raise not_yours(name)
         raise _stale(task, f"it is with {_who(task)}")
+    if caller != by.id:
+        raise not_yours(name)
     _check_token(task, token)
     is_first = task.state == "offered"
     begun = msgspec.structs.replace(
@@ -92,17 +104,32 @@ def acknowledge(name: str, task_id: str, token: str | None, times: Times, *, ren
 
 
 def end(
-    task_id: str, state: State, token: str | None, times: Times, *, result: str | None = None, reason: str | None = None
+    task_id: str,
+    state: State,
+    token: str | None,
+    by: Caller,
+    times: Times,
+    *,
+    result: str | None = None,
+    reason: str | None = None,
 ) -> Script[tuple[Lease, list[Offer]]]:
-    """End a task that runs; saying it twice is saying it once. With it, the offers that follow."""
+    """End a task that a worker of this caller runs; saying it twice is saying it once. With it, the offers that follow.
+
+    Without a token the word counts for whichever of the caller's workers has the task.
+    """
     ((now,),) = yield NOW
     rows = yield Statement(_HELD, (task_id,))
     if not rows:
-        return (yield from _ended_before(task_id, state, token)), []
-    *row, is_needed = rows[0]
+        over = yield from _required_ended(task_id)
+        _check_repetition(over, state, token, by, result=result, reason=reason)
+        return over, []
+    *row, caller, is_needed = rows[0]
     task = Lease(*row)
+    # Who shows an old token had the task before, and is told so below.
+    if task.worker is not None and caller != by.id and token in (None, task.token):
+        raise _with_another_caller(task)
     _check_that_it_runs(task, token)
-    written = _written_off(task, state, now, times, result=result, reason=reason)
+    written = _written_off(task, state, now, times, result=result, reason=reason, ended_by=by.id)
     if not (state == "done" and is_needed):
         return task, (yield from pass_on(task, now, times, *written))
     yield Together((*written, freed(task, now, seen_at=now)))
@@ -129,35 +156,56 @@ def _check_that_it_runs(task: Lease, token: str | None) -> None:
     _check_token(task, token)
 
 
-def archive(
-    task: Lease, state: State, now: float, times: Times, *, result: str | None = None, reason: str | None = None
-) -> Script[None]:
-    """Put a task that is over where such tasks are kept, and let its worker have another one."""
-    written = _written_off(task, state, now, times, result=result, reason=reason)
-    yield Together((*written, freed(task, now)))
+def archive(task: Lease, state: State, now: float, times: Times, *, reason: str) -> Script[None]:
+    """Put a task that nobody ended where tasks are kept that are over, and let its worker have another one."""
+    yield Together((*_written_off(task, state, now, times, reason=reason), freed(task, now)))
 
 
 def _written_off(
-    task: Lease, state: State, now: float, times: Times, *, result: str | None, reason: str | None
+    task: Lease,
+    state: State,
+    now: float,
+    times: Times,
+    *,
+    result: str | None = None,
+    reason: str | None = None,
+    ended_by: CallerId | None = None,
 ) -> tuple[Statement, ...]:
     """Write what became of a task, which this transaction keeps, and remove it from those that are to be done."""
     return (
-        Statement(_ARCHIVE, (task.id, state, reason, result, now)),
+        Statement(_ARCHIVE, (task.id, state, reason, result, now, ended_by)),
         Statement(_REMOVE, (task.id,)),
         note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason),
         *post(task.id, state, now, times, detail=result if state == "done" else reason),
     )
 
 
-def retry(task_id: str, times: Times) -> Script[Submitted]:
-    """Have a task done again: taken from whoever has it, or brought back after it was over."""
+def retry(task_id: str, by: Caller, times: Times) -> Script[Submitted]:
+    """Have a task done again: taken from whoever has it, or brought back after it was over.
+
+    Its submitter may, the caller whose worker has it or ended it, and administrators.
+    """
     ((now,),) = yield NOW
     task = yield from find_task(task_id)
     if task is None:
-        task = yield from _revived(task_id, now, times)
-    elif task.state in ("offered", "running"):
-        yield from requeue(task, now, "taken away")
+        over = yield from _required_ended(task_id)
+        _check_may_retry(over, over.ended_by, by)
+        task = yield from _revived(over, now, times)
+    else:
+        _check_may_retry(task, (yield from find_holder(task_id)), by)
+        if task.state in ("offered", "running"):
+            yield from requeue(task, now, "taken away")
     return (yield from resubmit(task, now, times))
+
+
+def _check_may_retry(task: Task, holder: CallerId | None, by: Caller) -> None:
+    if not by.is_admin and by.id not in (task.submitted_by, holder):
+        raise Forbidden(
+            f"The task `{task.id}` was submitted by another caller, and is not with a worker of yours.",
+            hint="its submitter, the caller whose worker has it, or an administrator can retry it",
+            bead_id=task.id,
+            state=task.state,
+        )
 
 
 def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[Offer]]]:
@@ -165,18 +213,21 @@ def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[O
     ((now,),) = yield NOW
     task = yield from find_task(task_id)
     if task is None:
-        return (yield from _ended_before(task_id, "cancelled", None)), []
+        over = yield from _required_ended(task_id)
+        if over.state != "cancelled":
+            raise _is_over(over)
+        return over, []
     yield from archive(task, "cancelled", now, times, reason=reason)
     return task, (yield from dispatch(now, times))
 
 
-def reset(name: str, times: Times, *, leaves: bool = False) -> Script[tuple[TaskId | None, list[Offer]]]:
-    """Make a worker idle; its task goes back to the queue, its poll ends.
+def reset(name: str, by: Caller, times: Times, *, leaves: bool = False) -> Script[tuple[TaskId | None, list[Offer]]]:
+    """Make a worker of this caller idle, or any if they are an administrator; its task goes back to the queue, its poll ends.
 
     One that leaves is forgotten; but what it has begun may still be ended by whoever did it, until the lease runs out.
     """
     ((now,),) = yield NOW
-    worker = yield from required_worker(name)
+    worker = yield from required_worker(name, by)
     held = yield from held_by(worker)
     if leaves and held is not None and held.state == "running":
         yield Statement("UPDATE bus_workers SET poll = NULL, poll_until = NULL WHERE name = ?1", (name,))
@@ -237,51 +288,75 @@ def backoff_s(attempt: int, times: Times) -> float:
     return min(times.retry_limit_s, usual * random.uniform(0.8, 1.2))  # noqa: S311
 
 
-def _required(task_id: str) -> Script[Lease]:
-    task = yield from find_lease(task_id)
-    if task is not None:
-        return task
+def _required(task_id: str) -> Script[tuple[Lease, CallerId | None]]:
+    found = yield from find_lease(task_id)
+    if found is not None:
+        return found
+    raise _is_over((yield from _required_ended(task_id)))
+
+
+def _required_ended(task_id: str) -> Script[EndedTask]:
     over = yield from find_archived(task_id)
     if over is None:
         raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
-    raise InvalidRequest(f"The task `{task_id}` is over: {over.state}.", bead_id=task_id, state=over.state)
+    return over
 
 
-def _ended_before(task_id: str, state: State, token: str | None) -> Script[Task]:
-    over = yield from find_archived(task_id)
-    if over is None:
-        raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+def _check_repetition(
+    over: EndedTask, state: State, token: str | None, by: Caller, *, result: str | None, reason: str | None
+) -> None:
+    """Refuse every word about a task that is over but the one that ended it."""
     if token is not None and token != over.token:
         raise _stale(over, f"it is over: {over.state}")
-    if over.state == state and (token is not None or over.leases <= 1 or state == "cancelled"):
-        return over
-    if token is None and over.leases > 1:
-        raise _stale(over, f"it is over: {over.state}")
-    raise InvalidRequest(f"The task `{task_id}` is over: {over.state}.", bead_id=task_id, state=over.state)
+    if over.ended_by not in (by.id, None):
+        raise _with_another_caller(over)
+    if over.state != state:
+        raise _is_over(over)
+    # Who sends no result the second time says only that it is done.
+    if (state == "done" and result is not None and not _is_same(result, over.result)) or reason != over.reason:
+        what = "result" if state == "done" else "reason"
+        raise InvalidRequest(
+            f"The task `{over.id}` is over with another {what}, which is kept.",
+            hint="`retry_task` does it again",
+            bead_id=over.id,
+            state=over.state,
+        )
 
 
-def _revived(task_id: str, now: float, times: Times) -> Script[Task]:
-    over = yield from find_archived(task_id)
-    if over is None:
-        raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+def _is_same(text: str, other: str | None) -> bool:
+    """Whether two texts are the same JSON, in whatever order its keys stand."""
+    if other is None or text == other:
+        return text == other
+    first, second = (msgspec.json.encode(msgspec.json.decode(one), order="deterministic") for one in (text, other))
+    return first == second
+
+
+def _is_over(over: EndedTask) -> InvalidRequest:
+    return InvalidRequest(f"The task `{over.id}` is over: {over.state}.", bead_id=over.id, state=over.state)
+
+
+def _revived(over: EndedTask, now: float, times: Times) -> Script[Task]:
     rank = now + over.priority * times.age_s
     state = "waiting" if (yield from waits_of(over.id)) else "queued"
     # Its dedupe key may be another task's by now.
-    rows = yield Statement(_REVIVE, (task_id, rank, now, state))
-    yield Statement("DELETE FROM bus_archive WHERE id = ?1", (task_id,))
-    yield Together((note(task_id, now, "retried"), *post(task_id, "retried", now, times)))
+    rows = yield Statement(_REVIVE, (over.id, rank, now, state))
+    yield Statement("DELETE FROM bus_archive WHERE id = ?1", (over.id,))
+    yield Together((note(over.id, now, "retried"), *post(over.id, "retried", now, times)))
     return tasks_of(rows)[0]
 
 
 def _check_token(task: Lease, token: str | None) -> None:
     if token is not None and token != task.token:
         raise _stale(task, "it was given out again meanwhile")
-    if token is None and task.state == "running" and task.leases > 1:
-        raise StaleLease(
-            f"The task `{task.id}` was given out {task.leases} times.",
-            hint="send the `lease_token` that `poll_task` gave, to show which of them this is",
-            bead_id=task.id,
-        )
+
+
+def _with_another_caller(task: Lease) -> Forbidden:
+    return Forbidden(
+        f"The task `{task.id}` was given to the worker `{task.worker}`, which another caller registered.",
+        hint="only that caller can end it; `poll_task` gives you a task of your own",
+        bead_id=task.id,
+        state=task.state,
+    )
 
 
 def _stale(task: Lease, why: str) -> StaleLease:

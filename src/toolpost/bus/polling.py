@@ -18,7 +18,8 @@ from toolpost.bus.tasks import (
     note,
     offered_of,
 )
-from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded
 from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
 
 NAMES_TRIED: Final = 1_000
@@ -53,7 +54,7 @@ class Polled(msgspec.Struct, frozen=True, kw_only=True):
     was_reset: bool = False
 
 
-def register(name: str, owner: str, times: Times) -> Script[tuple[WorkerName, list[Offer]]]:
+def register(name: str, owner: str, by: Caller, times: Times) -> Script[tuple[WorkerName, list[Offer]]]:
     """Take a worker in, and offer what is queued; a name that is taken gets a number.
 
     An owner that comes again gets the name that it had: its first answer got lost on the way.
@@ -63,13 +64,16 @@ def register(name: str, owner: str, times: Times) -> Script[tuple[WorkerName, li
         tried = WorkerName(name if number == 0 else f"{name[:59]}-{number}")
         yield forgotten(now, times, tried)
         rows = yield Statement(
-            "INSERT INTO bus_workers (name, owner, registered_at, seen_at, idle_since, resets) VALUES (?1, ?2, ?3, ?3, ?3, 0)"
-            " ON CONFLICT DO NOTHING RETURNING name",
-            (tried, owner, now),
+            "INSERT INTO bus_workers (name, owner, registered_at, seen_at, idle_since, resets, caller)"
+            " VALUES (?1, ?2, ?3, ?3, ?3, 0, ?4) ON CONFLICT DO NOTHING RETURNING name",
+            (tried, owner, now, by.id),
         )
         if rows:
             return tried, (yield from dispatch(now, times))
-        if (yield Statement("SELECT 1 FROM bus_workers WHERE name = ?1 AND owner = ?2", (tried, owner))):
+        known = Statement(
+            "SELECT 1 FROM bus_workers WHERE name = ?1 AND owner = ?2 AND caller = ?3", (tried, owner, by.id)
+        )
+        if (yield known):
             return tried, []
     raise QueueOverloaded(f"{NAMES_TRIED} workers have names like `{name}` already.", hint="choose another name")
 
@@ -93,19 +97,19 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     """Whether another poll of the same worker waits in vain from now on."""
 
 
-def start_poll(name: str, poll: PollId, wait_s: float, times: Times) -> Script[Started]:
+def start_poll(name: str, poll: PollId, wait_s: float, by: Caller, times: Times) -> Script[Started]:
     """Begin to wait, in the place of whoever waited under this name."""
     ((now,),) = yield NOW
-    worker, held = yield from _coming(name)
+    worker, held = yield from _coming(name, by)
     task = yield from _taken(worker, held, now, times, (name, poll, now + wait_s, now))
     supersedes = worker.is_polling(now) and worker.poll != poll
     return Started(polled=Polled(task=task), resets=worker.resets, supersedes=supersedes)
 
 
-def look(name: str, poll: PollId, resets: int, times: Times) -> Script[Polled]:
+def look(name: str, poll: PollId, resets: int, by: Caller, times: Times) -> Script[Polled]:
     """Look whether something has come for a worker that waits."""
     ((now,),) = yield NOW
-    worker, held = yield from _coming(name)
+    worker, held = yield from _coming(name, by)
     if worker.resets != resets:
         return Polled(was_reset=True)
     if worker.poll != poll:
@@ -131,24 +135,38 @@ def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Scrip
     return (yield from dispatch(now, times))
 
 
-def required_worker(name: str) -> Script[Worker]:
-    """Find a worker, or say how one comes to be."""
+def required_worker(name: str, by: Caller) -> Script[Worker]:
+    """Find a worker that this caller may act on, or say how one comes to be."""
     worker = yield from find_worker(name)
     if worker is None:
         raise _unknown(name)
+    if worker.caller != by.id and not by.is_admin:
+        raise not_yours(name)
     return worker
+
+
+def not_yours(name: str) -> Forbidden:
+    """Say that a worker belongs to another caller."""
+    return Forbidden(
+        f"The worker `{name}` was registered by another caller.",
+        hint="`register_worker` gives you one of your own; its own caller or an administrator can reset this one",
+        worker=name,
+    )
 
 
 def _unknown(name: str) -> NotFound:
     return NotFound(f"No worker is called `{name}`.", hint="`register_worker` first", worker=name)
 
 
-def _coming(name: str) -> Script[tuple[Comer, Offered | None]]:
-    """Find a worker, and the task that it has."""
+def _coming(name: str, by: Caller) -> Script[tuple[Comer, Offered | None]]:
+    """Find a worker of this caller, and the task that it has."""
     rows = yield Statement(_COMING, (name,))
     if not rows:
         raise _unknown(name)
     worker = Comer(*rows[0][: len(_COMER)])
+    # Not even an administrator polls for another caller: the answer has the lease token.
+    if worker.caller != by.id:
+        raise not_yours(name)
     if worker.task is None:
         return worker, None
     row = rows[0][len(_COMER) :]

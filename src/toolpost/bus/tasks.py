@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NewType
 
 import msgspec
 
-from toolpost.contracts.ids import Json
+from toolpost.contracts.ids import CallerId, Json
 from toolpost.store.scripts import Row, Script, Statement
 
 TaskId = NewType("TaskId", str)
@@ -31,6 +31,7 @@ USUAL_PRIORITY: Final = 2
 LEASE_COLUMNS: Final = "id, state, attempt, leases, worker, token, expires_at, changed_at"
 OFFERED_COLUMNS: Final = f"{LEASE_COLUMNS}, is_fetched, priority, payload"
 COLUMNS: Final = f"{OFFERED_COLUMNS}, dedupe_key, submitted_by, submitted_at, rank, not_before, reason, result"
+ENDED_COLUMNS: Final = f"{COLUMNS}, ended_by"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +106,19 @@ class Task(Offered, frozen=True, gc=False):
         return None if self.result is None else msgspec.json.decode(self.result)
 
 
+class EndedTask(Task, frozen=True, gc=False):
+    """A task that is over."""
+
+    ended_by: CallerId | None
+    """Whose worker said so; None if an operator or a lease that ran out ended it, or a version that did not write it down."""
+
+
 class Comer(msgspec.Struct, frozen=True, gc=False):
     """A worker, as its polls ask about it."""
 
     name: WorkerName
+    caller: CallerId | None
+    """Who registered it, and alone may use it; None after an upgrade, if an older server registered it meanwhile."""
     task: TaskId | None
     poll: PollId | None
     poll_until: float | None
@@ -127,11 +137,14 @@ class Worker(Comer, frozen=True, gc=False):
     idle_since: float
 
 
-COMER_COLUMNS: Final = "name, task, poll, poll_until, resets"
+COMER_COLUMNS: Final = "name, caller, task, poll, poll_until, resets"
 WORKER_COLUMNS: Final = f"{COMER_COLUMNS}, owner, seen_at, idle_since"
 
 
-_LEASE: Final = f"SELECT {LEASE_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
+# A worker's row stays for as long as it has a task, so whose task it is need not be written down with it.
+HELD_BY: Final = "(SELECT w.caller FROM bus_workers w WHERE w.name = bus_tasks.worker)"
+_LEASE: Final = f"SELECT {LEASE_COLUMNS}, {HELD_BY} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_HOLDER: Final = f"SELECT {HELD_BY} FROM bus_tasks WHERE id = ?1"
 _OFFERED: Final = f"SELECT {OFFERED_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
 
 
@@ -156,10 +169,19 @@ def find_offered(task: str) -> Script[Offered | None]:
     return Offered(*rows[0]) if rows else None
 
 
-def find_lease(task: str) -> Script[Lease | None]:
-    """Find who has a task that is not over, and keep it for this transaction."""
+def find_lease(task: str) -> Script[tuple[Lease, CallerId | None] | None]:
+    """Find a task that is not over, and keep it for this transaction; with it, the caller whose worker has it."""
     rows = yield Statement(_LEASE, (task,))
-    return Lease(*rows[0]) if rows else None
+    if not rows:
+        return None
+    *row, caller = rows[0]
+    return Lease(*row), caller
+
+
+def find_holder(task: str) -> Script[CallerId | None]:
+    """Find the caller whose worker has a task; None if none has."""
+    rows = yield Statement(_HOLDER, (task,))
+    return rows[0][0] if rows else None
 
 
 def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:
@@ -169,10 +191,10 @@ def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:
     return tasks_of(rows)[0] if rows else None
 
 
-def find_archived(task: str) -> Script[Task | None]:
+def find_archived(task: str) -> Script[EndedTask | None]:
     """Find a task that is over."""
-    rows = yield Statement(f"SELECT {COLUMNS} FROM bus_archive WHERE id = ?1", (task,))
-    return tasks_of(rows)[0] if rows else None
+    rows = yield Statement(f"SELECT {ENDED_COLUMNS} FROM bus_archive WHERE id = ?1", (task,))
+    return EndedTask(*rows[0]) if rows else None
 
 
 def find_worker(name: str) -> Script[Worker | None]:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -18,12 +18,11 @@ from toolpost.cli.in_process import run_async
 from toolpost.cli.options import json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
+from toolpost.contracts.caller import OPERATOR
 from toolpost.contracts.contract import Terms, contract_of
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.contracts.ids import JsonObject, PluginName
 from toolpost.plugins.bus import shown_submission
-
-BY: Final = "cli"
 
 
 @click.command(
@@ -66,7 +65,7 @@ def submit(
         payload=_json_text(payload),
         needs=tuple(TaskId(one) for one in arguments["depends_on"]),
         dedupe_key=dedupe_key,
-        by=BY,
+        by=OPERATOR.id,
     )
     _tell_submitted(run_async(_submit, chosen(project), wish), as_json=as_json)
 
@@ -156,7 +155,7 @@ async def _submit(project: Path, wish: Wish) -> Submitted:
 
 async def _retry(project: Path, task: TaskId) -> Submitted:
     async with open_bus(project) as bus:
-        return await bus.retry(task)
+        return await bus.retry(task, by=OPERATOR)
 
 
 async def _cancel(project: Path, task: TaskId, reason: str) -> Task:
@@ -166,7 +165,7 @@ async def _cancel(project: Path, task: TaskId, reason: str) -> Task:
 
 async def _reset(project: Path, name: WorkerName) -> TaskId | None:
     async with open_bus(project) as bus:
-        return await bus.reset_worker(name)
+        return await bus.reset_worker(name, by=OPERATOR)
 
 
 async def _history(project: Path, task: TaskId) -> tuple[Task, list[Event]]:

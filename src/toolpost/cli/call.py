@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
@@ -21,13 +20,11 @@ from toolpost.cli.show import print_json
 from toolpost.cli.signals import on_signals
 from toolpost.cli.terminal import printable
 from toolpost.config import Config
-from toolpost.contracts.caller import Caller
+from toolpost.contracts.caller import OPERATOR
 from toolpost.contracts.envelope import ResultStyle
-from toolpost.contracts.ids import CallerId, Json
+from toolpost.contracts.ids import Json
 from toolpost.gateway import Answer
 from toolpost.pipeline import Call
-
-_CALLER: Final = Caller(id=CallerId("cli"), transport="cli")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +89,7 @@ async def answered(config: Config, wish: Wish) -> tuple[Answer, bool]:
         contract = find_tool(app, app.gateway.catalogue, wish.tool).contract
         arguments = arguments_of(wish.words, contract.definition["inputSchema"])
         with open_progress(contract.name, quiet=wish.quiet) as show:
-            made = app.gateway.admit(caller=_CALLER, name=wish.tool, arguments=arguments, on_progress=show)
+            made = app.gateway.admit(caller=OPERATOR, name=wish.tool, arguments=arguments, on_progress=show)
             with (
                 on_signals(lambda: made.cancel("whoever started it asked for it")),
                 _limited(made, wish) as has_run_out,

@@ -34,7 +34,10 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     token_file: Annotated[str | None, Meta(description="file that holds their token")] = None
     tags: Tags = None
     tools: Tools = None
-    admin: Annotated[bool, Meta(description="may look after servers, at `/api/servers`, and see `/metrics`")] = False
+    admin: Annotated[
+        bool,
+        Meta(description="may look after servers, at `/api/servers`, see `/metrics`, and reset and retry on the bus"),
+    ] = False
     subjects: Annotated[list[str], Meta(description="OAuth: they are whose `sub` is one of these")] = []
     clients: Annotated[list[str], Meta(description="OAuth: whose client is one of these")] = []
     scopes: Annotated[list[str], Meta(description="OAuth: whose token has one of these scopes")] = []

@@ -27,6 +27,13 @@ class Caller:
     thread: ThreadId | None = None
     """The conversation whose agent calls, in the name of whoever leads it."""
 
+    is_admin: bool = False
+    """Whether they may act on what belongs to others; never true of an agent that calls in somebody's name."""
+
+
+OPERATOR: Final = Caller(id=CallerId("cli"), transport="cli", is_admin=True)
+"""Who runs a command on the machine itself, with the store in their hands."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:

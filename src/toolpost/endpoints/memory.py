@@ -36,7 +36,7 @@ async def open_memory_endpoint(
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
 
-    caller = Caller(id=CallerId("local"), transport="memory", session=uuid4().hex)
+    caller = Caller(id=CallerId("local"), transport="memory", session=uuid4().hex, is_admin=True)
     connection = Connection(lane, sdk, caller=caller, send=send, view=view)
     async with to_client, from_server, to_server, from_client, anyio.create_task_group() as tasks:
         messages = _as_bytes(from_client)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NewType, Protocol
 
 import anyio
@@ -181,8 +181,11 @@ class Roster:
         return admission if admission is not None and admission.holds else None
 
     def lend(self, token: bytes, caller: Caller, scopes: tuple[Scope, ...]) -> None:
-        """Let in whoever shows this token, in the name of a caller who has come in, until it is taken back."""
-        self._lent[digest_of(token)] = Admission(caller, scopes=scopes, is_admin=False)
+        """Let in whoever shows this token, in the name of a caller who has come in, until it is taken back.
+
+        What administrators may do is not lent: an agent does what it reads.
+        """
+        self._lent[digest_of(token)] = Admission(replace(caller, is_admin=False), scopes=scopes, is_admin=False)
 
     def take_back(self, token: bytes) -> None:
         """Let nobody in by a token that was lent."""
@@ -252,4 +255,5 @@ class Roster:
 
     def _admission(self, known: KnownCaller, caller: CallerId, until: float | None = None) -> Admission:
         scopes = self._scopes(known)
-        return Admission(Caller(id=caller, transport="http"), scopes=scopes, is_admin=known.is_admin, until=until)
+        somebody = Caller(id=caller, transport="http", is_admin=known.is_admin)
+        return Admission(somebody, scopes=scopes, is_admin=known.is_admin, until=until)

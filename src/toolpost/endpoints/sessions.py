@@ -70,6 +70,9 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None or not _belongs(session, caller, view):
             return None
+        if session.caller.is_admin != caller.is_admin:
+            # Who has become an administrator, or is one no more, since the session was opened.
+            session.caller = replace(session.caller, is_admin=caller.is_admin)
         session.used_at = time.monotonic()
         return session
 

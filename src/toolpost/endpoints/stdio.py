@@ -51,7 +51,7 @@ async def serve_stdio(
 ) -> None:
     """Serve the one client that started this process, until it closes its end or `stop` is set."""
     # The client that started this process has it for itself: another one's session is another's.
-    caller = Caller(id=CallerId("local"), transport="stdio", session=uuid4().hex)
+    caller = Caller(id=CallerId("local"), transport="stdio", session=uuid4().hex, is_admin=True)
     async with _Writer(wire.output_fd) as writer, _Reader(wire.input_fd, message_limit, stop) as reader:
         connection = Connection(lane, sdk, caller=caller, send=writer.send, view=view)
 

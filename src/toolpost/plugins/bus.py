@@ -41,6 +41,7 @@ def plugin_of(handler_of: Callable[[str], Handler]) -> Plugin:
                 output_schema=definition.gives,
                 annotations=definition.annotations,
                 errors=definition.errors,
+                schema_version=definition.schema_version,
                 timeout_s=TIMEOUT_S,
                 style=ResultStyle.PLAIN,
             )(handler_of(definition.name))
@@ -65,9 +66,10 @@ class _Handlers:
         )
         return shown_submission(await self._bus.submit(wish))
 
-    async def worker_done(self, arguments: JsonObject, _context: Context) -> JsonObject:
+    async def worker_done(self, arguments: JsonObject, context: Context) -> JsonObject:
         result = _written(arguments, "result")
-        task = await self._bus.done(TaskId(arguments["bead_id"]), arguments.get("lease_token"), result)
+        token = arguments.get("lease_token")
+        task = await self._bus.done(TaskId(arguments["bead_id"]), token, result, by=context.caller)
         return {"success": True, "bead_id": task.id, "worker": task.worker}
 
     async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
@@ -75,15 +77,16 @@ class _Handlers:
 
     async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
-        task = await self._bus.reset_worker(name, leaves=_facts(context).get(LEAVES) is True)
+        task = await self._bus.reset_worker(name, by=context.caller, leaves=_facts(context).get(LEAVES) is True)
         return {"success": True, "worker": name, "previous_task": task}
 
-    async def retry_task(self, arguments: JsonObject, _context: Context) -> JsonObject:
-        return shown_submission(await self._bus.retry(TaskId(arguments["bead_id"])))
+    async def retry_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        return shown_submission(await self._bus.retry(TaskId(arguments["bead_id"]), by=context.caller))
 
-    async def task_failed(self, arguments: JsonObject, _context: Context) -> JsonObject:
+    async def task_failed(self, arguments: JsonObject, context: Context) -> JsonObject:
         reason = arguments["reason"]
-        task = await self._bus.failed(TaskId(arguments["bead_id"]), arguments.get("lease_token"), reason)
+        token = arguments.get("lease_token")
+        task = await self._bus.failed(TaskId(arguments["bead_id"]), token, reason, by=context.caller)
         return {"success": True, "bead_id": task.id, "status": "blocked", "reason": reason}
 
     async def register_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
@@ -91,12 +94,13 @@ class _Handlers:
         # Whoever sends a key of its own may ask again when the answer got lost.
         key = _facts(context).get(ONCE)
         owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
-        name = await self._bus.register(wanted, owner)
+        name = await self._bus.register(wanted, owner, by=context.caller)
         message = f"you are `{name}`" if name == wanted else f"`{wanted}` is taken: you are `{name}`"
         return {"success": True, "worker": name, "message": message}
 
-    async def poll_task(self, arguments: JsonObject, _context: Context) -> JsonObject:
-        polled = await self._bus.poll(WorkerName(arguments["name"]), arguments.get("timeout_ms", POLL_MS) / 1000)
+    async def poll_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        wait_s = arguments.get("timeout_ms", POLL_MS) / 1000
+        polled = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
         if polled.task is not None:
             return {"task": _held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}
         if polled.was_reset:
@@ -109,6 +113,7 @@ class _Handlers:
             WorkerName(arguments["name"]),
             TaskId(arguments["bead_id"]),
             arguments.get("lease_token"),
+            by=context.caller,
             renews=renews,
         )
         times = self._bus.times

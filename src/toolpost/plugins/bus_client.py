@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from toolpost.authoring import Context, Plugin
 from toolpost.bus.definitions import LEAVES, ONCE, POLL_MS, RENEWS
-from toolpost.contracts.errors import CallerError, InvalidRequest, NotFound, StaleLease, ToolpostError
+from toolpost.contracts.errors import CallerError, Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, JsonObject
 from toolpost.plugins.bus import Handler, plugin_of
@@ -216,7 +216,7 @@ class BusClient:
                 answer = await self._link.ask(
                     "ack_task", arguments, meta=facts(renews=True), may_repeat=True, patience_s=lease.lease_s / 3
                 )
-            except (StaleLease, NotFound, InvalidRequest) as error:
+            except (StaleLease, Forbidden, NotFound, InvalidRequest) as error:
                 lease.is_over = True
                 event(_log, logging.WARNING, "lease lost", task=lease.task, worker=lease.worker, reason=error.message)
                 return

@@ -77,7 +77,7 @@ TABLES: Final = (
     Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
     Table(name="bus_tasks", key=("id",), columns=_TASK),
-    Table(name="bus_archive", key=("id",), columns=_TASK),
+    Table(name="bus_archive", key=("id",), columns=(*_TASK, "ended_by")),
     Table(name="bus_needs", key=("task", "needs"), columns=("task", "needs")),
     Table(
         name="bus_workers",
@@ -92,6 +92,7 @@ TABLES: Final = (
             "poll",
             "poll_until",
             "resets",
+            "caller",
         ),
     ),
     Table(name="bus_events", key=("task", "seq"), columns=("task", "seq", "at", "kind", "worker", "attempt", "detail")),
