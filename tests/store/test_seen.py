@@ -10,6 +10,7 @@ import pytest
 from toolpost.contracts.ids import CallerId
 from toolpost.store import open_store, seen
 from toolpost.store import sqlite_seen as room
+from toolpost.store.clock import StoreClock
 from toolpost.store.postgres import PostgresStore
 from toolpost.store.postgres_seen import PostgresSeenTools
 from toolpost.store.sqlite import SqliteStore
@@ -31,7 +32,7 @@ async def small_room(url: str, limit: int) -> AsyncIterator[seen.SeenTools]:
             yield PostgresSeenTools(store, limit=limit)
         else:
             assert isinstance(store, SqliteStore)
-            yield room.SqliteSeenTools(write=store.write, read=store.read, limit=limit)
+            yield room.SqliteSeenTools(write=store.write, read=store.read, now=time.time, limit=limit)
 
 
 async def test_what_was_sent_is_known_after_a_restart(url: str) -> None:
@@ -56,7 +57,7 @@ async def test_two_callers_who_choose_the_same_name_have_two_sessions(url: str) 
 
 async def test_a_session_that_nobody_uses_is_forgotten(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
-    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(StoreClock, "now", lambda _: now)
     async with open_store(url) as store:
         for name in ("used", "idle"):
             await store.seen.remember(ADA, name, {"git__log": "a"})

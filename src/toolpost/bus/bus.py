@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 
 from toolpost.bus import finishing, looking, polling, submitting
 from toolpost.bus.dispatching import Offer
@@ -106,8 +107,14 @@ class Bus:
         return await self._store.scripts.read(looking.overview)
 
     async def history(self, task: TaskId) -> tuple[Task, list[looking.Event]]:
-        """Tell one task's story."""
-        return await self._store.scripts.read(lambda: looking.history(task))
+        """Tell one task's story, by the wall clock."""
+        found, events = await self._store.scripts.read(lambda: looking.history(task))
+        shown = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
+        return shown, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
+
+    def wall(self, at: float) -> float:
+        """Return what the wall clock shows at a moment of a task or a worker."""
+        return self._store.scripts.wall(at)
 
     # What a worker does
 
@@ -138,7 +145,7 @@ class Bus:
                     self._waiting.leave(waiter)
         if polled.task is not None:
             self._metrics.dispatches.add()
-            self._metrics.dispatch_seconds.add(max(0.0, time.time() - polled.task.changed_at))
+            self._metrics.dispatch_seconds.add(max(0.0, time.time() - self.wall(polled.task.changed_at)))
         return polled
 
     async def _polled(self, waiter: Waiter, wait_s: float, by: Caller) -> Polled:
@@ -192,9 +199,13 @@ class Bus:
 
     async def _sweep(self) -> None:
         looked_at = anyio.current_time()
+        has_shortened = False
         while True:
             wait_s: float | None = None
             try:
+                if not has_shortened:
+                    await self._run(lambda: finishing.shorten_leases(self.times))
+                    has_shortened = True
                 if anyio.current_time() > looked_at + LOOK_S:
                     looked_at = anyio.current_time()
                     await self._look_for_polls()

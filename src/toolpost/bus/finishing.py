@@ -244,6 +244,23 @@ def reset(name: str, by: Caller, times: Times, *, leaves: bool = False) -> Scrip
     return (held.id if held is not None else None), (yield from dispatch(now, times))
 
 
+def shorten_leases(times: Times) -> Script[None]:
+    """Let no lease and no pause last longer than it could from now on.
+
+    For a server that starts: if the clock was set back while none ran, nobody could tell that it was.
+    """
+    ((now,),) = yield NOW
+    lease_end = now + max(times.offer_s, times.run_s, times.stuck_s)
+    yield Statement(
+        "UPDATE bus_tasks SET expires_at = ?1 WHERE worker IS NOT NULL AND expires_at > ?1",
+        (lease_end,),
+    )
+    yield Statement(
+        "UPDATE bus_tasks SET not_before = ?1 WHERE state = 'queued' AND not_before > ?1",
+        (now + times.retry_limit_s,),
+    )
+
+
 def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     """Take back what was not acknowledged or not finished in time; when to look again, the offers that follow, what it was."""
     ((now,),) = yield NOW

@@ -1,4 +1,4 @@
-"""What was promised, and how it is held. Nothing here does I/O.
+"""What was promised, and how it is held. Nothing here does I/O, but `clocks`, which asks the system.
 
 contract     what a tool promises, compiled once; what could not be kept is refused
 schema       JSON Schema compiled, the one place that knows the validator
@@ -13,6 +13,7 @@ suspicion    what in a definition may be meant for the model and not for the per
 lockfile     every tool's whole definition as text, and back
 drift        what is different between a lock and what is live
 errors       every error, who can put it right, and the object that a caller sees
+clocks       time that passes, and the name of this boot
 digest, redaction, events, ids, caller, version   names, secrets, log lines, ids, who calls
 """
 

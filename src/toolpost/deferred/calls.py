@@ -132,6 +132,10 @@ class DeferredCalls:
         """Hear when a call's status may have changed, whichever gateway carries it."""
         return self._store.wakeups.open_listener(task_topic(name))
 
+    def wall(self, at: float) -> float:
+        """Return what the wall clock shows at a moment that a call has kept."""
+        return self._store.scripts.wall(at)
+
     def _own(self, name: DeferredId, caller: CallerId) -> _Run | None:
         run = self._runs.get(name)
         return run if run is not None and run.call.caller.id == caller else None

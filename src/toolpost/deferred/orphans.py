@@ -70,7 +70,7 @@ class Orphans:
         for owner in await self._run(lambda: records.owners(self._owner)):
             if is_gone(owner):
                 await self._disown(owner)
-        now, orphans = await self._run(lambda: records.orphans(self._owner))
+        now, orphans = await self._run(lambda: records.orphans(self._owner, hold_s=HOLD_S))
         for orphan in orphans:
             if self._may_take(orphan, now):
                 await self._take_over(orphan)

@@ -11,6 +11,9 @@ from typing import NewType
 
 import psutil
 
+from toolpost.contracts.clocks import boot_id
+from toolpost.upstreams.process_tree import birth_of
+
 OwnerId = NewType("OwnerId", str)
 
 NOBODY = OwnerId("")
@@ -32,9 +35,10 @@ def is_gone(owner: OwnerId) -> bool:
 @cache
 def _numbering() -> str:
     """Name the space that process numbers of this process belong to: this boot, this container. Empty if unknown."""
+    if not boot_id():
+        return ""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink().name}"
+        return f"{boot_id()}/{Path('/proc/self/ns/pid').readlink().name}"
     except OSError:
         return ""
 
@@ -43,6 +47,6 @@ def _begun(pid: int) -> str:
     """Say when a process began, so that a number that was given again is not mistaken; empty if there is none."""
     try:
         process = psutil.Process(pid)
-        return "" if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+        return "" if process.status() == psutil.STATUS_ZOMBIE else str(birth_of(process))
     except psutil.Error:
         return ""

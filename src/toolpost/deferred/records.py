@@ -21,6 +21,9 @@ COLUMNS: Final = (
 )
 _NAMES: Final = COLUMNS.split(", ")
 
+# Nobody owns a call for longer than it could be from now on: then the clock was set back while no gateway ran.
+_ABANDONED: Final = "(owned_until < ?1 OR owned_until > ?2)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Deferred:
@@ -172,13 +175,13 @@ def disown(owner: OwnerId) -> Script[None]:
     )
 
 
-def orphans(but: OwnerId) -> Script[tuple[float, list[Deferred]]]:
+def orphans(but: OwnerId, *, hold_s: float) -> Script[tuple[float, list[Deferred]]]:
     """Find calls that nobody carries any more, and say what time it is."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        f"SELECT {COLUMNS} FROM deferred_calls WHERE status = 'working' AND owned_until < ?1 AND owner <> ?2"
+        f"SELECT {COLUMNS} FROM deferred_calls WHERE status = 'working' AND {_ABANDONED} AND owner <> ?3"
         f" ORDER BY owned_until LIMIT {AT_ONCE}",
-        (now, but),
+        (now, now + 2 * hold_s, but),
     )
     return now, _read(rows)
 
@@ -187,9 +190,9 @@ def adopt(orphan: Deferred, owner: OwnerId, *, hold_s: float) -> Script[bool]:
     """Take a call over, unless somebody else was faster."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        "UPDATE deferred_calls SET owner = ?3, owned_until = ?4, attempts = ?5"
-        " WHERE id = ?1 AND status = 'working' AND ((owner = ?2 AND owned_until < ?6) OR owner = ?3) RETURNING id",
-        (orphan.id, orphan.owner, owner, now + hold_s, orphan.attempts + 1, now),
+        "UPDATE deferred_calls SET owner = ?4, owned_until = ?5, attempts = ?6"
+        f" WHERE id = ?7 AND status = 'working' AND ((owner = ?3 AND {_ABANDONED}) OR owner = ?4) RETURNING id",
+        (now, now + 2 * hold_s, orphan.owner, owner, now + hold_s, orphan.attempts + 1, orphan.id),
     )
     return bool(rows)
 

@@ -67,7 +67,7 @@ class TaskLane:
             raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=request_id) from error
         if isinstance(begun, Answer):
             return begun
-        return result_response(request_id, _written(begun, result_type="task"))
+        return result_response(request_id, _written(begun, self._calls.wall, result_type="task"))
 
     async def answer(self, message: Message, caller: Caller) -> bytes:
         """Answer one of the three methods."""
@@ -86,7 +86,7 @@ class TaskLane:
                 asked = questions.asked if questions is not None else {}
                 if (state := (found.status, *asked)) != told:
                     told = state
-                    await tell(_written(found, result_type=None, asked=asked))
+                    await tell(_written(found, self._calls.wall, result_type=None, asked=asked))
                 if found.status != "working":
                     return
                 with anyio.move_on_after(LOOK_S):
@@ -105,7 +105,8 @@ class TaskLane:
             raise _unknown(name, message.id)
         questions = self._calls.questions(name, caller.id)
         if message.method == "tasks/get":
-            return _written(found, result_type="complete", asked=questions.asked if questions is not None else {})
+            asked = questions.asked if questions is not None else {}
+            return _written(found, self._calls.wall, result_type="complete", asked=asked)
         responses = params.get("inputResponses")
         if not isinstance(responses, dict):
             raise ProtocolError(
@@ -151,17 +152,19 @@ def _unknown(name: str, request_id: bytes) -> ProtocolError:
     )
 
 
-def _written(task: Deferred, *, result_type: str | None, asked: JsonObject | None = None) -> bytes:
+def _written(
+    task: Deferred, wall: Callable[[float], float], *, result_type: str | None, asked: JsonObject | None = None
+) -> bytes:
     """Write a task as the wire shows it, as a result or, without a type, by itself; what it came to is put in as it was kept."""
     is_asking = bool(asked) and task.status == "working"
     fields: JsonObject = {
         **({"resultType": result_type} if result_type is not None else {}),
         "taskId": task.id,
         "status": "input_required" if is_asking else task.status,
-        "createdAt": _moment(task.created_at),
-        "lastUpdatedAt": _moment(task.updated_at),
+        "createdAt": _moment(wall(task.created_at)),
+        "lastUpdatedAt": _moment(wall(task.updated_at)),
         "ttlMs": round((task.expires_at - task.created_at) * 1000),
-        "pollIntervalMs": _poll_ms(task),
+        "pollIntervalMs": _poll_ms(wall(task.created_at)),
     }
     if task.status_message:
         fields["statusMessage"] = task.status_message
@@ -176,9 +179,9 @@ def _written(task: Deferred, *, result_type: str | None, asked: JsonObject | Non
     return encode(fields)
 
 
-def _poll_ms(task: Deferred) -> int:
+def _poll_ms(created_at: float) -> int:
     """Ask for a tenth of what it has taken so far: a quick call is noticed soon, a slow one is not asked about all day."""
-    age_s = datetime.now(UTC).timestamp() - task.created_at
+    age_s = datetime.now(UTC).timestamp() - created_at
     return int(min(POLL_LIMIT_MS, max(POLL_MS, age_s * 100)))
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from toolpost.contracts.clocks import steady_s
 from toolpost.contracts.errors import CallCancelled, GatewayError, NotFound
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import TurnId
@@ -26,11 +27,20 @@ class Keeping:
         self._threads = threads
         self._beat_s = beat_s
         self.name = runner.own_name()
+        self._heard: dict[TurnId, tuple[float, float]] = {}
+        """The last sign of life of each turn that runs, and since when it is the last, by the steady clock."""
 
     async def mend(self, running: Container[TurnId]) -> None:
         """Mark turns whose process was killed as interrupted, with as much of the answer as was kept."""
-        for turn in await self._threads.running():
-            if turn.id not in running and turn.runner != self.name and runner.has_ended(turn):
+        now_s, before = steady_s(), self._heard
+        turns = await self._threads.running()
+        self._heard = {
+            turn.id: before[turn.id] if before.get(turn.id, (None,))[0] == turn.alive_at else (turn.alive_at, now_s)
+            for turn in turns
+        }
+        for turn in turns:
+            silent_s = now_s - self._heard[turn.id][1]
+            if turn.id not in running and turn.runner != self.name and runner.has_ended(turn, silent_s=silent_s):
                 await self._threads.end(_interrupted(turn))
                 event(
                     _log, logging.WARNING, "turn was interrupted", thread=turn.thread, turn=turn.id, trace=turn.trace_id

@@ -2,12 +2,12 @@
 
 import os
 import socket
-import time
 from typing import Final
 
 import psutil
 
 from toolpost.store.threads import Turn
+from toolpost.upstreams.process_tree import birth_of
 
 STALE_S: Final = 60.0
 """After this long without a sign of life, a process of another machine is taken to have ended."""
@@ -15,16 +15,17 @@ STALE_S: Final = 60.0
 
 def own_name() -> str:
     """Name this process: no other one, now or later, is called the same."""
-    return f"{socket.gethostname()}/{os.getpid()}/{psutil.Process().create_time():.2f}"
+    return f"{socket.gethostname()}/{os.getpid()}/{birth_of(psutil.Process()):.2f}"
 
 
-def has_ended(turn: Turn) -> bool:
-    """Say whether the process that ran a turn is there no more."""
+def has_ended(turn: Turn, *, silent_s: float) -> bool:
+    """Say whether the process that ran a turn is there no more; `silent_s` is how long we have seen no sign of life of it."""
     host, _, rest = turn.runner.rpartition("/")[0].rpartition("/")
     started = turn.runner.rpartition("/")[2]
     if host != socket.gethostname():
-        return time.time() - turn.alive_at > STALE_S
+        # Not by the time that it has written down: its clock and ours may differ, and either may jump.
+        return silent_s >= STALE_S
     try:
-        return f"{psutil.Process(int(rest)).create_time():.2f}" != started
+        return f"{birth_of(psutil.Process(int(rest))):.2f}" != started
     except (psutil.Error, ValueError):
         return True

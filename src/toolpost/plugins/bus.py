@@ -73,7 +73,7 @@ class _Handlers:
         return {"success": True, "bead_id": task.id, "worker": task.worker}
 
     async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
-        return _status(await self._bus.overview())
+        return _status(await self._bus.overview(), self._bus.wall)
 
     async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
@@ -102,7 +102,7 @@ class _Handlers:
         wait_s = arguments.get("timeout_ms", POLL_MS) / 1000
         polled = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
         if polled.task is not None:
-            return {"task": _held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}
+            return {"task": self._held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}
         if polled.was_reset:
             return {"task": None, "reset": True}
         return {"task": None, "superseded": True} if polled.is_superseded else {"task": None, "timeout": True}
@@ -122,9 +122,22 @@ class _Handlers:
             "worker": task.worker,
             "bead_id": task.id,
             "attempt": task.attempt,
-            **_lease(task),
+            **self._lease(task),
             "lease_seconds": times.run_s if renews else times.stuck_s,
         }
+
+    def _held(self, task: Offered) -> JsonObject:
+        held: JsonObject = {
+            "bead_id": task.id,
+            "assigned_at": _moment(self._bus.wall(task.changed_at)),
+            "attempt": task.attempt + 1,
+            "priority": task.priority,
+            **self._lease(task),
+        }
+        return held | ({"payload": task.payload_json} if task.payload is not None else {})
+
+    def _lease(self, task: Lease) -> JsonObject:
+        return {"lease_token": task.token, "lease_expires_at": _moment(self._bus.wall(task.expires_at or 0))}
 
 
 def _facts(context: Context) -> JsonObject:
@@ -151,23 +164,8 @@ def shown_submission(submitted: Submitted) -> JsonObject:
     return answer
 
 
-def _held(task: Offered) -> JsonObject:
-    held: JsonObject = {
-        "bead_id": task.id,
-        "assigned_at": _moment(task.changed_at),
-        "attempt": task.attempt + 1,
-        "priority": task.priority,
-        **_lease(task),
-    }
-    return held | ({"payload": task.payload_json} if task.payload is not None else {})
-
-
-def _lease(task: Lease) -> JsonObject:
-    return {"lease_token": task.token, "lease_expires_at": _moment(task.expires_at or 0)}
-
-
-def _status(overview: Overview) -> JsonObject:
-    workers = [_worker(worker, overview) for worker in overview.workers]
+def _status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:
+    workers = [_worker(worker, overview, wall) for worker in overview.workers]
     return {
         "workers": workers,
         "queued_tasks": overview.counts.get("queued", 0),
@@ -182,7 +180,7 @@ def _status(overview: Overview) -> JsonObject:
     }
 
 
-def _worker(worker: Worker, overview: Overview) -> JsonObject:
+def _worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) -> JsonObject:
     held = overview.held.get(worker.task) if worker.task is not None else None
     is_running = held is not None and held.state == "running"
     status = "executing" if is_running else "pending" if held is not None else None
@@ -194,7 +192,7 @@ def _worker(worker: Worker, overview: Overview) -> JsonObject:
         "pending_task": held.id if held is not None and not is_running else None,
     }
     if held is not None and held.expires_at is not None:
-        shown |= {"lease_expires_at": _moment(held.expires_at), "attempt": held.attempt}
+        shown |= {"lease_expires_at": _moment(wall(held.expires_at)), "attempt": held.attempt}
     return shown
 
 

@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
 from toolpost.contracts.caller import Caller, Scope, Standing
+from toolpost.contracts.clocks import steady_s
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import CallerId, JsonObject, ThreadId
@@ -33,6 +34,9 @@ LIMIT: Final = 100
 
 AHEAD: Final = timedelta(days=10 * 366)
 """How far ahead something may be scheduled."""
+
+JUMP_S: Final = 60.0
+"""By how much the wall clock must have jumped for schedules to be counted anew: cron knows minutes."""
 
 LOOK_S: Final = 20.0
 """How often it is looked for what other servers have scheduled."""
@@ -105,6 +109,8 @@ class _Clock:
         self.lead = lead
         self.changed = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
+        self._offset_s = time.time() - steady_s()
+        """Of the wall clock, by which schedules go, from a steady one: it changes when somebody sets the clock."""
         self._fired: set[asyncio.Task[None]] = set()
 
     async def items(self, owner: CallerId | None) -> list[Item]:
@@ -136,7 +142,16 @@ class _Clock:
     async def _fire_what_is_due(self) -> float:
         """Fire, and say how long there is to wait."""
         pause_s = LOOK_S
+        has_jumped = self._has_clock_jumped()
         for item in await self.items(None):
+            if has_jumped and item.value["cron"]:
+                # Nobody lived through the times that it has passed over: they are not made up for, all at once.
+                # And what was to come next may be days ahead by now.
+                moved = {**item.value, "next": _next(item.value["cron"], item.value["timezone"])}
+                if moved != item.value:
+                    await self.lead.conversations.shelf.swap(NAME, item, moved)
+                    pause_s = 0.0
+                    continue
             left_s = item.value["next"] - time.time()
             if left_s > 0:
                 pause_s = min(pause_s, left_s)
@@ -150,6 +165,10 @@ class _Clock:
                 task.add_done_callback(self._fired.discard)
                 pause_s = 0.0 if later else pause_s
         return pause_s
+
+    def _has_clock_jumped(self) -> bool:
+        before, self._offset_s = self._offset_s, time.time() - steady_s()
+        return abs(self._offset_s - before) > JUMP_S
 
     async def _fire(self, item: Item) -> None:
         thread = ThreadId(item.value["thread"])
@@ -184,7 +203,7 @@ def _next(cron: str, timezone: str) -> float:
     if len(cron.split()) != 5:
         raise InvalidRequest("A cron expression has five fields.", hint="every day at nine: `0 9 * * *`")
     try:
-        return float(next(CronSim(cron, datetime.now(_zone(timezone)))).timestamp())
+        return float(next(CronSim(cron, datetime.fromtimestamp(time.time(), _zone(timezone)))).timestamp())
     except CronSimError as error:
         raise InvalidRequest(f"`{cron}` is no cron expression: {error}.") from error
     except StopIteration:

@@ -11,6 +11,7 @@ seen                  what each session has been sent of the tools
 threads               conversations: threads, messages, turns (`threads_sql` has their statements, `kept_threads` runs them)
 wakeups               who waits for something to happen in the store is told
 scripts               transactions written once for both kinds (`sqlite_scripts` and `postgres_scripts` run them)
+clock                 the time that all who share a store go by, without jumps
 tables                every table, for copying
 copying               one store copied into another, of any kind
 migrate               migrations/KIND/*.sql: which there are, which are missing

@@ -10,6 +10,7 @@ import anyio
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
 from toolpost.store.audit import AuditLog
 from toolpost.store.base import POOL, RETRY_S, StoreFacts
+from toolpost.store.clock import StoreClock
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
@@ -35,7 +36,7 @@ from toolpost.store.postgres_known_tools import PostgresKnownTools
 from toolpost.store.postgres_link import Link
 from toolpost.store.postgres_migrate import lock_within, migrate
 from toolpost.store.postgres_pins import PostgresPins
-from toolpost.store.postgres_scripts import PostgresScripts
+from toolpost.store.postgres_scripts import PostgresScripts, look_at_clock
 from toolpost.store.postgres_seen import PostgresSeenTools
 from toolpost.store.postgres_shelf import PostgresShelf
 from toolpost.store.postgres_tables import PostgresTables
@@ -72,6 +73,7 @@ class PostgresStore:
         self._pool = pool
         self._link = link
         self._is_closed = False
+        self.clock = StoreClock()
         self._groups = Groups(ChainWriter(database, link).write)
         self._wakeups = PostgresWakeups(database, self.read)
         self.wakeups: Wakeups = self._wakeups
@@ -96,7 +98,13 @@ class PostgresStore:
         with _told_as_configuration(place):
             await persist(lambda: _migrate(patience), patience)
             database = Database(place=place, retry_s=retry_s, command_s=command_s)
-            return cls(database, await database.open_pool(pool), Link(database))
+            store = cls(database, await database.open_pool(pool), Link(database))
+            try:
+                await store.read(lambda connection: look_at_clock(connection, store.clock))
+            except BaseException:
+                await store.aclose()
+                raise
+            return store
 
     @classmethod
     async def exists(cls, place: PostgresPlace) -> bool:

@@ -1,6 +1,5 @@
 """The last definitions of every server, in PostgreSQL."""
 
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +25,7 @@ class PostgresKnownTools:
 
     async def remember(self, server: str, definitions: list[JsonObject], build: str = "") -> None:
         """Keep a server's definitions."""
-        row = (server, time.time(), msgspec.json.encode(definitions).decode(), build)
+        row = (server, self._store.clock.now(), msgspec.json.encode(definitions).decode(), build)
         await self._store.write(lambda connection: connection.execute(_REMEMBER, *row), repeatable=True)
 
     async def recall(self, server: str) -> Known | None:
@@ -35,7 +34,7 @@ class PostgresKnownTools:
             lambda connection: connection.fetchrow(
                 "SELECT definitions, build FROM known_tools WHERE server = $1 AND seen_at > $2",
                 server,
-                time.time() - KEPT_S,
+                self._store.clock.now() - KEPT_S,
             )
         )
         if found is None:

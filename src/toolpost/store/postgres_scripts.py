@@ -2,14 +2,15 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
+from toolpost.contracts.clocks import steady_s
 from toolpost.contracts.errors import GatewayError, StoreUnavailable
+from toolpost.store.clock import Correction, Look, StoreClock
 from toolpost.store.postgres_connection import Connection
 from toolpost.store.scripts import ALONE, NOW, Result, Row, Script, Statement, Together
 
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 LANES: Final = 2
 """How many groups are under way at the same time: more of them are smaller, and meet each other's locks."""
 
-MEASURED_S: Final = 5.0
-"""How long what the database said about the time is believed."""
-
-_NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+_LOOK: Final = """
+SELECT extract(epoch FROM clock_timestamp())::double precision, extract(epoch FROM pg_postmaster_start_time())::text,
+    epoch, seconds FROM store_clock
+"""
+# Unless another gateway is at it: who waited for it would hold up all that its own transaction has locked.
+_CORRECT: Final = """
+UPDATE store_clock SET epoch = $1, seconds = $2
+WHERE ctid = (SELECT ctid FROM store_clock WHERE epoch = $3 AND seconds = $4 FOR UPDATE SKIP LOCKED)
+"""
 
 _ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('toolpost ' || current_schema() || ' alone ' || $1, 0))"
 
@@ -45,7 +51,7 @@ class PostgresScripts:
 
     def __init__(self, store: "PostgresStore") -> None:
         self._store = store
-        self._clock = DatabaseClock()
+        self._clock = store.clock
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Asked] = []
         self._lanes: set[asyncio.Task[None]] = set()
@@ -68,6 +74,10 @@ class PostgresScripts:
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a script that only looks."""
         return self._run_alone(make)
+
+    def wall(self, at: float) -> float:
+        """Return what the wall clock shows at a moment of the store's time."""
+        return self._clock.wall(at)
 
     async def aclose(self) -> None:
         """Commit all that waits."""
@@ -117,27 +127,25 @@ def _fail(asked: _Asked, error: Exception) -> None:
         asked.done.set_exception(error)
 
 
-class DatabaseClock:
-    """What time it is where the store is: asked for now and then, and counted on from there."""
-
-    def __init__(self) -> None:
-        self._offset_s = 0.0
-        self._measured_at = float("-inf")
-
-    async def now(self, connection: Connection) -> float:
-        """Say what time it is, to the length of one question and its answer."""
-        if time.monotonic() > self._measured_at + MEASURED_S:
-            said = await connection.fetchval(_NOW)
-            self._measured_at = time.monotonic()
-            self._offset_s = said - self._measured_at
-        return time.monotonic() + self._offset_s
+async def look_at_clock(connection: Connection, clock: StoreClock) -> None:
+    """Compare the store's time with the database's, and note it if that has jumped."""
+    began_s = steady_s()
+    row = await connection.fetchrow(_LOOK)
+    assert row is not None
+    wall, started, epoch, seconds = row
+    kept = Correction(epoch, seconds)
+    look = Look(began_s=began_s, ended_s=steady_s(), wall=wall, epoch=started, kept=kept)
+    if (correction := clock.take(look)) is not None:
+        await connection.execute(_CORRECT, *correction, *kept)
 
 
-async def _played(connection: Connection, script: Script[Result], clock: DatabaseClock) -> Result:
+async def _played(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:
+    if clock.is_due:
+        await look_at_clock(connection, clock)
     try:
         step = next(script)
         while True:
-            step = script.send([(await clock.now(connection),)] if step is NOW else await _rows(connection, step))
+            step = script.send([(clock.now(),)] if step is NOW else await _rows(connection, step))
     except StopIteration as end:
         result: Result = end.value
         return result

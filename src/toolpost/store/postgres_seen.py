@@ -1,6 +1,5 @@
 """What each session has been sent, in PostgreSQL."""
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ class PostgresSeenTools:
 
     async def recall(self, caller: CallerId, session: str) -> Mapping[str, str]:
         """Return what a session has been sent, as digests by the names of tools."""
-        oldest = time.time() - KEPT_S
+        oldest = self._store.clock.now() - KEPT_S
         found = await self._store.read(lambda connection: connection.fetchval(_FIND, caller, session, oldest))
         return {} if found is None else _decode(found)
 
@@ -50,7 +49,7 @@ class PostgresSeenTools:
     async def _merge(self, connection: Connection, caller: CallerId, session: str, sent: Mapping[str, str]) -> None:
         # Two gateways may serve one session.
         await self._store.lock_within(connection, f"seen {caller} {session}")
-        now = time.time()
+        now = self._store.clock.now()
         found = await connection.fetchval(_FIND, caller, session, now - KEPT_S)
         before = {} if found is None else _decode(found)
         # What is sent again moves to the end: the beginning is what is forgotten first.

@@ -40,7 +40,7 @@ def change(sql: str, values: tuple[Any, ...]) -> Statement:
 
 
 NOW: Final = Statement("now")
-"""Asks for the store's own time, in seconds since 1970: one clock, whichever machine asks."""
+"""Asks for the store's own time, in seconds since 1970: one clock for all who share it, without jumps (`store/clock.py`)."""
 
 ALONE: Final = "SELECT ?1 /*alone*/"
 
@@ -67,4 +67,8 @@ class Scripts(Protocol):
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a script that only looks; it waits for nobody who writes."""
+        ...
+
+    def wall(self, at: float) -> float:
+        """Return what the wall clock shows at a moment of the store's time, for people and other programs."""
         ...

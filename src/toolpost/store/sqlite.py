@@ -10,6 +10,7 @@ import anyio.to_thread
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog
 from toolpost.store.base import StoreFacts
+from toolpost.store.clock import StoreClock
 from toolpost.store.disk import Disk, LateDisk
 from toolpost.store.group_commit import GroupCommit
 from toolpost.store.keys import Keys
@@ -27,7 +28,7 @@ from toolpost.store.sqlite_known_tools import SqliteKnownTools
 from toolpost.store.sqlite_migrate import migrate
 from toolpost.store.sqlite_pins import SqlitePins
 from toolpost.store.sqlite_readers import SqliteReaders
-from toolpost.store.sqlite_scripts import Player, SqliteScripts
+from toolpost.store.sqlite_scripts import Player, SqliteScripts, look_at_clock
 from toolpost.store.sqlite_seen import SqliteSeenTools
 from toolpost.store.sqlite_shelf import SqliteShelf
 from toolpost.store.sqlite_tables import SqliteTables
@@ -57,10 +58,10 @@ class SqliteStore:
         self.wakeups: Wakeups = self._wakeups
         self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, note=writer.note, read=self.read)
         self.keys: Keys = SqliteKeys(write=self.write, read=self.read)
-        self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read)
+        self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read, now=player.clock.now)
         self.pins: Pins = SqlitePins(write=self.write, read=self.read)
         self.shelf: Shelf = SqliteShelf(write=self.write, read=self.read)
-        self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read)
+        self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read, now=player.clock.now)
         self.scripts: Scripts = SqliteScripts(player, submit=writer.submit, read=self.read)
         self.threads: Threads = sqlite_threads(write=self.write, read=self.read)
         self.tables: Tables = SqliteTables(write=self.write, read=self.read)
@@ -79,10 +80,11 @@ class SqliteStore:
         With `full`, each commit waits for the disk: it outlives a power cut, not only this process.
         """
         path = _absolute(path)
-        connection, disk = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s)
+        clock = StoreClock()
+        connection, disk = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s, clock)
         # What must outlive a power cut waits for the disk, which the loop must not.
         at_once = open_at_once(path) if isinstance(path, Path) and not full else None
-        player = Player()
+        player = Player(clock)
         writer = GroupCommit(
             connection,
             queue_limit=queue_limit,
@@ -145,11 +147,14 @@ def _absolute(path: str | Path) -> str | Path:
     return path if path == MEMORY else Path(path).expanduser().absolute()
 
 
-def _open(path: str | Path, full: bool, busy_timeout_s: float) -> tuple[sqlite3.Connection, Disk | None]:
+def _open(
+    path: str | Path, full: bool, busy_timeout_s: float, clock: StoreClock
+) -> tuple[sqlite3.Connection, Disk | None]:
     try:
         connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
         try:
             migrate(connection, known_migrations("sqlite"))
+            look_at_clock(connection, clock)
             if isinstance(path, Path):
                 take_over_notes(path, connection, append_all)
             disk = LateDisk(path.with_name(path.name + "-wal")) if isinstance(path, Path) else None

@@ -1,7 +1,6 @@
 """The last definitions of every server, in SQLite."""
 
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,13 +15,20 @@ Job = Callable[[sqlite3.Connection], Any]
 class SqliteKnownTools:
     """One row per server."""
 
-    def __init__(self, *, write: Callable[[Job], Awaitable[Any]], read: Callable[[Job], Awaitable[Any]]) -> None:
+    def __init__(
+        self,
+        *,
+        write: Callable[[Job], Awaitable[Any]],
+        read: Callable[[Job], Awaitable[Any]],
+        now: Callable[[], float],
+    ) -> None:
         self._write = write
         self._read = read
+        self._now = now
 
     async def remember(self, server: str, definitions: list[JsonObject], build: str = "") -> None:
         """Keep a server's definitions."""
-        row = (server, time.time(), msgspec.json.encode(definitions).decode(), build)
+        row = (server, self._now(), msgspec.json.encode(definitions).decode(), build)
         await self._write(
             lambda connection: (
                 connection.execute(
@@ -39,7 +45,7 @@ class SqliteKnownTools:
         row = await self._read(
             lambda connection: connection.execute(
                 "SELECT definitions, build FROM known_tools WHERE server = ? AND seen_at > ?",
-                (server, time.time() - KEPT_S),
+                (server, self._now() - KEPT_S),
             ).fetchone()
         )
         if row is None:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from toolpost.contracts.clocks import boot_id, steady_s
+from toolpost.store.clock import Correction, Look, StoreClock
 from toolpost.store.scripts import NOW, Result, Row, Script, Statement, Together
 from toolpost.store.transactions import Work
 
@@ -17,42 +19,30 @@ class _Read(Protocol):
     def __call__(self, job: Callable[[sqlite3.Connection], Any]) -> Awaitable[Any]: ...
 
 
-class SteadyClock:
-    """The time of day, which never goes back: when the system's does, this one goes on by itself until it is overtaken.
-
-    A lease that was given before must not last an hour longer because somebody has set the clock.
-    """
-
-    def __init__(self) -> None:
-        self._said = 0.0
-        self._at = time.monotonic()
-
-    def now(self) -> float:
-        """Say what time it is."""
-        at = time.monotonic()
-        self._said, self._at = max(time.time(), self._said + at - self._at), at
-        return self._said
-
-
 class Player:
     """Plays scripts, on whichever connection, by one clock."""
 
-    def __init__(self) -> None:
-        self._clock = SteadyClock()
+    def __init__(self, clock: StoreClock) -> None:
+        self.clock = clock
         # Two kinds of work, told apart by who does them.
         self.usual: Work = self._play_all
         self.short: Work = self._play_all_short
 
     def play(self, connection: sqlite3.Connection, script: Script[Result]) -> Result:
-        """Run a script to its end."""
-        (result,) = self._play_all(connection, [lambda: script])
+        """Run a script that only looks to its end."""
+        (result,) = self._play_each(connection, [lambda: script])
         return result  # type: ignore[no-any-return]
 
     def _play_all(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+        if self.clock.is_due:
+            look_at_clock(connection, self.clock)
+        return self._play_each(connection, makes)
+
+    def _play_each(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
         cursor = connection.cursor()
         waiting: list[Statement] = []
         # What is done in one transaction is done at one time.
-        now: list[Row] = [(self._clock.now(),)]
+        now: list[Row] = [(self.clock.now(),)]
         results = [_played(cursor, make(), waiting, now) for make in makes]
         if waiting:
             _run_the_rest(cursor, waiting)
@@ -79,6 +69,18 @@ class SqliteScripts:
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a script that only looks, beside the writer."""
         return self._read(lambda connection: self._player.play(connection, make()))
+
+    def wall(self, at: float) -> float:
+        """Return what the wall clock shows at a moment of the store's time."""
+        return self._player.clock.wall(at)
+
+
+def look_at_clock(connection: sqlite3.Connection, clock: StoreClock) -> None:
+    """Compare the store's time with this machine's, within a transaction, and note it if that has jumped."""
+    kept = Correction(*connection.execute("SELECT epoch, seconds FROM store_clock").fetchone())
+    look = Look(began_s=steady_s(), wall=time.time(), ended_s=steady_s(), epoch=boot_id(), kept=kept)
+    if (correction := clock.take(look)) is not None:
+        connection.execute("UPDATE store_clock SET epoch = ?, seconds = ?", correction)
 
 
 def _played(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:

@@ -1,7 +1,6 @@
 """What each session has been sent, in SQLite."""
 
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -36,15 +35,17 @@ class SqliteSeenTools:
         *,
         write: Callable[[Job], Awaitable[Any]],
         read: Callable[[Job], Awaitable[Any]],
+        now: Callable[[], float],
         limit: int = SESSIONS_LIMIT,
     ) -> None:
         self._write = write
         self._read = read
+        self._now = now
         self._limit = limit
 
     async def recall(self, caller: CallerId, session: str) -> Mapping[str, str]:
         """Return what a session has been sent, as digests by the names of tools."""
-        found = (caller, session, time.time() - KEPT_S)
+        found = (caller, session, self._now() - KEPT_S)
         row = await self._read(lambda connection: connection.execute(_FIND, found).fetchone())
         return {} if row is None else _decode(row[0])
 
@@ -53,7 +54,7 @@ class SqliteSeenTools:
         await self._write(lambda connection: self._merge(connection, caller, session, sent))
 
     def _merge(self, connection: sqlite3.Connection, caller: CallerId, session: str, sent: Mapping[str, str]) -> None:
-        now = time.time()
+        now = self._now()
         row = connection.execute(_FIND, (caller, session, now - KEPT_S)).fetchone()
         before = {} if row is None else _decode(row[0])
         # What is sent again moves to the end: the beginning is what is forgotten first.

@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
 
+from toolpost.contracts.clocks import boot_id
 from toolpost.upstreams.process_order import COOKIE, not_started
 
 
@@ -53,15 +55,39 @@ def start_daemon(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], l
 
 def this_process() -> Daemon:
     """Return what we are known by ourselves."""
-    return Daemon(pid=os.getpid(), born_at=psutil.Process().create_time())
+    return Daemon(pid=os.getpid(), born_at=birth_of(psutil.Process()))
 
 
 def daemon_of(pid: int) -> Daemon | None:
     """Return the process of this id, None if there is none."""
     try:
-        return Daemon(pid=pid, born_at=psutil.Process(pid).create_time())
+        return Daemon(pid=pid, born_at=birth_of(psutil.Process(pid)))
     except psutil.NoSuchProcess:
         return None
+
+
+def birth_of(process: psutil.Process) -> float:
+    """Return a number that tells a process from any other of its id, and stays the same if somebody sets the clock.
+
+    Raises `psutil.NoSuchProcess`. Linux knows when a process began since its boot, and psutil adds when that was by the wall
+    clock, which moves. So it is taken off again, and what this boot alone has is added: seconds since then repeat with each boot.
+    """
+    if sys.platform != "linux":
+        return process.create_time()
+    fields = _stat_of(process).rpartition(b")")[2].split()
+    return _boot_number() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat_of(process: psutil.Process) -> bytes:
+    try:
+        return Path(f"{psutil.PROCFS_PATH}/{process.pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise psutil.NoSuchProcess(process.pid) from error
+
+
+@cache
+def _boot_number() -> int:
+    return int(boot_id()[:8] or "0", 16) if sys.platform == "linux" else 0
 
 
 def is_alive(daemon: Daemon) -> bool:
@@ -89,7 +115,7 @@ def end_daemon(daemon: Daemon, *, grace_s: float) -> bool:
 def _found(daemon: Daemon) -> psutil.Process | None:
     try:
         process = psutil.Process(daemon.pid)
-        if abs(process.create_time() - daemon.born_at) > 0.5 or process.status() == psutil.STATUS_ZOMBIE:
+        if abs(birth_of(process) - daemon.born_at) > 0.5 or process.status() == psutil.STATUS_ZOMBIE:
             return None
     except psutil.NoSuchProcess:
         return None

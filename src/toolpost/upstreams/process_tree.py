@@ -24,7 +24,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from toolpost.upstreams import process_posix, process_windows
-from toolpost.upstreams.process_daemon import Daemon, end_daemon, is_alive, start_daemon, this_process
+from toolpost.upstreams.process_daemon import Daemon, birth_of, end_daemon, is_alive, start_daemon, this_process
 from toolpost.upstreams.process_order import Order, environment_of, order_of
 from toolpost.upstreams.process_pipes import Capture, LineListener, PipeReader, PipeWriter, feed, wait_for_the_end_of
 
@@ -35,6 +35,7 @@ __all__ = [
     "PipeReader",
     "PipeWriter",
     "Process",
+    "birth_of",
     "end_daemon",
     "environment_of",
     "is_alive",

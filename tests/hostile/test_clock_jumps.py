@@ -1,0 +1,204 @@
+"""Somebody sets the clock while agents work: nothing runs out early, nothing lasts for ever, nothing is done twice."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+import psutil
+import pytest
+
+from tests.bus.test_bus import ME, given, wish, worked
+from tests.hostile.attacks import attack
+from tests.postgres import Postgres
+from tests.tasks.asking import HttpPeer
+from tests.tasks.test_wire import ERRANDS, call, ending
+from tests.ways import IN_MEMORY, plugin_of
+from toolpost.app import open_app, open_http
+from toolpost.bus.bus import Bus
+from toolpost.bus.tasks import TaskId, Times
+from toolpost.config import Config, StoreSettings
+from toolpost.contracts.errors import StaleLease
+from toolpost.contracts.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
+from toolpost.deferred import orphans, owners
+from toolpost.harness import runner
+from toolpost.plugins import schedule
+from toolpost.plugins.leading import Lead
+from toolpost.store import open_store, postgres_scripts
+from toolpost.store.shelf import Item
+from toolpost.store.threads import Turn
+from toolpost.upstreams.process_tree import is_alive, this_process
+
+pytestmark = pytest.mark.anyio
+
+DAY_S = 86_400.0
+JUMPS = [3 * DAY_S, -3 * DAY_S]
+Jump = Callable[[float], None]
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> Jump:
+    """Set the wall clock of this machine and of the database, which are looked at in every transaction."""
+    real, look, create_time = time.time, postgres_scripts._LOOK, psutil.Process.create_time
+    monkeypatch.setattr("toolpost.store.clock.LOOK_S", 0.0)
+
+    def by(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: real() + seconds)
+        # Linux counts from the boot of the machine, and says that this was at another time now.
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: create_time(process) + seconds)
+        moved = look.replace("::double precision", f"::double precision + ({seconds})::double precision", 1)
+        monkeypatch.setattr(postgres_scripts, "_LOOK", moved)
+
+    return by
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_url()
+    return f"sqlite:{tmp_path / 'store.db'}"
+
+
+@attack(
+    "operator",
+    "sets the clock three days ahead or back while agents hold tasks",
+    "no lease and no poll runs out early, also at a second server; a dead worker's lease still runs out in its time",
+)
+@pytest.mark.parametrize("jump_s", JUMPS)
+async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: Jump) -> None:
+    times = Times(run_s=1.0, stuck_s=1.0, retry_s=0.01, retry_limit_s=0.02, sweep_s=0.02)
+    async with open_store(url) as store, open_store(url) as second:
+        bus, other = Bus(store, times=times), Bus(second, times=times)
+        async with bus.open_sweeping(), other.open_sweeping():
+            names = [await bus.register(name, name, by=ME) for name in ("ada", "bob")]
+            await bus.submit(wish("a"))
+            kept = await worked(bus, names[0])
+            jump(jump_s)
+            for _ in range(8):
+                await anyio.sleep(0.1)
+                await bus.acknowledge(names[0], kept.id, kept.token, by=ME, renews=True)
+            ended = await other.done(kept.id, kept.token, None, by=ME)
+            await bus.submit(wish("b"))
+            lost = await worked(bus, names[0])
+            with anyio.fail_after(10):
+                again = await given(other, names[1])
+            with pytest.raises(StaleLease):
+                await bus.done(lost.id, lost.token, None, by=ME)
+            _, events = await bus.history(TaskId("b"))
+
+    assert ended.attempt == 1
+    assert (again.id, again.attempt) == ("b", 1)
+    assert events[0].at == pytest.approx(time.time(), abs=30), "people are told the time of their clock"
+
+
+@attack(
+    "operator",
+    "sets the clock three days ahead or back while MCP tasks run and their results are kept",
+    "a running task is neither failed nor run twice, a result can be fetched for its time to live, and no longer",
+)
+@pytest.mark.parametrize("jump_s", JUMPS)
+async def test_mcp_tasks_outlive_a_jump(
+    url: str, jump_s: float, jump: Jump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "START_S", 0.05)
+    monkeypatch.setattr(orphans, "SWEEP_S", 0.05)
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=url))
+    async with _gateway(config) as ask, _gateway(config) as elsewhere:
+        done = (await ask("tools/call", call("errands__echo", text="x")))["result"]
+        await ending(ask, done)
+        running = (await ask("tools/call", call("errands__once", folder=str(tmp_path))))["result"]
+        jump(jump_s)
+        await anyio.sleep(0.3)
+        seen = [(await side("tasks/get", {"taskId": running["taskId"]}))["result"] for side in (ask, elsewhere)]
+        (tmp_path / "go").touch()
+        ended = await ending(elsewhere, running)
+        kept = (await elsewhere("tasks/get", {"taskId": done["taskId"]}))["result"]
+
+    assert [state["status"] for state in seen] == ["working", "working"]
+    assert (ended["status"], kept["status"]) == ("completed", "completed")
+    assert (tmp_path / "marks").read_text() == "once\n"
+    created = datetime.fromisoformat(ended["createdAt"]).timestamp()
+    assert created == pytest.approx(datetime.now(UTC).timestamp() + jump_s, abs=60)
+
+
+@asynccontextmanager
+async def _gateway(config: Config) -> AsyncIterator[Any]:
+    """Open a gateway of its own, asked over HTTP by a client that knows tasks."""
+    async with open_app(config, plugins=[plugin_of(ERRANDS)], bundled=False) as app, open_http(app) as url:
+        peer = HttpPeer(url)
+
+        async def ask(method: str, params: dict[str, Any]) -> Any:
+            return await anyio.to_thread.run_sync(lambda: peer.ask(method, params))
+
+        yield ask
+
+
+@attack(
+    "operator",
+    "sets the clock, so that every process seems to have begun at another time",
+    "a living server, gateway or runner of a turn is not taken for one that has ended",
+)
+@pytest.mark.parametrize("jump_s", JUMPS)
+async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, jump: Jump) -> None:
+    me, owner, name = this_process(), owners.new_owner(), runner.own_name()
+    jump(jump_s)
+    turn = Turn(
+        id=TurnId("n"),
+        thread=ThreadId("t"),
+        state="running",
+        trace_id=TraceId("0" * 32),
+        runner=name,
+        started_at=1.0,
+        alive_at=1.0,
+    )
+    elsewhere = replace(turn, runner="elsewhere/1/1.00")
+
+    assert psutil.Process(os.getpid()).create_time() == pytest.approx(time.time(), abs=DAY_S)
+    assert is_alive(me)
+    assert not owners.is_gone(owner)
+    assert not runner.has_ended(turn, silent_s=0)
+    assert not runner.has_ended(elsewhere, silent_s=runner.STALE_S - 1)
+
+
+@attack(
+    "operator",
+    "sets the clock three days ahead or back while prompts are scheduled every minute",
+    "what was passed over is not made up for, and the next prompt comes at its time by the new clock",
+)
+@pytest.mark.parametrize("jump_s", JUMPS)
+async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump: Jump) -> None:
+    said: list[str] = []
+
+    async def handle_message(_standing: object, _thread: str, prompt: str) -> None:
+        said.append(prompt)
+
+    async with open_store("sqlite::memory:") as store:
+        conversations = SimpleNamespace(shelf=store.shelf, handle_message=handle_message)
+        clock = schedule._Clock(cast("Lead", SimpleNamespace(conversations=conversations, is_ready=True)))
+        for number in range(50):
+            value: JsonObject = {
+                "thread": "t",
+                "prompt": "now",
+                "cron": "* * * * *",
+                "timezone": "UTC",
+                "next": time.time() + 60,
+                "standing": {"transport": "http", "scopes": []},
+            }
+            await store.shelf.put(schedule.NAME, Item(owner=CallerId("ada"), id=f"s-{number}", value=value))
+        jump(jump_s)
+        for _ in range(3):
+            await clock._fire_what_is_due()
+        coming_s = [item.value["next"] - time.time() for item in await store.shelf.items(schedule.NAME)]
+        await clock.stop()
+
+    assert said == []
+    assert all(0 < left_s <= 60 for left_s in coming_s)
