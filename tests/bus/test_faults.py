@@ -16,6 +16,7 @@ from tests.bus.test_bus import ME, QUICK, given, wish, worked
 from toolpost.bus.bus import Bus
 from toolpost.contracts.errors import GatewayError, StaleLease
 from toolpost.store import open_store
+from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -139,3 +140,20 @@ async def test_a_clock_that_jumps_neither_keeps_a_lease_for_ever_nor_honours_an_
 
     assert (ended.state, ended.worker) == ("done", "bob")
     assert second.id == "a-2"
+
+
+async def test_a_clock_that_was_set_back_while_no_server_ran_keeps_no_lease_for_years(path: Path) -> None:
+    def set_back() -> Script[None]:
+        yield Statement("UPDATE bus_tasks SET expires_at = expires_at + 1e8")
+
+    async with open_store(path) as store:
+        bus = Bus(store, times=QUICK)
+        names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
+        await bus.submit(wish("a-1"))
+        await worked(bus, names[0])
+        await store.scripts.run(set_back)
+    async with opened(path) as bus:
+        with anyio.fail_after(5):
+            task = await given(bus, names[1])
+
+    assert (task.id, task.attempt) == ("a-1", 1)

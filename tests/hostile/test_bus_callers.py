@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from mcp import Client
 
+from tests.bus.projects import Project as BusProject
 from tests.hostile.attacks import attack
 from tests.postgres import Postgres
 from tests.ways import MODERN
@@ -21,6 +22,7 @@ from toolpost.config import Config, StoreSettings
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import META_KEY, CallerId, ThreadId
 from toolpost.endpoints.lending import RosterDoors
+from toolpost.members import members_of
 from toolpost.running import App
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
@@ -335,3 +337,41 @@ async def test_an_agent_of_an_administrator_is_none(config: Config) -> None:
 
     assert code == "FORBIDDEN"
     assert own["success"]
+
+
+@attack(
+    "caller",
+    "goes on in a session that it opened while it was an administrator",
+    "it is none any more as soon as the configuration says so",
+)
+async def test_a_session_does_not_keep_an_administrator_s_rights(config: Config) -> None:
+    async with opened(config, "legacy") as company:
+        await begun(company)
+        await company.boss.ask("reset_worker", worker_name="w")
+        callers = {name: msgspec.structs.replace(caller, admin=False) for name, caller in config.callers.items()}
+        company.app.roster.replace(members_of(msgspec.structs.replace(config, callers=callers)))
+        code = await company.boss.refused("reset_worker", worker_name="w")
+
+    assert code == "FORBIDDEN"
+
+
+async def test_clients_of_bus_connect_are_the_caller_of_their_token(config: Config, tmp_path: Path) -> None:
+    def project(name: str) -> BusProject:
+        made = BusProject(
+            root=tmp_path / f"{name}-agent", state=tmp_path, environment={"TOOLPOST_TOKEN": f"{name}-token"}
+        )
+        made.root.mkdir()
+        return made
+
+    async with opened(config) as company:
+        async with project("ada").client(company.url) as ada, project("eve").client(company.url) as eve:
+            await ada.ask("register_worker", name="w")
+            await company.planner.ask("submit_task", bead_id="t")
+            await ada.work("w")
+            forbidden = error_of(await eve.try_("worker_done", bead_id="t"))
+            await company.boss.ask("reset_worker", worker_name="w")
+            await ada.work("w")
+            done = await ada.ask("worker_done", bead_id="t")
+
+    assert forbidden["code"] == "FORBIDDEN"
+    assert done == {"success": True, "bead_id": "t", "worker": "w"}
