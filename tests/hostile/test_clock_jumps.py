@@ -19,9 +19,9 @@ import pytest
 from tests.bus.test_bus import ME, given, wish, worked
 from tests.hostile.attacks import attack
 from tests.postgres import Postgres
-from tests.tasks.asking import HttpPeer
+from tests.tasks.asking import AT_ONCE, HttpPeer
 from tests.tasks.test_wire import ERRANDS, call, ending
-from tests.ways import IN_MEMORY, plugin_of
+from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.bus.bus import Bus
 from toolpost.bus.tasks import TaskId, Times
@@ -111,7 +111,7 @@ async def test_mcp_tasks_outlive_a_jump(
 ) -> None:
     monkeypatch.setattr(orphans, "START_S", 0.05)
     monkeypatch.setattr(orphans, "SWEEP_S", 0.05)
-    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=url))
+    config = msgspec.structs.replace(AT_ONCE, store=StoreSettings(url=url))
     async with _gateway(config) as ask, _gateway(config) as elsewhere:
         done = (await ask("tools/call", call("errands__echo", text="x")))["result"]
         await ending(ask, done)
