@@ -6,6 +6,7 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from toolpost.endpoints.connections import ConnectionLimits, Connections
+from toolpost.endpoints.event_log import EventLog
 from toolpost.endpoints.front import BODY_RATE, EVENTS_LIMIT, KEEP_ALIVE_S, STALL_BYTES, STALL_S, FrontProtocol
 
 HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
@@ -241,7 +242,7 @@ def test_a_client_that_reads_again_goes_on(line: Line) -> None:
 def test_events_that_nobody_reads_end_the_connection(line: Line) -> None:
     line.endpoint.answers_at_once = False
     line.send(HEAD % 1 + b"1")
-    send = line.front.sender()
+    send = line.front.sender(lambda: EventLog("s", primes=False))
     line.front.pause_writing()
     send(b"{}")
     assert not line.end()
@@ -300,3 +301,17 @@ def test_a_whole_connection_is_forgotten(line: Line) -> None:
     assert len(line.connections) == 0
     line.clock.pass_by(100)
     assert not line.end()
+
+
+def test_events_have_ids_and_are_kept_with_the_answer(line: Line) -> None:
+    line.endpoint.answers_at_once = False
+    line.send(HEAD % 1 + b"1")
+    log = EventLog("s", primes=True)
+    line.front.sender(lambda: log)(b"{1}")
+    line.front.respond(b"{2}")
+
+    written = line.transport.sent
+    assert written.count(b"id: s:") == 3
+    assert b"retry: 1000" in written
+    assert log.may_resume(0)
+    assert log.ended_at is not None

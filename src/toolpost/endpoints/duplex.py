@@ -204,7 +204,10 @@ class Connection:
 
     async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
         try:
-            response = await self._lane.answer(request_id, call, revision)
+            try:
+                response = await self._lane.answer(request_id, call, revision)
+            except ProtocolError as error:
+                response = error.as_response()
             if key not in self._silenced:
                 self._send(response)
         finally:

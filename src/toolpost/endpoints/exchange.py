@@ -1,4 +1,8 @@
-"""One call over HTTP: a JSON answer, or a stream of events when progress came first."""
+"""One call over HTTP: a JSON answer, or a stream of events when progress came first.
+
+In the stateless era a client that closes its response cancels its call. In the handshake era it does not: its call has a session,
+goes on, and what it says is kept for the client's return (`event_log.py`).
+"""
 
 import asyncio
 from collections import deque
@@ -7,7 +11,9 @@ from typing import Final
 
 import anyio
 
+from toolpost.endpoints.event_log import EventLog
 from toolpost.endpoints.request import Receive, Send
+from toolpost.endpoints.sessions import Session
 from toolpost.pipeline import Call
 
 WATCH_AFTER_S: Final = 0.02
@@ -42,8 +48,12 @@ async def send_text(send: Send, body: bytes, content_type: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def answer_quietly(call: Call, answering: Awaitable[bytes], receive: Receive, send: Send) -> None:
-    """Answer a call that streams nothing: no task of its own unless it takes long."""
+Answering = Awaitable[tuple[int, bytes]]
+"""Gives the HTTP status of an answer, and its body."""
+
+
+async def answer_quietly(call: Call, answering: Answering, receive: Receive, send: Send, *, outlives: bool) -> None:
+    """Answer a call that streams nothing: no task of its own unless it takes long, and may not outlive its client."""
     loop = asyncio.get_running_loop()
     watcher: asyncio.Task[None] | None = None
 
@@ -51,21 +61,25 @@ async def answer_quietly(call: Call, answering: Awaitable[bytes], receive: Recei
         nonlocal watcher
         watcher = loop.create_task(_cancel_when_gone(call, receive))
 
-    timer = loop.call_later(WATCH_AFTER_S, watch)
+    timer = None if outlives else loop.call_later(WATCH_AFTER_S, watch)
     try:
-        body = await answering
+        status, body = await answering
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
         if watcher is not None:
             watcher.cancel()
-    await send_json(send, body)
+    await send_json(send, body, status=status)
 
 
 class EventStream:
     """A response that turns into server-sent events with the first notification."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, session: Session | None = None) -> None:
+        """Take the session of a client of the handshake era, where the events are kept."""
         self._send = send
+        self._session = session
+        self._log: EventLog | None = None
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._call: Call | None = None
@@ -80,28 +94,29 @@ class EventStream:
         if self._size > WAITING_BYTES and self._call is not None:
             self._call.cancel("the client does not read what it is sent")
 
-    async def answer(self, call: Call, answering: Awaitable[bytes], receive: Receive) -> None:
+    async def answer(self, call: Call, answering: Answering, receive: Receive) -> None:
         """Send notifications as they come, then the answer."""
         self._call = call
-        body = b""
+        status, body = 200, b""
 
         async def run() -> None:
-            nonlocal body
-            body = await answering
+            nonlocal status, body
+            status, body = await answering
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
-            tasks.start_soon(_cancel_when_gone, call, receive)
+            if self._session is None:
+                tasks.start_soon(_cancel_when_gone, call, receive)
             await self._send_news()
-        await self._finish(body)
+        await self._finish(status, body)
 
     async def _send_news(self) -> None:
         while True:
             with anyio.move_on_after(KEEP_ALIVE_S):
                 await self._news.wait()
             if not self._waiting and self._has_started:
-                await self._write(b": still at work\r\n\r\n")
+                await self._write_bytes(b": still at work\r\n\r\n")
             await self._flush()
 
     async def _flush(self) -> None:
@@ -109,16 +124,23 @@ class EventStream:
         while self._waiting:
             raw = self._waiting.popleft()
             self._size -= len(raw)
-            await self._write(_event(raw))
+            await self._write(raw)
 
-    async def _finish(self, body: bytes) -> None:
+    async def _finish(self, status: int, body: bytes) -> None:
         await self._flush()
         if not self._has_started:
-            await send_json(self._send, body)
+            await send_json(self._send, body, status=status)
             return
-        await self._send({"type": "http.response.body", "body": _event(body)})
+        event = self._log.end(body) if self._log is not None else _event(body)
+        await self._send({"type": "http.response.body", "body": event})
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, raw: bytes) -> None:
+        if self._log is None and self._session is not None and self._call is not None:
+            self._log = self._session.open_log(self._call)
+            await self._write_bytes(self._log.prime())
+        await self._write_bytes(self._log.add(raw) if self._log is not None else _event(raw))
+
+    async def _write_bytes(self, data: bytes) -> None:
         # A half-sent event would garble the stream, so a cancelled send is never one of ours.
         with anyio.CancelScope(shield=True):
             if not self._has_started:
@@ -127,8 +149,25 @@ class EventStream:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 
+async def resume(log: EventLog, after: int, receive: Receive, send: Send) -> None:
+    """Send the rest of a stream to a client that comes back for it, until the stream ends or the client is gone again."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        tasks.cancel_scope.cancel()
+
+    await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        async for event in log.follow(after):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        tasks.cancel_scope.cancel()
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _cancel_when_gone(call: Call, receive: Receive) -> None:
-    """In HTTP the closed response stream is the cancellation."""
+    """In the stateless era the closed response stream is the cancellation."""
     while (await receive())["type"] != "http.disconnect":
         continue
     call.cancel("the client is gone")

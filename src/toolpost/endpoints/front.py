@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolpost.contracts.errors import ErrorCode
 from toolpost.endpoints.connections import LINGER_LIMIT, Connections
+from toolpost.endpoints.event_log import EventLog
 from toolpost.endpoints.framing import (
     HEAD_END,
     HEAD_LIMIT,
@@ -66,6 +67,7 @@ _EVENTS: Final = (
 )
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _RESPONSE: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_OTHER_RESPONSE: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 _REFUSAL: Final = (
     b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n%b"
 )
@@ -133,6 +135,7 @@ class FrontProtocol(asyncio.Protocol):
         "_is_streaming",
         "_is_write_paused",
         "_limits",
+        "_log",
         "_needed",
         "_phase",
         "_received",
@@ -165,6 +168,7 @@ class FrontProtocol(asyncio.Protocol):
         self._head: Head | None = None
         self._needed = 0
         self._call: Call | None = None
+        self._log: EventLog | None = None
         self._is_streaming = False
         self._answered = 0
         self._is_closing = False
@@ -192,7 +196,7 @@ class FrontProtocol(asyncio.Protocol):
             self.refuse(_busy())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """In HTTP the closed response stream is the cancellation."""
+        """In the stateless era the closed response stream is the cancellation."""
         self._phase = _LEAVING
         self._state.connections.discard(self)
         self._connections.close(self)
@@ -288,7 +292,7 @@ class FrontProtocol(asyncio.Protocol):
     # -- answers of the fast path ------------------------------------------------------------------------------------------
 
     def begin(self, call: Call) -> None:
-        """Note the call that is being answered, so that a client who leaves takes it along."""
+        """Note the call that is being answered, so that a client of the stateless era who leaves takes it along."""
         self._call = call
 
     def carry(self, answering: Coroutine[Any, Any, None]) -> None:
@@ -297,35 +301,44 @@ class FrontProtocol(asyncio.Protocol):
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
-    def respond(self, body: bytes) -> None:
+    def respond(self, body: bytes, status: int = 200) -> None:
         """Send the answer, and go on with what has come meanwhile."""
         transport = self._transport
         assert transport is not None
         self._answered += 1
         self._call = None
+        log, self._log = self._log, None
+        last = log.end(body) if log is not None else b""
         if self._phase is not _ANSWERING or transport.is_closing():
             return
         if self._is_streaming:
             self._is_streaming = False
-            transport.write(_chunk(body) + _LAST_CHUNK)
-        else:
+            transport.write(_chunk(last or _event(body)) + _LAST_CHUNK)
+        elif status == 200:
             transport.write(_RESPONSE % (len(body), body))
+        else:
+            transport.write(_OTHER_RESPONSE % (status, _phrase(status), len(body), body))
         if self._buffer or self._is_write_paused or self._is_closing:
             self._next()
         else:
             self._phase = _IDLE
 
-    def sender(self) -> Callable[[bytes], None]:
-        """Return what sends something before the answer of the request that is on, and nothing after it."""
+    def sender(self, open_log: Callable[[], EventLog]) -> Callable[[bytes], None]:
+        """Return what sends something before the answer of the request that is on, and nothing after it.
+
+        What is sent is kept in the log too, for a client that loses this connection; `open_log` begins it.
+        """
         request = self._answered
 
         def send(raw: bytes) -> None:
             if self._answered == request:
-                self._send_event(raw)
+                begins = self._log is None
+                log = self._log = self._log or open_log()
+                self._send_event((log.prime() if begins else b"") + log.add(raw))
 
         return send
 
-    def _send_event(self, raw: bytes) -> None:
+    def _send_event(self, event: bytes) -> None:
         """Send an event; the first one makes a stream of events of the response."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -333,7 +346,7 @@ class FrontProtocol(asyncio.Protocol):
         if not self._is_streaming:
             self._is_streaming = True
             transport.write(_EVENTS)
-        transport.write(_chunk(raw))
+        transport.write(_chunk(event))
         if self._is_write_paused and transport.get_write_buffer_size() > EVENTS_LIMIT:
             self._connections.refused.add(of="stalled")
             self._cut_off()
@@ -665,13 +678,19 @@ class FrontProtocol(asyncio.Protocol):
 def written(refusal: Refused) -> bytes:
     """Write a refusal as the last response of a connection."""
     more = b"".join(b"%b: %b\r\n" % field for field in refusal.headers or ())
-    phrase = http.HTTPStatus(refusal.status).phrase.encode()
-    return _REFUSAL % (refusal.status, phrase, len(refusal.body), more, refusal.body)
+    return _REFUSAL % (refusal.status, _phrase(refusal.status), len(refusal.body), more, refusal.body)
 
 
-def _chunk(raw: bytes) -> bytes:
-    event = b"event: message\r\ndata: %b\r\n\r\n" % raw
+def _event(raw: bytes) -> bytes:
+    return b"event: message\r\ndata: %b\r\n\r\n" % raw
+
+
+def _chunk(event: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(event), event)
+
+
+def _phrase(status: int) -> bytes:
+    return http.HTTPStatus(status).phrase.encode()
 
 
 def _busy() -> Refused:

@@ -18,7 +18,8 @@ from toolpost.endpoints.admin import Admin
 from toolpost.endpoints.conversation import Correspondent
 from toolpost.endpoints.descriptors import exhausted, has_run_out, warn_exhausted
 from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
-from toolpost.endpoints.exchange import EventStream, answer_quietly, send_json, send_text
+from toolpost.endpoints.event_log import EventLog
+from toolpost.endpoints.exchange import EventStream, answer_quietly, resume, send_json, send_text
 from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, log_refused, progress_token
@@ -34,7 +35,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
-from toolpost.protocol.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
 
 
 class HttpEndpoint:
@@ -144,7 +145,7 @@ class HttpEndpoint:
             return False
         respondent = None
         if session is not None and session.conversation.is_open and head.takes_events:
-            respondent = Correspondent(session.conversation, front.sender())
+            respondent = Correspondent(session.conversation, front.sender(lambda: session.open_log(call)))
         caller = session.caller if session else head.caller
         view = head.admission.view
         call = self._lane.admit(
@@ -154,9 +155,10 @@ class HttpEndpoint:
             return False
         self._lane.ask(call)
         # From here on the server is at work, if it was asked.
-        front.begin(call)
         if session is not None:
             session.calls[message.key] = call
+        else:
+            front.begin(call)
         revision = session.revision if session else era.MODERN
 
         def carry() -> None:
@@ -173,11 +175,18 @@ class HttpEndpoint:
     async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
         assert message.id is not None
         try:
-            body = await self._lane.answer(message.id, call, session.revision if session else era.MODERN)
+            status, body = await self._told(message.id, call, session.revision if session else era.MODERN)
         finally:
             if session is not None:
                 del session.calls[message.key]
-        front.respond(body)
+        front.respond(body, status)
+
+    async def _told(self, request_id: bytes, call: Call, revision: era.Revision) -> tuple[int, bytes]:
+        """Let a call pass and return the status and the body of its response."""
+        try:
+            return 200, await self._lane.answer(request_id, call, revision)
+        except ProtocolError as error:
+            return _status_in(error.code, revision.version), error.as_response()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what goes on between requests, until cancelled."""
@@ -200,6 +209,8 @@ class HttpEndpoint:
             self._lane.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
                 await self._post(request, admission.caller)
+            elif (lost := self._lost_stream(request, admission.caller)) is not None:
+                await resume(*lost, request.receive, request.send)
             else:
                 await self._sdk.serve(request, admission.caller, request.receive)
         elif request.path.startswith(METADATA_PATH):
@@ -216,6 +227,14 @@ class HttpEndpoint:
             await self._pages.answer(request)
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
+
+    def _lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
+        """Return the stream of a call that a client of the handshake era comes back for, and the last event that it has."""
+        last = request.headers.get(b"last-event-id")
+        if request.method != "GET" or last is None or not request.takes(b"text/event-stream"):
+            return None
+        session = self._session_of(request, caller)
+        return session.logs.find(last.decode("latin-1")) if session is not None else None
 
     async def _answer_metadata(self, request: HttpRequest) -> None:
         """Say where tokens for this server come from, as RFC 9728 has it."""
@@ -302,7 +321,7 @@ class HttpEndpoint:
         revision = _agreed(session, message, meta, request, name)
         may_tell = progress_token(meta) is not None or era.LOG_LEVEL in meta
         may_tell = may_tell or (session is not None and session.conversation.is_open)
-        stream = EventStream(request.send) if may_tell and request.takes(b"text/event-stream") else None
+        stream = EventStream(request.send, session) if may_tell and request.takes(b"text/event-stream") else None
         respondent = Correspondent(session.conversation, stream.notify) if session and stream else None
         call = self._lane.admit(
             message.id,
@@ -318,9 +337,10 @@ class HttpEndpoint:
         if session is None and call.mirrors_arguments:
             await _check_parameter_headers(call, arguments, request, message.id)
         with _noted(session, message, call):
-            answering = self._lane.answer(message.id, call, revision)
+            answering = self._told(message.id, call, revision)
             if stream is None:
-                await answer_quietly(call, answering, request.receive, request.send)
+                outlives = session is not None
+                await answer_quietly(call, answering, request.receive, request.send, outlives=outlives)
             else:
                 await stream.answer(call, answering, request.receive)
 
@@ -397,6 +417,11 @@ async def _accept(send: Send) -> None:
 
 def _status_of(error: ProtocolError, request: HttpRequest) -> int:
     """Follow the era: the stateless one says it in the HTTP status too, older ones only what is no request at all."""
-    if request.version == era.MODERN.version:
-        return 404 if error.code == METHOD_NOT_FOUND else 400
-    return 400 if error.code in (INVALID_REQUEST, PARSE_ERROR) else 200
+    return _status_in(error.code, request.version)
+
+
+def _status_in(code: int, version: str) -> int:
+    """Return the HTTP status of a JSON-RPC error, ours or a server's own, in a revision."""
+    if version != era.MODERN.version:
+        return 400 if code in (INVALID_REQUEST, PARSE_ERROR) else 200
+    return era.STATUS_OF.get(code, 200)

@@ -135,10 +135,11 @@ class Lane:
         self.gateway.begin(call, Delivery(carry, write, send))
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
-        """Let the call pass and return its response, or the handle of a task."""
+        """Let the call pass and return its response, or the handle of a task; a server's own protocol error is raised."""
         respondent = call.context.respondent
         if isinstance(respondent, LaterRespondent):
-            begun = await self._begun(request_id, call)
+            assert self.tasks is not None
+            begun = await self.tasks.begin(request_id, call)
             if isinstance(begun, bytes):
                 return begun
             answer = begun
@@ -152,18 +153,10 @@ class Lane:
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
             answer = outcome
         if (refusal := answer.refusal) is not None:
-            error = ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
-            return error.as_response()
+            raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
         if answer.passed is not None and is_asking(answer.passed):
             answer = self._sealed(answer, answer.passed, respondent)
         return result_response(request_id, call_result(answer, revision))
-
-    async def _begun(self, request_id: bytes, call: Call) -> bytes | Answer:
-        assert self.tasks is not None
-        try:
-            return await self.tasks.begin(request_id, call)
-        except ProtocolError as error:
-            return error.as_response()
 
     def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw], held: Respondent | None) -> Answer:
         """Make a server's own state one that only this caller can bring back."""

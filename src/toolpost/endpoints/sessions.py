@@ -9,10 +9,12 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.conversation import Conversation
+from toolpost.endpoints.event_log import EventLog, EventLogs
 from toolpost.pipeline import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 
 IDLE_S: Final = 30 * 60
+PRIMED_SINCE: Final = "2025-11-25"
 
 
 @dataclass(kw_only=True)
@@ -28,8 +30,14 @@ class Session:
     conversation: Conversation = field(default_factory=lambda: Conversation(None, None))
     """Its client as servers may turn to it."""
     calls: dict[str, Call] = field(default_factory=dict)
+    logs: EventLogs = field(default_factory=EventLogs)
+    """What its response streams have said, for a client that lost one."""
     streams: int = 0
     used_at: float = field(default_factory=time.monotonic)
+
+    def open_log(self, call: Call) -> EventLog:
+        """Begin the log of a call's stream."""
+        return self.logs.open(call.id, primes=self.revision.version >= PRIMED_SINCE)
 
     @property
     def is_busy(self) -> bool:

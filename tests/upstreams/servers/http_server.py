@@ -27,6 +27,7 @@ class HttpServer:
         self.status: int | None = None
         self.location = ""
         self.hangs_on_probe = False
+        self.refusal_code = -31001
         self.refuses_revisions = 0
         """How many probes it answers with -32022, listing what it supports."""
         self.sessions: dict[str, int] = {}
@@ -248,7 +249,9 @@ class _Exchange:
         await self.text(request_id, "flooded")
 
     async def refuse(self, request_id: Any, _arguments: Any, _meta: Any) -> None:
-        await self.answer({"id": request_id, "error": {"code": -31001, "message": "not today", "data": {"why": 1}}})
+        await self.answer(
+            {"id": request_id, "error": {"code": self.server.refusal_code, "message": "not today", "data": {"why": 1}}}
+        )
 
     async def lie(self, request_id: Any, _arguments: Any, _meta: Any) -> None:
         await self.answer({"id": request_id + 1, "result": {"content": []}})
