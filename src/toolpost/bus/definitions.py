@@ -59,7 +59,7 @@ _HELD: Final = {
         "lease_seconds": {"type": "number", "description": "how long the lease lasted when it was given"},
         "attempt": {"type": "integer", "minimum": 1},
         "priority": {"type": "integer", "minimum": 0, "maximum": 4},
-        "payload": True,
+        "payload": {},
     },
     "required": ["bead_id", "assigned_at"],
     "additionalProperties": False,

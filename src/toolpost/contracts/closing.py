@@ -111,6 +111,9 @@ class _Closing:
         return copy
 
     def _child(self, child: Json, place: str, *, may_close: bool) -> Json:
+        if child is True:
+            # It means the same, and clients that take only objects for schemas take it too.
+            return {}
         return self._copied(child, place, may_close=may_close) if isinstance(child, dict) else child
 
     def _reserved(self, schema: JsonObject) -> JsonObject:

@@ -1,9 +1,11 @@
 """Everything but `tools/call` and `tools/list`, through the official SDK. Imported late, by `late.py` alone."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import anyio
 import mcp_types
@@ -11,6 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
@@ -20,6 +23,8 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.views import tags_of
+from toolpost.endpoints.event_log import RETRY_MS
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.paths import show
 from toolpost.endpoints.rounds import Rounds
@@ -35,12 +40,19 @@ from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
 from toolpost.upstreams.asking import ROOTS_CHANGED
 
+EVENTS_KEPT: Final = 1_000
+"""How many events of the SDK's streams can be asked for again, of all sessions together."""
+
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
 INSTRUCTIONS = (
     "Every tool here is held to its JSON Schema. A refused call names each fault by path and says what was expected: "
     "mend the arguments and call again."
 )
+
+
+_RELAYED: Final = ("prompts", "resources", "completions", "logging")
+"""Capabilities that only servers behind the gateway have."""
 
 
 async def _never(*_: Any) -> NoReturn:
@@ -66,14 +78,21 @@ class _AnnouncingServer(Server[Any]):
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     def get_capabilities(self, *arguments: Any, **options: Any) -> mcp_types.ServerCapabilities:
-        """Leave out what only servers have, as long as there are none; announce tasks where they can be asked for."""
+        """Leave out what only servers have and none of them offers; announce tasks where they can be asked for."""
         if options.get("protocol_version") == MODERN.version:
             options["extensions"] = {EXTENSION: {}}
         capabilities = super().get_capabilities(*arguments, **options)
-        if self.relay.sources:
-            return capabilities
-        absent = {"prompts": None, "resources": None, "completions": None, "logging": None}
-        return capabilities.model_copy(update=absent)
+        return capabilities.model_copy(update={name: None for name in _RELAYED if name not in self._offered()})
+
+    def _offered(self) -> Collection[str]:
+        """Say what the servers that this client sees offer besides tools; one that has not been met yet may offer all of it."""
+        seat = SEAT.get(None)
+        offered: set[str] = set()
+        for name, source in self.relay.sources.items():
+            if seat is None or seat.view.shows(name, tags_of(source)):
+                met = source.supervisor.capabilities
+                offered.update(_RELAYED if met is None else met)
+        return offered
 
 
 class SdkServer:
@@ -136,8 +155,39 @@ class SdkServer:
     def http_manager(self, *, body_limit: int) -> StreamableHTTPSessionManager:
         """Return what serves HTTP. Sessions end when our own table says so: the SDK does not see the lean lane's calls."""
         return StreamableHTTPSessionManager(
-            app=self._server, session_idle_timeout=None, max_request_body_size=body_limit
+            app=self._server,
+            session_idle_timeout=None,
+            max_request_body_size=body_limit,
+            event_store=RecentEvents(),
+            retry_interval=RETRY_MS,
         )
+
+
+class RecentEvents(EventStore):
+    """The latest events of the SDK's streams, for clients that lost one. All sessions share them: an id cannot be guessed."""
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[str, tuple[str, mcp_types.JSONRPCMessage | None]] = OrderedDict()
+
+    async def store_event(self, stream_id: str, message: mcp_types.JSONRPCMessage | None) -> str:
+        """Keep an event; the oldest makes room."""
+        event_id = secrets.token_urlsafe(16)
+        self._events[event_id] = (stream_id, message)
+        if len(self._events) > EVENTS_KEPT:
+            self._events.popitem(last=False)
+        return event_id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send what came after an event on its stream; None if the event is not kept any more."""
+        if last_event_id not in self._events:
+            return None
+        stream_id = self._events[last_event_id][0]
+        is_later = False
+        for event_id, (stream, message) in tuple(self._events.items()):
+            if is_later and stream == stream_id and message is not None:
+                await send_callback(EventMessage(message, event_id))
+            is_later = is_later or event_id == last_event_id
+        return stream_id
 
 
 class _DuplexRequest:

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from toolpost.contracts.errors import QueueOverloaded
 from toolpost.contracts.events import event
+from toolpost.contracts.ids import JsonObject
 from toolpost.upstreams import backoff
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
@@ -50,6 +51,8 @@ class Pool:
         self._wishes = wishes
         self.backoff = Backoff()
         self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse")
+        self.capabilities: JsonObject | None = None
+        """Of the instance that was met last."""
         self.starts = 0
         self.past_oddities = 0
         """Of instances that are gone."""
@@ -195,6 +198,8 @@ class Pool:
     def note_ready(self, instance: Instance, manner: Manner) -> None:
         """Let whoever waits use it."""
         self.manner = manner
+        if instance.greeting is not None:
+            self.capabilities = instance.greeting.capabilities
         instance.settled.set()
         event(_log, logging.INFO, "server ready", server=self._spec.name, pid=instance.pid)
 

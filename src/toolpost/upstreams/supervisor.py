@@ -295,6 +295,11 @@ class Supervisor:
         self._pool.adopt(spec, on_tools)
 
     @property
+    def capabilities(self) -> JsonObject | None:
+        """What the server says that it can; None until it has been met."""
+        return self._pool.capabilities
+
+    @property
     def state(self) -> ServerState:
         """How the server is doing, in a word."""
         return self._pool.state
