@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from toolpost.contracts.compatibility.patterns import expanded_size
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
+from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES
 
 NODES_LIMIT = 20_000
@@ -81,12 +81,7 @@ def compile_cost_s(schema: Json) -> float:
 
 
 def _patterns_cost_s(schema: JsonObject) -> float:
-    named = schema.get("patternProperties")
-    if "pattern" not in schema and not isinstance(named, dict):
-        return 0.0
-    patterns = (schema.get("pattern"), *(named if isinstance(named, dict) else ()))
-    sizes = [expanded_size(pattern) for pattern in patterns if isinstance(pattern, str)]
-    return sum(min(_STATE_S * size, _PATTERN_LIMIT_S) for size in sizes)
+    return sum(min(_STATE_S * expanded_size(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
 
 
 def cost_s(schema: Json) -> float:
