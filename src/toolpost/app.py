@@ -69,6 +69,7 @@ from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.validation import Validators
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
 
@@ -100,6 +101,7 @@ async def open_app(
     async with (
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
+        (validators := Validators()).open_running(),
     ):
         bus = bus_of(config, store, metrics)
         desk = Desk(workspace_of(config))
@@ -123,7 +125,7 @@ async def open_app(
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
         async with host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
-            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness)
+            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, validators)
             async with harness.open_running(), create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
@@ -188,8 +190,14 @@ def _assembled(
     bus: Bus,
     rounds: Rounds,
     harness: Harness,
+    validators: Validators,
 ) -> App:
-    pipeline = Pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
+    pipeline = Pipeline(
+        store.audit,
+        waiting_limit=config.limits.waiting,
+        running_limit=config.limits.calls,
+        validators=validators,
+    )
     catalogue = catalogue_of(config, host, servers)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)

@@ -104,7 +104,7 @@ def expansion_of(raw: JsonObject, schemas: Iterable[JsonObject]) -> Expansion:
 
 
 def _counted(raw: JsonObject) -> Expansion:
-    nodes = _graph(raw)
+    nodes = _Graph(raw).nodes
     order = _in_place_order(nodes)
     for node in order:
         node.paths = min(1.0 + sum(times * inner.paths for inner, times in node.in_place), 1e18)
@@ -148,46 +148,51 @@ def _size(value: Json) -> int:
 # The graph
 
 
-def _graph(raw: JsonObject) -> list[_Node]:
-    """Return every schema that the root leads to, the root first."""
-    references = References(raw)
-    found = {"": _Node("", raw)}
-    waiting: list[tuple[str, JsonObject]] = [("", raw)]
+class _Graph:
+    """Every schema that the root leads to, the root first."""
 
-    letters = 0
+    def __init__(self, raw: JsonObject) -> None:
+        self._raw = raw
+        self._references = References(raw)
+        self._letters = 0
+        self._waiting: list[tuple[_Node, JsonObject]] = []
+        self._nodes: dict[str, _Node] = {}
+        self._node_at("", raw)
+        while self._waiting:
+            node, schema = self._waiting.pop()
+            times = _REEVALUATED if any(isinstance(schema.get(word), dict | bool) for word in _UNEVALUATED) else 1.0
+            self._link_inner(node, schema, times)
+            self._link_references(node, schema, times)
 
-    def node_at(place: str, schema: JsonObject) -> _Node:
-        nonlocal letters
-        node = found.get(place)
+    @property
+    def nodes(self) -> list[_Node]:
+        return list(self._nodes.values())
+
+    def _node_at(self, place: str, schema: JsonObject) -> _Node:
+        node = self._nodes.get(place)
         if node is None:
-            if (letters := letters + len(place)) > PLACES_LIMIT:
+            self._letters += len(place)
+            if self._letters > PLACES_LIMIT:
                 raise PlacesTooLong
-            node = found[place] = _Node(place, schema)
-            waiting.append((place, schema))
+            node = self._nodes[place] = _Node(place, schema)
+            self._waiting.append((node, schema))
         return node
 
-    while waiting:
-        place, schema = waiting.pop()
-        node = found[place]
-        times = _REEVALUATED if any(isinstance(schema.get(word), dict | bool) for word in _UNEVALUATED) else 1.0
+    def _link_inner(self, node: _Node, schema: JsonObject, times: float) -> None:
         for keyword, value in schema.items():
             for inner, child in schemas_under(keyword, value):
-                target_key = _key(keyword, inner)
-                if target_key is None:
-                    continue
-                target = node_at(place + inner, child)
                 if keyword in _IN_PLACE:
-                    node.in_place.append((target, times))
-                else:
-                    held = node.children.setdefault(target_key, {})
-                    held[target] = held.get(target, 0.0) + 1.0
+                    node.in_place.append((self._node_at(node.place + inner, child), times))
+                elif (key := _key(keyword, inner)) is not None:
+                    held = node.children.setdefault(key, {})
+                    held[self._node_at(node.place + inner, child)] = 1.0
+
+    def _link_references(self, node: _Node, schema: JsonObject, times: float) -> None:
         for keyword in REFERENCES:
-            if keyword in schema:
-                for target_place in references.targets(place, schema, keyword):
-                    aim = part_at(raw, target_place)
-                    if isinstance(aim, dict):
-                        node.in_place.append((node_at(target_place, aim), times))
-    return list(found.values())
+            for place in self._references.targets(node.place, schema, keyword) if keyword in schema else ():
+                # It may lead to where nobody expects a schema, such as under a keyword that is not known.
+                if isinstance(target := part_at(self._raw, place), dict):
+                    node.in_place.append((self._node_at(place, target), times))
 
 
 def _key(keyword: str, inner: str) -> tuple[str, str] | None:
@@ -202,7 +207,7 @@ def _key(keyword: str, inner: str) -> tuple[str, str] | None:
         return _ANY_ITEM, ""
     if keyword == "propertyNames":
         return _ANY_NAME, ""
-    return (keyword, "") if keyword in _IN_PLACE else None
+    return None
 
 
 def _in_place_order(nodes: list[_Node]) -> list[_Node]:

@@ -33,11 +33,17 @@ __all__ = [
     "ValidationError",
     "ValidationErrorKind",
     "canonical_form",
+    "check_bounds",
+    "check_places",
     "compile_schema",
 ]
 
 SIZE_LIMIT_BYTES = 256 * 1024
+SMALL_BYTES = 16 * 1024
+"""Whatever is in so small a schema, to walk it is quickly done."""
 DEPTH_LIMIT = 64
+PLACE_LIMIT = 4_096
+"""How long the place of a schema in a document may be: its children all repeat it."""
 PATTERN_LIMIT_BYTES = 10 * 1024 * 1024
 PATTERN_CACHE_LIMIT_BYTES = 2 * 1024 * 1024
 PATTERN_STATES_LIMIT = 50_000
@@ -92,7 +98,6 @@ class Schema:
     """Up to so many parts of a value, what is wrong with it is found out at once."""
 
 
-
 def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     """Compile a schema, or raise the `SchemaProblem` that keeps it from being used."""
     _check_root(raw, root_object=root_object)
@@ -112,6 +117,18 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
         quick_bytes=int(QUICK_COST / expansion.cost),
         quick_parts=int(QUICK_READ_COST / expansion.paths) if is_short else 0,
     )
+
+
+def check_bounds(raw: JsonObject | bool) -> None:
+    """Raise the `SchemaProblem` of a schema that is too large to be walked before it is compiled."""
+    if _check_size(raw) > SMALL_BYTES:
+        check_places(raw)
+
+
+def check_places(raw: JsonObject | bool) -> None:
+    """Raise a `SchemaProblem` where schemas are nested too deeply, or under names that are too long, to be named by place."""
+    if isinstance(raw, dict):
+        _bounded_parts(raw)
 
 
 def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
@@ -168,7 +185,7 @@ def _bounded_parts(raw: JsonObject) -> list[Part]:
     for part in parts_of(raw):
         if part.depth > DEPTH_LIMIT:
             raise SchemaProblem(part.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
-        if (letters := letters + len(part.place)) > PLACES_LIMIT:
+        if len(part.place) > PLACE_LIMIT or (letters := letters + len(part.place)) > PLACES_LIMIT:
             raise _names_too_long()
         parts.append(part)
     return parts
@@ -201,7 +218,9 @@ def _check_patterns_size(parts: list[Part]) -> None:
         for place, pattern in patterns_of(part.schema):
             left -= expanded_size(pattern)
             if left < 0:
-                reason = f"with the pattern {_quoted(pattern)} those of this schema are too large for a linear-time engine"
+                reason = (
+                    f"with the pattern {_quoted(pattern)} those of this schema are too large for a linear-time engine"
+                )
                 raise SchemaProblem(part.place + place, reason)
 
 

@@ -14,6 +14,7 @@ from toolpost.contracts.compatibility.texts import asserted
 from toolpost.contracts.compatibility.weighing import is_manageable
 from toolpost.contracts.compatibility.words import wording_changes
 from toolpost.contracts.ids import Json
+from toolpost.contracts.schema import SchemaProblem, check_places
 from toolpost.contracts.values import is_same_json
 
 BUDGET_S = 1.0
@@ -46,7 +47,9 @@ def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
 
 def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.input_schema, new.input_schema
-    if not is_same_json(one, other):
+    if (problem := _problem(one, other)) is not None:
+        yield change_by("input.unproven", "/inputSchema", problem)
+    elif not is_same_json(one, other):
         yield from note_changes(one, other, "/inputSchema", are_arguments=True)
         yield from _asserted(one, other, as_arguments(one), as_arguments(other), ARGUMENTS, budget)
 
@@ -57,9 +60,21 @@ def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
         if one is not other:
             rule = "output.schema-added" if one is None else "output.schema-removed"
             yield change_by(rule, "/outputSchema", affected="callers that read the result")
+    elif (problem := _problem(one, other)) is not None:
+        yield change_by("output.unproven", "/outputSchema", problem)
     elif not is_same_json(one, other):
         yield from note_changes(one, other, "/outputSchema", are_arguments=False)
         yield from _asserted(one, other, as_results(one), other, RESULTS, budget)
+
+
+def _problem(old: Json, new: Json) -> str | None:
+    """Say why schemas are not even walked; None for nearly all."""
+    for which, schema in (("old", old), ("new", new)):
+        try:
+            check_places(schema)
+        except SchemaProblem as problem:
+            return f"the {which} schema cannot be used, so nothing is known of it: {problem.reason}"
+    return None
 
 
 def _asserted(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:

@@ -166,8 +166,11 @@ class _Cases:
         return min(cases * self._conditional(schema, depth), _CASES_LIMIT)
 
     def _referred(self, reference: Json, depth: int) -> float:
-        if not isinstance(reference, str) or not reference.startswith("#/"):
+        if not isinstance(reference, str):
             return 1.0
+        if not reference.startswith("#/"):
+            # An anchor, or the document itself: where it leads is not looked up here, so it may be anything.
+            return _CASES_LIMIT
         if reference not in self._counted:
             # A schema that leads back to itself counts once.
             self._counted[reference] = 1.0
