@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.parts import part_at, schemas_under
+from toolpost.contracts.parts import Part, part_at, schemas_under
 from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES, References
 
@@ -92,19 +92,22 @@ class _Node:
         self.paths = 0.0
 
 
-def expansion_of(raw: JsonObject, schemas: Iterable[JsonObject]) -> Expansion:
-    """Count the paths of a schema, given all schemas in it; raises `InPlaceCycle` and `PlacesTooLong`."""
+def expansion_of(raw: JsonObject, parts: Iterable[Part], references: References | None) -> Expansion:
+    """Count the paths of a schema, given its parts, and its references if it has any.
+
+    Raises `InPlaceCycle` and `PlacesTooLong`.
+    """
     widest = 0
-    for schema in schemas:
-        if not _MULTIPLIERS.isdisjoint(schema):
-            return _counted(raw)
-        widest = max(widest, _size(schema.get("properties")) + _size(schema.get("required")))
+    for part in parts:
+        if not _MULTIPLIERS.isdisjoint(part.schema):
+            return _counted(raw, references)
+        widest = max(widest, _size(part.schema.get("properties")) + _size(part.schema.get("required")))
     # Most schemas are as simple as that: each place is reached on one path.
     return Expansion(1.0, "", 1.0 + widest / 8)
 
 
-def _counted(raw: JsonObject) -> Expansion:
-    nodes = _Graph(raw).nodes
+def _counted(raw: JsonObject, references: References | None) -> Expansion:
+    nodes = _Graph(raw, references).nodes
     order = _in_place_order(nodes)
     for node in order:
         node.paths = min(1.0 + sum(times * inner.paths for inner, times in node.in_place), 1e18)
@@ -151,9 +154,9 @@ def _size(value: Json) -> int:
 class _Graph:
     """Every schema that the root leads to, the root first."""
 
-    def __init__(self, raw: JsonObject) -> None:
+    def __init__(self, raw: JsonObject, references: References | None) -> None:
         self._raw = raw
-        self._references = References(raw)
+        self._references = references or References(raw, ())
         self._letters = 0
         self._waiting: list[tuple[_Node, JsonObject]] = []
         self._nodes: dict[str, _Node] = {}

@@ -1,5 +1,6 @@
 """Where the references of a schema lead. Nothing outside the document is ever fetched."""
 
+from collections.abc import Iterable
 from urllib.parse import unquote, urldefrag, urljoin
 
 from toolpost.contracts.ids import JsonObject
@@ -11,7 +12,8 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 class References:
     """Where the references of one document lead, inside it: pointers, anchors and embedded resources."""
 
-    def __init__(self, raw: JsonObject) -> None:
+    def __init__(self, raw: JsonObject, parts: Iterable[Part] | None = None) -> None:
+        """Read the document; whoever has its parts already saves the time to find them again."""
         self._raw = raw
         self._id_keyword = "id" if draft_of(raw) == 4 else "$id"
         self._resources: dict[str, str] = {"": ""}
@@ -20,7 +22,7 @@ class References:
         """The base of every schema in the document, by its place."""
         self._dynamic: dict[str, list[str]] = {}
         above: list[str] = []
-        for part in parts_of(raw):
+        for part in parts_of(raw) if parts is None else parts:
             # Outer schemas come before inner ones, so what is above this one is the last that was read at each lesser depth.
             del above[part.depth :]
             above.append(self._read(part, above[-1] if above else ""))

@@ -105,9 +105,10 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     parts = _bounded_parts(raw) if isinstance(raw, dict) else []
     _check_patterns_size(parts)
     # Counted before it is compiled: the validator's own cost is unknown until then, and cannot be interrupted.
-    expansion = _bounded_expansion(raw, parts) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
+    references = _references_of(parts)
+    expansion = _bounded_expansion(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
     compiled = _compiled(raw)
-    _check_parts(parts)
+    _check_parts(parts, references)
     is_short = size_bytes <= QUICK_SCHEMA_BYTES
     return Schema(
         raw=raw,
@@ -195,9 +196,14 @@ def _names_too_long() -> SchemaProblem:
     return SchemaProblem("", "names that are so long are nested too deeply: their places alone take megabytes")
 
 
-def _bounded_expansion(raw: JsonObject, parts: list[Part]) -> Expansion:
+def _references_of(parts: list[Part]) -> References | None:
+    refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
+    return References(parts[0].schema, parts) if refers else None
+
+
+def _bounded_expansion(raw: JsonObject, parts: list[Part], references: References | None) -> Expansion:
     try:
-        expansion = expansion_of(raw, (part.schema for part in parts))
+        expansion = expansion_of(raw, parts, references)
     except InPlaceCycle as cycle:
         reason = "it leads back to itself without going any deeper into the value, so that it has no end"
         raise SchemaProblem(cycle.place, reason) from cycle
@@ -237,7 +243,8 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
     place = pointer(error.instance_path)
     match error.kind:
         case ValidationErrorKind.Referencing() if isinstance(raw, dict):
-            return _dangling(raw) or SchemaProblem(place, error.message)
+            parts = list(parts_of(raw))
+            return _dangling(parts, References(raw, parts)) or SchemaProblem(place, error.message)
         case ValidationErrorKind.Format(format="regex"):
             return SchemaProblem(place, _pattern_reason(str(error.instance)))
         case ValidationErrorKind.Type(types=types):
@@ -247,12 +254,11 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 
-def _check_parts(parts: list[Part]) -> None:
+def _check_parts(parts: list[Part], references: References | None) -> None:
     # The validator compiles what the root can reach; a definition that nobody uses is held to the same rules.
     for part in parts:
         _check_patterns(part)
-    refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
-    if refers and (problem := _dangling(parts[0].schema)):
+    if references is not None and (problem := _dangling(parts, references)):
         raise problem
 
 
@@ -280,9 +286,8 @@ def _pattern_reason(pattern: str) -> str:
     return f"{shown} is malformed, or too large for a linear-time engine"
 
 
-def _dangling(raw: JsonObject) -> SchemaProblem | None:
-    references = References(raw)
-    for part in parts_of(raw):
+def _dangling(parts: list[Part], references: References) -> SchemaProblem | None:
+    for part in parts:
         for keyword in REFERENCES:
             if keyword in part.schema and references.target(part.place, part.schema, keyword) is None:
                 return SchemaProblem(f"{part.place}/{keyword}", _dangling_reason(part.schema[keyword]))
