@@ -101,7 +101,6 @@ async def open_app(
     async with (
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
-        (validators := Validators()).open_running(),
     ):
         bus = bus_of(config, store, metrics)
         desk = Desk(workspace_of(config))
@@ -123,7 +122,8 @@ async def open_app(
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
-        async with host.open_started(), behind.open_running(), sweeping, watching:
+        validators = Validators()
+        async with host.open_started(), behind.open_running(), sweeping, watching, validators.open_running():
             rounds = Rounds(await store.keys.of(STATE_KEY))
             app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, validators)
             async with harness.open_running(), create_task_group() as tasks:

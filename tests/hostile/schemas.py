@@ -72,7 +72,7 @@ REFUSED: dict[str, Schema] = {
     "patterns": {"type": "object", "patternProperties": {rf"\p{{L}}{{90}}{n}": {} for n in range(1_000)}},
     "long-names": {
         "type": "object",
-        "properties": {"n" * 5_000: {"properties": {f"c{n}": {"type": "string"} for n in range(8_000)}}},
+        "properties": {"n" * 5_000: {"properties": {f"c{n}": {"type": "string"} for n in range(2_000)}}},
     },
 }
 """Refused when the server's definitions are learnt."""

@@ -16,9 +16,13 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack, loop_cpu_s
-from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep
+from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, holding
 from tests.upstreams.behind import ONE_OF_EACH, gateway, until
 from tests.ways import Way
+from toolpost.cli.schemas import declared_type, properties_of
+from toolpost.contracts import Definition, LockedTool, drifts, judge, lock_text, parse_lock
+from toolpost.discovery.search.document import Document
+from toolpost.discovery.search.fields import fields_of
 from toolpost.running import App
 from toolpost.upstreams.spec import ServerSpec
 
@@ -201,3 +205,77 @@ async def test_large_definitions_are_compiled_beside_the_loop(tmp_path: Path) ->
         on_loop, everywhere = time.thread_time() - before, time.process_time() - all_before
 
     assert on_loop < 0.7 * everywhere
+
+
+ALL = REFUSED | SLOW | RECURSIVE
+
+
+def changed(schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **schema,
+        "properties": {**schema.get("properties", {}), "another": {"type": "string"}},
+        "required": ["another"],
+    }
+
+
+@attack(
+    "repository",
+    "brings a lock file whose definitions multiply their own paths, for `toolpost check`, `diff` and `lock` to compare",
+    "each is told as a change that nothing is known of, or as what it is, within the budget of a comparison",
+)
+@pytest.mark.parametrize("name", ALL)
+def test_hostile_schemas_are_compared_in_time(name: str) -> None:
+    raw = ALL[name]
+    old = Definition(name="t", input_schema=raw, output_schema=raw)
+    new = Definition(name="t", input_schema=changed(raw), output_schema=changed(raw))
+    locked = parse_lock(lock_text({"t": LockedTool.of("s", old)}), name="toolpost.lock")
+    live = {"t": LockedTool.of("s", new)}
+    started = time.thread_time()
+
+    [drift] = drifts(locked, live, judge=judge)
+
+    assert time.thread_time() - started < 2.0
+    assert drift.judgement.changes
+    assert drift.verdict != "compatible"
+
+
+@attack(
+    "server",
+    "lists schemas that have no end, for whoever searches tools or shows their arguments",
+    "texts are taken from the first levels alone, and types are named as far as anybody would read",
+)
+@pytest.mark.parametrize("name", ALL)
+def test_hostile_schemas_are_searched_and_shown_in_time(name: str) -> None:
+    raw = ALL[name]
+    started = time.thread_time()
+
+    fields_of(Document(name="t", input_schema=raw))
+    for argument in list(properties_of(raw, raw).values())[:10]:
+        declared_type(argument, raw)
+
+    assert time.thread_time() - started < 0.5
+
+
+def test_the_type_of_arrays_without_end_is_shown() -> None:
+    raw = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
+
+    assert declared_type({"$ref": "#/$defs/t"}, raw).startswith("array of array of")
+
+
+@attack(
+    "server",
+    "changes a tool to a schema whose values are too large to be made: 200 required properties in each of 200, twelve deep",
+    "the change is judged within its budget, without an example",
+)
+def test_values_without_end_are_not_made() -> None:
+    names = [f"p{n}" for n in range(150)]
+    again = {"$ref": "#/$defs/t"}
+    endless = holding(again, t={"type": ["object", "null"], "required": names, "additionalProperties": again})
+    old = Definition(name="t", input_schema=endless | {"required": ["a"]})
+    new = Definition(name="t", input_schema=changed(endless))
+    started = time.thread_time()
+
+    judgement = judge(old, new)
+
+    assert time.thread_time() - started < 2.0
+    assert judgement.verdict != "compatible"
