@@ -108,10 +108,15 @@ async def open_app(
         brought = [bus_plugin(bus), workspace_plugin(desk)] if bundled else None
         host = _loaded_host(config, plugins, brought=brought, has_agents=has_agents)
         harness = _harness(config, store, host, metrics, agents or {})
+        validators = Validators()
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
-            promises=Promises(pins=store.pins, locked=read_lock(config.lock_path) if holds else None),
+            promises=Promises(
+                pins=store.pins,
+                locked=read_lock(config.lock_path) if holds else None,
+                judge_slowly=lambda server, old, new: validators.judge(old, new, source=server),
+            ),
             contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
@@ -122,8 +127,7 @@ async def open_app(
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
-        validators = Validators()
-        async with host.open_started(), behind.open_running(), sweeping, watching, validators.open_running():
+        async with validators.open_running(), host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
             app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, validators)
             async with harness.open_running(), create_task_group() as tasks:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import psutil
 import pytest
 from mcp import Client
@@ -18,9 +19,10 @@ from mcp_types import CallToolResult
 from tests.hostile.attacks import attack, loop_cpu_s
 from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, holding
 from tests.upstreams.behind import ONE_OF_EACH, gateway, until
-from tests.ways import Way
+from tests.ways import IN_MEMORY, Way
 from toolpost.cli.schemas import declared_type, properties_of
-from toolpost.contracts import Definition, LockedTool, drifts, judge, lock_text, parse_lock
+from toolpost.config import StoreSettings
+from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
 from toolpost.discovery.search.document import Document
 from toolpost.discovery.search.fields import fields_of
 from toolpost.running import App
@@ -279,3 +281,42 @@ def test_values_without_end_are_not_made() -> None:
 
     assert time.thread_time() - started < 2.0
     assert judgement.verdict != "compatible"
+
+
+def conditions(count: int) -> dict[str, Any]:
+    """Return a schema of few paths, whose conditions multiply when it is compared: each way of each with all others."""
+
+    def ways(n: int) -> list[Any]:
+        return [{"required": [f"k{n}{way}"], "properties": {f"k{n}{way}": {"minimum": way}}} for way in range(3)]
+
+    return {"type": "object", "allOf": [{"anyOf": ways(n)} for n in range(count)]}
+
+
+@attack(
+    "server",
+    "changes a tool from one schema that is slow to compare to another",
+    "the change is judged in a process of its own; the event loop has hardly anything to do with it",
+)
+async def test_a_change_that_is_slow_to_judge_holds_up_nobody(tmp_path: Path) -> None:
+    old, new = tool("t", takes=conditions(5)), tool("t", takes=conditions(5) | {"minProperties": 1})
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
+    async with gateway(spec(tmp_path, "bad", [old]), config=config):
+        pass
+
+    bad, good = spec(tmp_path, "bad", [new]), spec(tmp_path, "good", [tool("plain")])
+    before = loop_cpu_s(os.getpid())
+    async with gateway(bad, good, config=config) as (app, client):
+        await app.servers.sources["bad"].supervisor.ensure_ready()
+        await until(lambda: _judgement(app) is not None)
+        assert not (await client.call_tool("good__plain", {})).is_error
+        judgement, elsewhere = _judgement(app), len(validating())
+
+    assert judgement is not None
+    assert elsewhere == 1
+    assert judgement.changes
+    assert loop_cpu_s(os.getpid()) - before < 1.0
+
+
+def _judgement(app: App) -> Judgement | None:
+    standings = app.servers.sources["bad"].standings.values()
+    return next((standing.judgement for standing in standings), None)

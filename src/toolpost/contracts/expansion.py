@@ -48,7 +48,7 @@ _KINDS: Final = (_ANY_PROPERTY, _ANY_ITEM, _ANY_NAME)
 # What the validator does again to find out what is left unevaluated: measured as 2.6 times per nested level.
 _REEVALUATED: Final = 3.0
 # No value that is let in is nested more deeply.
-_NESTED_LIMIT: Final = 128
+_NESTED_LIMIT: Final = 256
 PLACES_LIMIT: Final = 8 * 1024 * 1024
 """How many letters the places of all schemas may have: names of 2 KB, 60 deep, would make a gigabyte of them."""
 

@@ -1,29 +1,34 @@
-"""Validation that may take long: in a process of its own, which ends when the call that needs it does.
+"""What a validator may take long for: in a process of its own, which ends when the call that needs it does.
 
-A validator is native code and cannot be interrupted: on the event loop it would hold up everybody, and in a thread it would hold
-Python's lock. Few calls come here: those whose schema is not provably cheap for a value of their size (`Schema.quick_bytes`).
-Processes are started when they are needed; one is kept for the next.
+It is native code and cannot be interrupted: on the event loop it would hold up everybody, and in a thread it would hold Python's
+lock. Few calls come here: those whose schema is not provably cheap for a value of their size (`Schema.quick_bytes`), and changed
+definitions that are not provably cheap to compare. Processes are started when they are needed; one is kept for the next.
 """
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
+from toolpost.contracts.compatibility import Definition, Judgement, cut_short
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
 from toolpost.contracts.faults import Fault, fault_from_object, unexplained
-from toolpost.contracts.ids import Json
 from toolpost.contracts.schema import Schema
 from toolpost.upstreams.process_tree import Process, open_process
-from toolpost.upstreams.validation_process import HEAD, LENGTH
+from toolpost.upstreams.validation_process import HEAD, JUDGE, LENGTH, VALIDATE
+
+T = TypeVar("T")
 
 PROCESSES: Final = 4
 WAITING: Final = 100
+JUDGE_S: Final = 20.0
+"""A judgement keeps to a budget of its own, of a second: this is for a step of it that does not."""
+
 EXPLAIN_S: Final = 2.0
 """How long a refusal is explained; one that takes longer is a plain refusal."""
 
@@ -52,6 +57,16 @@ class Validators:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
+    async def judge(self, old: Definition, new: Definition, *, source: str) -> Judgement:
+        """Judge a change; one that takes too long, or does not survive it, is cut short."""
+        pair = msgspec.json.encode(old), msgspec.json.encode(new)
+        with anyio.move_on_after(JUDGE_S):
+            try:
+                return await self._in_turn(source, lambda validator: validator.judge(*pair))
+            except ToolFailed:
+                pass
+        return cut_short()
+
     async def faults_in(self, schema: Schema, encoded: bytes, *, source: str) -> list[Fault]:
         """List what is wrong with a value, given as JSON text; cancelling it ends the process that is at it.
 
@@ -59,24 +74,30 @@ class Validators:
         """
         if self._waiting >= WAITING:
             raise QueueOverloaded(
-                "Too many values wait for being validated.", hint="try again in a moment", retry_after_ms=1_000
+                "Too many values wait for being validated.", hint="try again in a moment", retryAfterMs=1_000
             )
+        raw = msgspec.json.encode(schema.raw)
         self._waiting += 1
+        try:
+            return await self._in_turn(source, lambda validator: validator.faults_in(raw, encoded))
+        finally:
+            self._waiting -= 1
+
+    async def _in_turn(self, source: str, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
         turn = self._turns.setdefault(source, _Turn())
         turn.users += 1
         try:
             async with turn.lock, self._slots:
-                return await self._asked(schema, encoded)
+                return await self._asked(ask)
         finally:
-            self._waiting -= 1
             turn.users -= 1
             if not turn.users:
                 del self._turns[source]
 
-    async def _asked(self, schema: Schema, encoded: bytes) -> list[Fault]:
+    async def _asked(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
         validator = self._free.pop() if self._free else await self._started()
         try:
-            faults = await validator.faults_in(schema, encoded)
+            answer = await ask(validator)
         except BaseException:
             validator.end()
             raise
@@ -84,7 +105,7 @@ class Validators:
             validator.end()
         else:
             self._free.append(validator)
-        return faults
+        return answer
 
     async def _started(self) -> "_Validator":
         assert self._tasks is not None, "nothing is validated any more"
@@ -142,33 +163,39 @@ class _Validator:
         except (anyio.EndOfStream, anyio.ClosedResourceError, OSError):
             return
 
-    async def faults_in(self, schema: Schema, encoded: bytes) -> list[Fault]:
-        """Ask, and read the answer."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        raw = msgspec.json.encode(schema.raw)
-        try:
-            await self._process.stdin.send(HEAD.pack(len(raw), len(encoded)) + raw + encoded)
-            is_valid = await self._answer()
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise ToolFailed(
-                "The value could not be validated: the process that did it ended.",
-                hint="the tool's schema needs too much memory for this value; ask for less at once",
-            ) from error
-        if is_valid:
+    async def judge(self, old: bytes, new: bytes) -> Judgement:
+        """Have a change judged."""
+        await self._send(JUDGE, old, new)
+        return msgspec.json.decode(await self._answer(), type=Judgement)
+
+    async def faults_in(self, raw: bytes, encoded: bytes) -> list[Fault]:
+        """Have a value held to a schema."""
+        await self._send(VALIDATE, raw, encoded)
+        if await self._answer() == b"true":
             return []
         with anyio.move_on_after(EXPLAIN_S):
             try:
-                return [fault_from_object(fault) for fault in await self._answer()]
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return [fault_from_object(fault) for fault in msgspec.json.decode(await self._answer())]
+            except ToolFailed:
                 pass
         # It is known to be wrong: what exactly is not worth more time.
         self.end()
         return [unexplained()]
 
-    async def _answer(self) -> Json:
-        (length,) = LENGTH.unpack(await self._take(LENGTH.size))
-        return msgspec.json.decode(await self._take(length))
+    async def _send(self, kind: bytes, first: bytes, second: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send(HEAD.pack(kind, len(first), len(second)) + first + second)
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise _lost() from error
+
+    async def _answer(self) -> bytes:
+        try:
+            (length,) = LENGTH.unpack(await self._take(LENGTH.size))
+            return await self._take(length)
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise _lost() from error
 
     async def _take(self, size: int) -> bytes:
         assert self._process is not None
@@ -177,3 +204,10 @@ class _Validator:
         taken = bytes(self._read[:size])
         del self._read[:size]
         return taken
+
+
+def _lost() -> ToolFailed:
+    return ToolFailed(
+        "The value could not be validated: the process that did it ended.",
+        hint="the tool's schema needs too much memory for this value; ask for less at once",
+    )

@@ -1,7 +1,10 @@
-"""The process that validates what may take long: `python -m toolpost.upstreams.validation_process`.
+"""The process that does what may take long: `python -m toolpost.upstreams.validation_process`.
 
-It reads from stdin, until that ends, a head of two lengths, a schema and a value, both JSON. It writes to stdout first whether
-the value is valid, and then, if it is not, what is wrong with it; each as a length and JSON. `validation` is the other end.
+It reads from stdin, until that ends, a head (what is asked, and two lengths) and two pieces of JSON. Each answer on stdout is a
+length and JSON. `validation` is the other end.
+
+- `v`, a schema and a value: whether the value is valid, and then, if it is not, what is wrong with it.
+- `j`, an old and a new definition: the judgement on the change.
 """
 
 import os
@@ -17,7 +20,9 @@ from toolpost.contracts.faults import faults_in
 from toolpost.contracts.ids import Json
 from toolpost.contracts.schema import Schema, compile_schema
 
-HEAD: Final = struct.Struct(">II")
+HEAD: Final = struct.Struct(">cII")
+VALIDATE: Final = b"v"
+JUDGE: Final = b"j"
 LENGTH: Final = struct.Struct(">I")
 MEMORY_LIMIT_BYTES: Final = 4 * 1024**3
 """Of address space: an explanation may hold each of thousands of branches."""
@@ -28,16 +33,16 @@ def main() -> None:
     _be_modest()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := asked.read(HEAD.size)) == HEAD.size:
-        schema_bytes, value_bytes = HEAD.unpack(head)
-        schema = _compiled(asked.read(schema_bytes))
-        value = msgspec.json.decode(asked.read(value_bytes))
-        for answer in _answers(schema, value):
+        kind, first_bytes, second_bytes = HEAD.unpack(head)
+        answer_all = _validated if kind == VALIDATE else _judged
+        for answer in answer_all(asked.read(first_bytes), asked.read(second_bytes)):
             encoded = msgspec.json.encode(answer)
             answers.write(LENGTH.pack(len(encoded)) + encoded)
             answers.flush()
 
 
-def _answers(schema: Schema, value: Json) -> Iterator[Json]:
+def _validated(raw: bytes, encoded: bytes) -> Iterator[Json]:
+    schema, value = _compiled(raw), msgspec.json.decode(encoded)
     try:
         is_valid = schema.is_valid(value)
     except ValueError:
@@ -45,6 +50,13 @@ def _answers(schema: Schema, value: Json) -> Iterator[Json]:
     yield is_valid
     if not is_valid:
         yield [fault.as_object() for fault in faults_in(schema, value)]
+
+
+def _judged(old: bytes, new: bytes) -> Iterator[Json]:
+    # Most of these processes validate, and need nothing of what a judge needs.
+    from toolpost.contracts.compatibility import Definition, judge
+
+    yield judge(msgspec.json.decode(old, type=Definition), msgspec.json.decode(new, type=Definition))
 
 
 @lru_cache(maxsize=32)

@@ -11,13 +11,14 @@ from toolpost.contracts.compatibility.notes import note_changes
 from toolpost.contracts.compatibility.projection import as_arguments, as_results
 from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, schema_changes
 from toolpost.contracts.compatibility.texts import asserted
-from toolpost.contracts.compatibility.weighing import is_manageable
+from toolpost.contracts.compatibility.weighing import cost_s, is_manageable, properties_cost_s
 from toolpost.contracts.compatibility.words import wording_changes
 from toolpost.contracts.ids import Json
 from toolpost.contracts.schema import SchemaProblem, check_places
 from toolpost.contracts.values import is_same_json
 
 BUDGET_S = 1.0
+QUICK_S = 0.05
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
@@ -28,7 +29,7 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     """
     one, other = old.to_json(), new.to_json()
     if not is_manageable(one) or not is_manageable(other):
-        return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+        return cut_short()
     if is_same_json(one, other):
         return Judgement()
     # A last step that cannot be interrupted may begin just before the end.
@@ -37,6 +38,22 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     if budget.is_cut_short:
         changes.append(change_by("budget.spent", ""))
     return Judgement(changes=ordered(changes), is_cut_short=budget.is_cut_short)
+
+
+def cut_short() -> Judgement:
+    """Return the judgement on a change that could not be judged in time."""
+    return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+
+
+def is_quick(old: Definition, new: Definition) -> bool:
+    """Say whether no single step of judging a change takes long: native steps cannot be interrupted, even in a thread."""
+    one, other = old.to_json(), new.to_json()
+    if not is_manageable(one) or not is_manageable(other):
+        return True  # Not judged at all.
+    left_s = QUICK_S
+    for schema in (old.input_schema, new.input_schema, old.output_schema, new.output_schema):
+        left_s -= cost_s(schema)
+    return left_s > 0 and properties_cost_s(one, other) < left_s
 
 
 def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:

@@ -23,8 +23,8 @@ _CASES_LIMIT = 100_000.0
 
 _MULTIPLIERS = frozenset(
     {
-        "$ref", "allOf", "anyOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if", "not", "oneOf",
-        "unevaluatedProperties",
+        "$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "contains", "dependencies", "dependentRequired",
+        "dependentSchemas", "if", "not", "oneOf", "unevaluatedProperties",
     }
 )  # fmt: skip
 _HOLDS_DEFINITIONS = frozenset({"$defs", "definitions"})
@@ -157,6 +157,8 @@ class _Cases:
         if depth > 8:
             return _CASES_LIMIT
         cases = self._referred(schema.get("$ref"), depth)
+        if "$dynamicRef" in schema or "$recursiveRef" in schema:
+            return _CASES_LIMIT
         for word in ("anyOf", "oneOf"):
             if isinstance(branches := schema.get(word), list) and branches:
                 inner = sum(self.count(branch, depth + 1) for branch in branches)
