@@ -222,7 +222,7 @@ async def test_a_bug_of_ours_is_internal_and_shows_nothing(way: Way, caplog: Any
         raise ZeroDivisionError("secret detail")
 
     async with way.client(BEHAVIOURS) as client:
-        monkeypatch.setattr(sys.modules["toolpost.pipeline.dispatch"], "check_result", broken)
+        monkeypatch.setattr(sys.modules["toolpost.pipeline.dispatch"], "_encoded", broken)
         answer = await client.call_tool("does__echo", {"text": "x"})
 
     error = error_of(answer)

@@ -69,6 +69,7 @@ from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.validation import Validators
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
 
@@ -107,10 +108,15 @@ async def open_app(
         brought = [bus_plugin(bus), workspace_plugin(desk)] if bundled else None
         host = _loaded_host(config, plugins, brought=brought, has_agents=has_agents)
         harness = _harness(config, store, host, metrics, agents or {})
+        validators = Validators()
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
             known=store.known_tools,
-            promises=Promises(pins=store.pins, locked=read_lock(config.lock_path) if holds else None),
+            promises=Promises(
+                pins=store.pins,
+                locked=read_lock(config.lock_path) if holds else None,
+                judge_slowly=lambda server, old, new: validators.judge(old, new, source=server),
+            ),
             contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
@@ -121,9 +127,9 @@ async def open_app(
         )
         sweeping = bus.open_sweeping() if bundled else nullcontext()
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
-        async with host.open_started(), behind.open_running(), sweeping, watching:
+        async with validators.open_running(), host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
-            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness)
+            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, validators)
             async with harness.open_running(), create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
@@ -188,8 +194,14 @@ def _assembled(
     bus: Bus,
     rounds: Rounds,
     harness: Harness,
+    validators: Validators,
 ) -> App:
-    pipeline = Pipeline(store.audit, waiting_limit=config.limits.waiting, running_limit=config.limits.calls)
+    pipeline = Pipeline(
+        store.audit,
+        waiting_limit=config.limits.waiting,
+        running_limit=config.limits.calls,
+        validators=validators,
+    )
     catalogue = catalogue_of(config, host, servers)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)

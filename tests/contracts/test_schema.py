@@ -523,3 +523,13 @@ def test_every_collected_definition_compiles_or_is_refused_by_place_and_reason()
 
     assert len(problems) == 8
     assert all(problem.place.startswith("/") and problem.reason for problem in problems)
+
+
+@pytest.mark.skipif(not TOUCAN.exists(), reason=f"the collected definitions are not at {TOUCAN}")
+def test_every_collected_definition_that_is_valid_is_validated_at_once() -> None:
+    definitions = [json.loads(line)["inputSchema"] for line in TOUCAN.read_text("utf-8").splitlines()]
+
+    quick = [compile_schema(raw, root_object=True).quick_bytes for raw in definitions if problem_of(raw) is None]
+
+    assert min(quick) > 30_000
+    assert sum(bytes_ > 100_000 for bytes_ in quick) > 0.99 * len(quick)

@@ -1,11 +1,16 @@
 """What a schema says about one argument, as far as a command line needs to know. The contract alone decides what is valid."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from toolpost.contracts.ids import Json, JsonObject
 
 _DEPTH: Final = 16
+_PARTS: Final = 1_000
+_ARRAYS: Final = 4
+"""An array of arrays of arrays is shown so far: a schema may lead back to itself."""
+
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf")
 
 
@@ -47,15 +52,25 @@ def types_of(schema: Json, root: JsonObject) -> list[str]:
 
 def declared_type(schema: Json, root: JsonObject) -> str:
     """Write the type of an argument in a few words."""
+    return _declared_type(schema, root, 0)
+
+
+def _declared_type(schema: Json, root: JsonObject, depth: int) -> str:
+    if depth > _ARRAYS:
+        return "any"
     types = [
-        f"array of {declared_type(items_of(schema, root), root)}" if name == "array" else name
+        f"array of {_declared_type(items_of(schema, root), root, depth + 1)}" if name == "array" else name
         for name in types_of(schema, root)
     ]
     return " or ".join(types) or "any"
 
 
-def _parts(schema: Json, root: JsonObject, depth: int = 0) -> Iterator[JsonObject]:
-    """Walk a schema and what it is composed of."""
+def _parts(schema: Json, root: JsonObject) -> Iterator[JsonObject]:
+    """Walk a schema and what it is composed of, as far as anybody would read on."""
+    return islice(_all_parts(schema, root, 0), _PARTS)
+
+
+def _all_parts(schema: Json, root: JsonObject, depth: int) -> Iterator[JsonObject]:
     if depth > _DEPTH:
         return
     whole = resolved(schema, root)
@@ -63,7 +78,7 @@ def _parts(schema: Json, root: JsonObject, depth: int = 0) -> Iterator[JsonObjec
     for keyword in _ALTERNATIVES:
         alternatives = whole.get(keyword, ())
         for alternative in alternatives if isinstance(alternatives, list) else ():
-            yield from _parts(alternative, root, depth + 1)
+            yield from _all_parts(alternative, root, depth + 1)
 
 
 def _target(reference: str, root: JsonObject) -> Json:

@@ -2,6 +2,7 @@
 
 contract     what a tool promises, compiled once; what could not be kept is refused
 schema       JSON Schema compiled, the one place that knows the validator
+expansion, patterns   what a schema costs a validator, counted before it is compiled
 closing      the closed form of a native tool's schema
 parts, references, document   where schemas sit in a schema, and where its references lead
 faults       what is wrong with a value, in words that a model can act on

@@ -41,13 +41,19 @@ def closed(raw: JsonObject) -> JsonObject:
       So a shared base stays open, and whoever extends it stays valid.
     - A property marked `x-reserved` gets `not: {}`.
     """
+    first = _Closing(raw, frozenset())
+    result = first.root()
+    if not first.extended:
+        return result
     kept_open: set[str] = set()
-    while True:
-        closing = _Closing(raw, frozenset(kept_open))
-        result = closing.root()
-        if closing.extended <= kept_open:
-            return result
-        kept_open |= closing.extended
+    while waiting := first.extended - kept_open:
+        kept_open |= waiting
+        for place in waiting:
+            # What stays open may lead to more that must: only its own part is walked again, so that a long chain of
+            # definitions takes no longer than a short one of the same size.
+            if (schema := first.walked.get(place)) is not None:
+                first.note_open(schema, place)
+    return _Closing(raw, frozenset(kept_open)).root()
 
 
 class _Closing:
@@ -58,6 +64,7 @@ class _Closing:
         self._kept_open = kept_open
         self._is_since_2019 = (draft_of(raw) or 0) >= 2019
         self.extended: set[str] = set()
+        self.walked: dict[str, JsonObject] = {}
 
     @cached_property
     def _references(self) -> References:
@@ -74,7 +81,12 @@ class _Closing:
             result["unevaluatedProperties"] = False
         return result
 
+    def note_open(self, schema: JsonObject, place: str) -> None:
+        """Note what turns out to be extended by a schema that is kept open."""
+        self._copied(schema, place, may_close=False)
+
     def _copied(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
+        self.walked[place] = schema
         may_close = may_close and place not in self._kept_open
         self._note_references(schema, place, extends=not may_close or not _SHAPES.isdisjoint(schema))
         may_close_in_branch = may_close and _is_one_or_null(schema)

@@ -15,10 +15,12 @@ from toolpost.contracts.envelope import ResultStyle, published_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.faults import Fault, faults_in
 from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
-from toolpost.contracts.schema import Schema, SchemaProblem, compile_schema
+from toolpost.contracts.schema import Schema, SchemaProblem, check_bounds, compile_schema
 
 DEFAULT_TIMEOUT_S = 60.0
 NAME_LIMIT = 64
+
+_encode = msgspec.json.Encoder().encode
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
@@ -68,12 +70,19 @@ class Contract:
     """The definition of an upstream's tool, as it came: listed unchanged, but for its name and our facts."""
 
     def faults_in_arguments(self, arguments: Json) -> list[Fault]:
-        """Say what is wrong with these arguments; nothing, most of the time."""
-        return _faults(self.takes, arguments)
+        """Say what is wrong with these arguments; nothing, most of the time.
 
-    def faults_in_result(self, result: Json) -> list[Fault]:
-        """Say what is wrong with what the tool returned."""
-        return [] if self.gives is None else _faults(self.gives, result)
+        However long it takes: not for the event loop, unless the schema is ours.
+        """
+        return faults_in(self.takes, arguments)
+
+    def admits_at_once(self, arguments: Json) -> bool:
+        """Say whether arguments are valid, as far as that is quickly seen; what is not may be valid all the same."""
+        takes = self.takes
+        try:
+            return len(_encode(arguments)) <= takes.quick_bytes and takes.is_valid(arguments)
+        except (RecursionError, TypeError, ValueError):
+            return False
 
     @cached_property
     def definition(self) -> JsonObject:
@@ -147,16 +156,6 @@ def contract_of(
         timeout_s=terms.timeout_s or default_timeout_s,
         aliases=tuple(_checked_name(alias, plugin, is_bare=is_bare) for alias in terms.aliases),
     )
-
-
-def _faults(schema: Schema, value: Json) -> list[Fault]:
-    # A value that the validator cannot even read, such as half a surrogate pair, is explained by `faults_in`.
-    try:
-        if schema.is_valid(value):
-            return []
-    except ValueError:
-        return faults_in(schema, value)
-    return faults_in(schema, value)
 
 
 def contract_of_upstream(
@@ -248,6 +247,7 @@ def _compiled(
 
 def _projected(raw: JsonObject) -> JsonObject:
     """Close a schema; one that is too broken to be closed stays as it is, and is refused when it is compiled."""
+    check_bounds(raw)
     try:
         return closed(raw)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):

@@ -13,6 +13,8 @@ from toolpost.contracts.values import Path
 # What describes the same value as the schema that it stands in; `not` describes what the value is not.
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")
 
+_SCHEMAS_READ = 100
+
 
 class Document:
     """One schema, from its root."""
@@ -93,7 +95,11 @@ class Document:
         )
 
     def _is_marked(self, place: str, schema: JsonObject) -> bool:
-        return any(is_write_only(part) or is_write_only(part.get("items")) for _, part in self.in_place(place, schema))
+        for number, (_, part) in enumerate(self.in_place(place, schema)):
+            # Where so many schemas describe one property, it is cheaper to hide its value than to read them all.
+            if number >= _SCHEMAS_READ or is_write_only(part) or is_write_only(part.get("items")):
+                return True
+        return False
 
 
 def is_write_only(schema: Json) -> bool:

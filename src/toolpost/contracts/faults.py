@@ -43,8 +43,36 @@ class Fault:
         return issue
 
 
+def fault_from_object(issue: JsonObject) -> Fault:
+    """Read what `as_object` wrote."""
+    return Fault(**issue)
+
+
+def quick_faults(schema: Schema, value: Json, size_bytes: int) -> list[Fault] | None:
+    """List what is wrong with a value if that is quickly done, whatever is in it; None if it might not be.
+
+    `size_bytes` is the size of the value as JSON text. For None there is `upstreams.validation`.
+    """
+    if size_bytes > schema.quick_bytes:
+        return None
+    try:
+        if schema.is_valid(value):
+            return []
+    except ValueError as problem:
+        return [_unreadable(problem)]
+    return faults_in(schema, value) if _has_at_most(value, schema.quick_parts) else None
+
+
+def faults_in_unencodable(problem: Exception) -> list[Fault]:
+    """Say what is wrong with a value that cannot even be written as JSON."""
+    return [_unreadable(problem)]
+
+
 def faults_in(schema: Schema, value: Json) -> list[Fault]:
-    """List what is wrong with a value, by path, at most `FAULT_LIMIT` faults; none when it is valid."""
+    """List what is wrong with a value, by path, at most `FAULT_LIMIT` faults; none when it is valid.
+
+    Takes as long as it takes: for a value and a schema of strangers see `quick_faults`.
+    """
     try:
         if schema.is_valid(value):
             return []
@@ -52,11 +80,11 @@ def faults_in(schema: Schema, value: Json) -> list[Fault]:
     except ValueError as problem:
         return [_unreadable(problem)]
     told = Reading(schema, value).told(errors)
-    return [_fault(each) for each in _tidied(told)] or [_unexplained()]
+    return [_fault(each) for each in _tidied(told)] or [unexplained()]
 
 
 def _errors(schema: Schema, value: Json) -> list[ValidationError]:
-    if _is_small(value):
+    if _has_at_most(value, FULL_READ_LIMIT):
         errors = sorted(schema.errors(value), key=lambda error: _path_order(error.instance_path))
         return errors[:ERROR_LIMIT]
     try:
@@ -66,19 +94,20 @@ def _errors(schema: Schema, value: Json) -> list[ValidationError]:
     return []
 
 
-def _is_small(value: Json) -> bool:
+def _has_at_most(value: Json, limit: int) -> bool:
+    """Say whether a value has at most so many parts, itself included."""
     waiting, seen = [value], 0
-    while waiting and seen <= FULL_READ_LIMIT:
+    while waiting and seen <= limit:
         part = waiting.pop()
         seen += 1
         if isinstance(part, dict):
             waiting.extend(part.values())
         elif isinstance(part, list):
             waiting.extend(part)
-    return seen <= FULL_READ_LIMIT
+    return seen <= limit
 
 
-def _unreadable(problem: ValueError) -> Fault:
+def _unreadable(problem: Exception) -> Fault:
     if isinstance(problem, UnicodeError):
         message = "a text in the value holds half of a surrogate pair, which is no Unicode"
     else:
@@ -86,7 +115,8 @@ def _unreadable(problem: ValueError) -> Fault:
     return Fault(path="", keyword="json", message=message)
 
 
-def _unexplained() -> Fault:
+def unexplained() -> Fault:
+    """Say no more than that a value is wrong."""
     return Fault(path="", keyword="schema", message="the value breaks the schema")
 
 

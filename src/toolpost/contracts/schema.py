@@ -5,6 +5,7 @@ The one place that knows the validator. What a broken value tells its sender is 
 
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +13,17 @@ from dataclasses import dataclass
 import jsonschema_rs  # noqa: TID251  this is the one place
 from jsonschema_rs import CanonicalSchema, ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
 
+from toolpost.contracts.expansion import (
+    PATHS_LIMIT,
+    PLACES_LIMIT,
+    Expansion,
+    InPlaceCycle,
+    PlacesTooLong,
+    expansion_of,
+)
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import Part, draft_of, parts_of, pointer
+from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES, References
 
 __all__ = [
@@ -23,14 +33,29 @@ __all__ = [
     "ValidationError",
     "ValidationErrorKind",
     "canonical_form",
+    "check_bounds",
+    "check_places",
     "compile_schema",
 ]
 
 SIZE_LIMIT_BYTES = 256 * 1024
+SMALL_BYTES = 16 * 1024
+"""Whatever is in so small a schema, to walk it is quickly done."""
 DEPTH_LIMIT = 64
+PLACE_LIMIT = 4_096
+"""How long the place of a schema in a document may be: its children all repeat it."""
 PATTERN_LIMIT_BYTES = 10 * 1024 * 1024
 PATTERN_CACHE_LIMIT_BYTES = 2 * 1024 * 1024
+PATTERN_STATES_LIMIT = 50_000
+"""The size of all patterns of a schema together, about 25 ms to compile; of 6,000 real tools none has 1,500."""
 QUOTE_LIMIT = 120
+
+QUICK_COST = 1_000_000
+"""Bytes of a value times cost of a schema: up to 50 ms on a slow machine for values that were made to be slow."""
+QUICK_READ_COST = 3_000
+"""Parts of a value times paths of a schema: how much is explained at once, at 13 µs each. See `faults`."""
+QUICK_SCHEMA_BYTES = 64 * 1024
+"""To explain a fault, its schema is read too."""
 
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=PATTERN_LIMIT_BYTES, dfa_size_limit=PATTERN_CACHE_LIMIT_BYTES)
 _NATIVE_DRAFTS = {
@@ -66,16 +91,45 @@ class Schema:
     errors: Callable[[Json], Iterator[ValidationError]]
     check: Callable[[Json], None]
     """Raise the first `ValidationError`. `errors` collects all of them before it hands out the first."""
+    quick_bytes: int
+    """Up to this size of JSON text, whether a value is valid is found out at once: a few milliseconds, whatever is in it.
+    For anything larger the validator, which cannot be interrupted, belongs into a process that can be ended."""
+    quick_parts: int
+    """Up to so many parts of a value, what is wrong with it is found out at once."""
 
 
 def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     """Compile a schema, or raise the `SchemaProblem` that keeps it from being used."""
     _check_root(raw, root_object=root_object)
-    _check_size(raw)
+    size_bytes = _check_size(raw)
     parts = _bounded_parts(raw) if isinstance(raw, dict) else []
+    _check_patterns_size(parts)
+    # Counted before it is compiled: the validator's own cost is unknown until then, and cannot be interrupted.
+    references = _references_of(parts)
+    expansion = _bounded_expansion(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
     compiled = _compiled(raw)
-    _check_parts(parts)
-    return Schema(raw=raw, is_valid=compiled.is_valid, errors=compiled.iter_errors, check=compiled.validate)
+    _check_parts(parts, references)
+    is_short = size_bytes <= QUICK_SCHEMA_BYTES
+    return Schema(
+        raw=raw,
+        is_valid=compiled.is_valid,
+        errors=compiled.iter_errors,
+        check=compiled.validate,
+        quick_bytes=int(QUICK_COST / expansion.cost),
+        quick_parts=int(QUICK_READ_COST / expansion.paths) if is_short else 0,
+    )
+
+
+def check_bounds(raw: JsonObject | bool) -> None:
+    """Raise the `SchemaProblem` of a schema that is too large to be walked before it is compiled."""
+    if _check_size(raw) > SMALL_BYTES:
+        check_places(raw)
+
+
+def check_places(raw: JsonObject | bool) -> None:
+    """Raise a `SchemaProblem` where schemas are nested too deeply, or under names that are too long, to be named by place."""
+    if isinstance(raw, dict):
+        _bounded_parts(raw)
 
 
 def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
@@ -109,7 +163,7 @@ def _check_root_object(raw: JsonObject | bool) -> None:
         raise SchemaProblem("/type", f'the root type must be exactly "object", not {_quoted(raw["type"])}')
 
 
-def _check_size(raw: JsonObject | bool) -> None:
+def _check_size(raw: JsonObject | bool) -> int:
     try:
         size_bytes = len(json.dumps(raw, ensure_ascii=False, allow_nan=False).encode())
     except RecursionError:
@@ -118,6 +172,7 @@ def _check_size(raw: JsonObject | bool) -> None:
         raise SchemaProblem("", f"the schema is not JSON: {error}") from error
     if size_bytes > SIZE_LIMIT_BYTES:
         raise SchemaProblem("", f"the schema is {size_bytes} bytes of JSON; the limit is {SIZE_LIMIT_BYTES}")
+    return size_bytes
 
 
 def _check_draft(raw: JsonObject) -> None:
@@ -127,12 +182,52 @@ def _check_draft(raw: JsonObject) -> None:
 
 
 def _bounded_parts(raw: JsonObject) -> list[Part]:
-    parts = []
+    parts, letters = [], 0
     for part in parts_of(raw):
         if part.depth > DEPTH_LIMIT:
             raise SchemaProblem(part.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
+        if len(part.place) > PLACE_LIMIT or (letters := letters + len(part.place)) > PLACES_LIMIT:
+            raise _names_too_long()
         parts.append(part)
     return parts
+
+
+def _names_too_long() -> SchemaProblem:
+    return SchemaProblem("", "names that are so long are nested too deeply: their places alone take megabytes")
+
+
+def _references_of(parts: list[Part]) -> References | None:
+    refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
+    return References(parts[0].schema, parts) if refers else None
+
+
+def _bounded_expansion(raw: JsonObject, parts: list[Part], references: References | None) -> Expansion:
+    try:
+        expansion = expansion_of(raw, parts, references)
+    except InPlaceCycle as cycle:
+        reason = "it leads back to itself without going any deeper into the value, so that it has no end"
+        raise SchemaProblem(cycle.place, reason) from cycle
+    except PlacesTooLong:
+        raise _names_too_long() from None
+    if PATHS_LIMIT < expansion.paths < math.inf:
+        reason = (
+            f"its references and branches apply over {PATHS_LIMIT:,} schemas to one part of a value"
+            " (they multiply); the time that takes to validate is not bounded"
+        )
+        raise SchemaProblem(expansion.place, reason)
+    return expansion
+
+
+def _check_patterns_size(parts: list[Part]) -> None:
+    left = PATTERN_STATES_LIMIT
+    for part in parts:
+        for place, pattern in patterns_of(part.schema):
+            left -= expanded_size(pattern)
+            if left < 0:
+                reason = (
+                    f"with the pattern {_quoted(pattern)} those of this schema are too large for a linear-time engine"
+                )
+                raise SchemaProblem(part.place + place, reason)
 
 
 def _compiled(raw: JsonObject | bool) -> jsonschema_rs.Validator:
@@ -148,7 +243,8 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
     place = pointer(error.instance_path)
     match error.kind:
         case ValidationErrorKind.Referencing() if isinstance(raw, dict):
-            return _dangling(raw) or SchemaProblem(place, error.message)
+            parts = list(parts_of(raw))
+            return _dangling(parts, References(raw, parts)) or SchemaProblem(place, error.message)
         case ValidationErrorKind.Format(format="regex"):
             return SchemaProblem(place, _pattern_reason(str(error.instance)))
         case ValidationErrorKind.Type(types=types):
@@ -158,22 +254,18 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 
-def _check_parts(parts: list[Part]) -> None:
+def _check_parts(parts: list[Part], references: References | None) -> None:
     # The validator compiles what the root can reach; a definition that nobody uses is held to the same rules.
     for part in parts:
         _check_patterns(part)
-    refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
-    if refers and (problem := _dangling(parts[0].schema)):
+    if references is not None and (problem := _dangling(parts, references)):
         raise problem
 
 
 def _check_patterns(part: Part) -> None:
-    if isinstance(pattern := part.schema.get("pattern"), str) and not _runs(pattern):
-        raise SchemaProblem(f"{part.place}/pattern", _pattern_reason(pattern))
-    for pattern in part.schema.get("patternProperties", ()):
+    for place, pattern in patterns_of(part.schema):
         if not _runs(pattern):
-            place = part.place + pointer(("patternProperties", pattern))
-            raise SchemaProblem(place, _pattern_reason(pattern))
+            raise SchemaProblem(part.place + place, _pattern_reason(pattern))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -194,9 +286,8 @@ def _pattern_reason(pattern: str) -> str:
     return f"{shown} is malformed, or too large for a linear-time engine"
 
 
-def _dangling(raw: JsonObject) -> SchemaProblem | None:
-    references = References(raw)
-    for part in parts_of(raw):
+def _dangling(parts: list[Part], references: References) -> SchemaProblem | None:
+    for part in parts:
         for keyword in REFERENCES:
             if keyword in part.schema and references.target(part.place, part.schema, keyword) is None:
                 return SchemaProblem(f"{part.place}/{keyword}", _dangling_reason(part.schema[keyword]))

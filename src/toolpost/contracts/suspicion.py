@@ -19,6 +19,7 @@ from toolpost.contracts.shown import cut
 TEXT_LIMIT = 100_000
 PER_TOOL_LIMIT = 20
 DEPTH_LIMIT = 100
+PLACE_LIMIT = 4_096
 
 _AROUND = 40
 
@@ -126,6 +127,8 @@ def _texts(definition: Definition) -> Iterator[tuple[str, str]]:
     left = TEXT_LIMIT
     while waiting and left > 0:
         place, value, depth = waiting.pop()
+        if len(place) > PLACE_LIMIT:
+            continue
         if isinstance(value, str):
             yield place, value[:left]
             left -= len(value)

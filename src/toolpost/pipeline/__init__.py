@@ -1,6 +1,7 @@
 """What every call passes: tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from toolpost.pipeline.ahead import Ahead, Delivery
 from toolpost.pipeline.audit import AuditExit, audit_enter
@@ -10,8 +11,9 @@ from toolpost.pipeline.limits import within_limits
 from toolpost.pipeline.lock import Lock
 from toolpost.pipeline.progress import ProgressNote, ProgressShaper
 from toolpost.pipeline.stage import Outcome, compose
-from toolpost.pipeline.validate import validate_arguments
+from toolpost.pipeline.validate import Validation
 from toolpost.store import AuditLog
+from toolpost.upstreams.validation import Validators
 
 __all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNote", "ProgressShaper"]
 
@@ -19,8 +21,9 @@ __all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNote", "ProgressS
 class Pipeline:
     """The way of every call."""
 
-    def __init__(self, audit_log: AuditLog, *, waiting_limit: int, running_limit: int) -> None:
+    def __init__(self, audit_log: AuditLog, *, waiting_limit: int, running_limit: int, validators: Validators) -> None:
         """Build what every call passes; this list is the order, and the only one."""
+        validation = Validation(validators)
         audit = AuditExit(audit_log)
         lock = Lock(waiting_limit=waiting_limit, running_limit=running_limit)
         self._chain = compose(
@@ -29,8 +32,8 @@ class Pipeline:
                 within_limits,
                 lock,
             ],
-            [validate_arguments, audit_enter],
-            dispatch,
+            [validation.validate_arguments, audit_enter],
+            partial(dispatch, validation=validation),
         )
         self._ahead = Ahead(audit, lock)
         self.ask = self._ahead.ask

@@ -57,7 +57,7 @@ class Ahead:
             and not call.scope.cancel_called
             and tool.contract.timeout_s > PATIENCE_S
             and self.lock.is_open_to(call)
-            and not tool.contract.faults_in_arguments(call.arguments)
+            and tool.contract.admits_at_once(call.arguments)
         ):
             call.context.sent = tool.ask_ahead(call.arguments, call.context)
 

@@ -11,23 +11,23 @@ from toolpost.contracts.ids import Json
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.passing import passed_on
 from toolpost.pipeline.stage import Outcome
-from toolpost.pipeline.validate import check_result
+from toolpost.pipeline.validate import Validation
 from toolpost.sources import ToolReturn
 
 _log = logging.getLogger("toolpost.dispatch")
 _encode = msgspec.json.Encoder().encode
 
 
-async def dispatch(call: Call) -> Outcome:
+async def dispatch(call: Call, *, validation: Validation) -> Outcome:
     """Run the tool, check what it returned, encode it once."""
     # A call that was cancelled while it waited must not run: a tool without an await would not notice.
     call.raise_if_ended()
     try:
         returned = await _invoked(call)
         if returned.passed is not None:
-            return passed_on(call, returned.passed, returned.results)
+            return await passed_on(call, returned.passed, returned.results, validation)
         encoded = _encoded(returned.value)
-        check_result(call.tool.contract, returned.value)
+        await validation.check_result(call, returned.value, encoded)
         return Outcome(encoded, returned.content, facts=returned.facts)
     except ToolpostError as error:
         _log_failure(call, error)

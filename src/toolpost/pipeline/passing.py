@@ -11,14 +11,20 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.stage import Outcome
-from toolpost.pipeline.validate import check_result
+from toolpost.pipeline.validate import Validation
 from toolpost.sources.rounds import is_asking
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode
+_NOTHING = msgspec.Raw(b"null")
 
 
-def passed_on(call: Call, fields: Mapping[str, msgspec.Raw], results: Literal["enforce", "warn", "off"]) -> Outcome:
+async def passed_on(
+    call: Call,
+    fields: Mapping[str, msgspec.Raw],
+    results: Literal["enforce", "warn", "off"],
+    validation: Validation,
+) -> Outcome:
     """Check what a server returned, as strictly as was asked for."""
     if is_asking(fields):
         # No result yet: what the output schema describes comes when the questions are answered.
@@ -26,7 +32,8 @@ def passed_on(call: Call, fields: Mapping[str, msgspec.Raw], results: Literal["e
     is_error = bytes(fields.get("isError", b"false")) == b"true"
     if call.tool.contract.gives is not None and not is_error and results != "off":
         try:
-            check_result(call.tool.contract, _structured(fields), content=_content(fields))
+            raw = fields.get("structuredContent", _NOTHING)
+            await validation.check_result(call, msgspec.json.decode(raw), raw, content_of=lambda: _content(fields))
         except InvalidResult as violation:
             call.blame(violation.message)
             if results == "enforce":
@@ -49,15 +56,13 @@ def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
         return None
     fields = returned.passed
     is_error = bytes(fields.get("isError", b"false")) == b"true"
-    is_held = tool.contract.gives is not None and not is_error and returned.results != "off"
-    if is_held and tool.contract.faults_in_result(_structured(fields)):
-        return None
+    gives = tool.contract.gives
+    if gives is not None and not is_error and returned.results != "off":
+        raw_result = fields.get("structuredContent", _NOTHING)
+        # Whatever is wrong with it, or takes long to look at, is for the task.
+        if len(memoryview(raw_result)) > gives.quick_bytes or not gives.is_valid(msgspec.json.decode(raw_result)):
+            return None
     return Outcome(_encode(fields), passed=fields, is_error=is_error)
-
-
-def _structured(fields: Mapping[str, msgspec.Raw]) -> Json:
-    raw = fields.get("structuredContent")
-    return None if raw is None else msgspec.json.decode(raw)
 
 
 def _content(fields: Mapping[str, msgspec.Raw]) -> list[Json]:

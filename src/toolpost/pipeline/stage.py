@@ -24,19 +24,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
 Next = Callable[[Call], Awaitable[Outcome]]
 Stage = Callable[[Call, Next], Awaitable[Outcome]]
-Gate = Callable[[Call], None]
-"""Lets a call pass, or raises."""
+Gate = Callable[[Call], Awaitable[None] | None]
+"""Lets a call pass, or raises; one that has to wait for that, which is rare, returns what to wait for."""
 
 
 def compose(stages: Sequence[Stage], gates: Sequence[Gate], last: Next) -> Next:
     """Chain stages, outermost first, and the gates behind them."""
 
     def passed_gates(call: Call) -> Awaitable[Outcome]:
-        for gate in gates:
-            gate(call)
+        for number, gate in enumerate(gates, 1):
+            if (waiting := gate(call)) is not None:
+                return _passed_later(call, waiting, compose((), gates[number:], last))
         return last(call)
 
     chain: Next = passed_gates
     for stage in reversed(stages):
         chain = partial(stage, proceed=chain)  # type: ignore[call-arg]
     return chain
+
+
+async def _passed_later(call: Call, waiting: Awaitable[None], proceed: Next) -> Outcome:
+    await waiting
+    return await proceed(call)

@@ -15,7 +15,7 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import PluginName
 from toolpost.contracts.lockfile import Tools
 from toolpost.sources.promises import Mode, Promises
-from toolpost.sources.servers import ServerSource
+from toolpost.sources.servers import Prepared, ServerSource
 from toolpost.sources.watch import Watch
 from toolpost.store import KnownTools
 from toolpost.upstreams.news import News
@@ -106,7 +106,10 @@ class ServerHost:
                 for source in staged.values():
                     self._let_go(source)
                 raise
-            return self._commit(wanted, staged)
+            revised = {
+                name: await self._revise(self.sources[name], wanted[name]) for name in wanted if name not in staged
+            }
+            return self._commit(wanted, staged, revised)
 
     def _source(self, spec: ServerSpec, successor_of: ServerSource | None = None) -> ServerSource:
         return ServerSource(
@@ -134,9 +137,14 @@ class ServerHost:
             for source in staged.values():
                 tasks.start_soon(source.supervisor.ensure_ready)
 
-    def _commit(self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerSource]) -> "Applied":
+    def _commit(
+        self,
+        wanted: Mapping[str, ServerSpec],
+        staged: Mapping[str, ServerSource],
+        revised: Mapping[str, tuple[ServerSource, Prepared | None]],
+    ) -> "Applied":
         before = dict(self.sources)
-        after = {name: staged.get(name) or self._revised(before[name], spec) for name, spec in wanted.items()}
+        after = {name: staged.get(name) or self._revised(before[name], *revised[name]) for name in wanted}
         self.sources.clear()
         self.sources.update(after)
         for name, source in before.items():
@@ -156,14 +164,20 @@ class ServerHost:
             ),
         )
 
-    def _revised(self, current: ServerSource, spec: ServerSpec) -> ServerSource:
-        """Hold the same server to other rules; its processes, and the calls on them, go on."""
+    async def _revise(self, current: ServerSource, spec: ServerSpec) -> tuple[ServerSource, Prepared | None]:
+        """Prepare to hold the same server to other rules."""
         if current.spec == spec:
-            return current
+            return current, None
         source = self._source(spec, successor_of=current)
-        source.supervisor.adopt(spec, on_tools=source.learn)
-        if current.definitions is not None:
-            source.learn(current.definitions, current.build)
+        return source, await source.prepare_like(current)
+
+    @staticmethod
+    def _revised(current: ServerSource, source: ServerSource, prepared: Prepared | None) -> ServerSource:
+        """Hold the same server to other rules; its processes, and the calls on them, go on."""
+        if source is not current:
+            source.supervisor.adopt(source.spec, on_tools=source.learn)
+            if prepared is not None:
+                source.take(prepared)
         return source
 
     def _let_go(self, source: ServerSource) -> None:
@@ -195,7 +209,7 @@ class ServerHost:
                 await self.promises.recall(source.name)
                 remembered = await self._known.recall(source.name)
                 if remembered is not None:
-                    source.learn(remembered.definitions, remembered.build)
+                    await source.learn(remembered.definitions, remembered.build)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self.promises.run)

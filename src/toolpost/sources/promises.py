@@ -1,7 +1,7 @@
 """What the tools of servers are held to: the lock, and where that names none, what was seen first."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.contracts.compatibility import Definition, Judgement, Verdict, judge
+from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.drift import is_same
 from toolpost.contracts.events import event
@@ -81,12 +81,19 @@ class Promises:
     """The promises of all servers, and the judge who compares. `run` must be running."""
 
     def __init__(
-        self, *, pins: Pins, locked: Tools | None = None, on_judged: Callable[[PluginName], None] = lambda _server: None
+        self,
+        *,
+        pins: Pins,
+        locked: Tools | None = None,
+        on_judged: Callable[[PluginName], None] = lambda _server: None,
+        judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]],
     ) -> None:
+        """Take pins and lock; `judge_slowly` judges what is not quickly judged, where that holds up nobody."""
         self.on_judged = on_judged
         """Told when a server's tools can be looked at again."""
         self.names: Callable[[], Names] = Names
         """Gives the names of all tools, since a change may bring another server's."""
+        self._judge_slowly = judge_slowly
         self._locked = locked
         self._pins = pins
         self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
@@ -190,12 +197,18 @@ class Promises:
         self._asked.set()
         return None
 
+    async def _judged_pair(self, pair: _Pair) -> _Verdict:
+        judgement, old, new = await anyio.to_thread.run_sync(_judged_if_quick, pair)
+        if judgement is None:
+            judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
+        return _Verdict(judgement=judgement, old=old, new=new)
+
     async def _judge_all(self) -> set[PluginName]:
         servers = set()
         while self._unjudged:
             name, pair = self._unjudged.popitem()
             # It may take its whole budget: calls go on meanwhile.
-            verdict = await anyio.to_thread.run_sync(_judged, pair)
+            verdict = await self._judged_pair(pair)
             self._judged[name] = pair, verdict
             judgement, suspicions = verdict.judgement, self.names().brought(verdict.old, verdict.new)
             servers.add(pair.server)
@@ -212,5 +225,6 @@ class Promises:
         return servers
 
 
-def _judged(pair: _Pair) -> _Verdict:
-    return _Verdict(judgement=judge(pair.old, pair.new), old=look_at(pair.old), new=look_at(pair.new))
+def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:
+    judgement = judge(pair.old, pair.new) if is_quick(pair.old, pair.new) else None
+    return judgement, look_at(pair.old), look_at(pair.new)

@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
+from anyio import to_thread
 
 from toolpost.authoring.context import Context
 from toolpost.contracts.caller import Caller
@@ -38,6 +40,19 @@ class _Progress(msgspec.Struct):
 
 
 _progress = msgspec.json.Decoder(_Progress)
+
+
+QUICK_DEFINITIONS_BYTES = 32 * 1024
+"""So much is compiled at once, in 20 ms if it was made to be slow; more is compiled in a thread."""
+
+
+class Prepared(NamedTuple):
+    """The definitions of a server, compiled."""
+
+    definitions: list[JsonObject]
+    build: str
+    tools: dict[ToolName, HeldTool]
+    refused: list[ContractRefused]
 
 
 class ServerSource:
@@ -97,29 +112,69 @@ class ServerSource:
         """The tools that were turned away."""
         return self._refused
 
-    def learn(self, definitions: list[JsonObject], build: str) -> None:
-        """Take the server's definitions and its version; what has not changed is not compiled again."""
+    async def learn(self, definitions: list[JsonObject], build: str) -> None:
+        """Take the server's definitions and its version; what has not changed is not compiled again.
+
+        Many definitions or large ones are compiled in a thread: a server decides what it sends, and calls go on meanwhile.
+        """
         if (definitions, build) == (self.definitions, self.build):
             self._on_seen(self)
             return
-        before = {tool.contract.terms.name: tool for tool in self._compiled.values()}
-        # Another build is in every contract.
-        known = {str(d.get("name")): d for d in self.definitions or ()} if build == self.build else {}
-        names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
-        self.definitions, self.build = definitions, build
-        self._compiled, self._refused = {}, []
-        for definition in definitions:
-            if not _is_named(definition):
-                self._refuse(definition, "name", "a tool has a name")
-                continue
-            tool: str = definition["name"]
-            if not self.spec.admits(tool) or names[tool] in self._compiled:
-                continue
-            is_known = known.get(tool) == definition and tool in before and before[tool].contract.name == names[tool]
-            self._hold(definition, names[tool], before[tool] if is_known else None)
+        known = self._known(build)
+        if _are_quick(definitions):
+            prepared = self._prepare(definitions, build, known)
+        else:
+            prepared = await to_thread.run_sync(self._prepare, definitions, build, known, abandon_on_cancel=True)
+        self.take(prepared)
+
+    def take(self, prepared: "Prepared") -> None:
+        """Serve what was prepared from now on."""
+        self.definitions, self.build = prepared.definitions, prepared.build
+        self._compiled, self._refused = prepared.tools, prepared.refused
+        for refusal in prepared.refused:
+            event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
         self._place()
         self._on_seen(self)
         self._on_change(self)
+
+    async def prepare_like(self, other: "ServerSource") -> "Prepared | None":
+        """Compile the definitions of another source under the rules of this one; None if they are not known."""
+        if other.definitions is None:
+            return None
+        return await to_thread.run_sync(
+            self._prepare, other.definitions, other.build, self._known(other.build), abandon_on_cancel=True
+        )
+
+    def _known(self, build: str) -> dict[str, tuple[JsonObject, HeldTool]]:
+        """Return what is compiled already, by the server's own names; another build is in every contract."""
+        if build != self.build:
+            return {}
+        definitions = {str(d.get("name")): d for d in self.definitions or ()}
+        held = {tool.contract.terms.name: tool for tool in self._compiled.values()}
+        return {name: (definitions[name], tool) for name, tool in held.items() if name in definitions}
+
+    def _prepare(
+        self, definitions: list[JsonObject], build: str, known: Mapping[str, tuple[JsonObject, HeldTool]]
+    ) -> "Prepared":
+        names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
+        prepared = Prepared(definitions, build, {}, [])
+        for definition in definitions:
+            if not _is_named(definition):
+                prepared.refused.append(self._refusal(definition, "name", "a tool has a name"))
+                continue
+            tool: str = definition["name"]
+            name = names[tool]
+            if not self.spec.admits(tool) or name in prepared.tools:
+                continue
+            before, held = known.get(tool, (None, None))
+            if held is not None and before == definition and held.contract.name == name:
+                prepared.tools[name] = held
+                continue
+            try:
+                prepared.tools[name] = self._hold(definition, name, build)
+            except ContractRefused as refusal:
+                prepared.refused.append(refusal)
+        return prepared
 
     def reconsider(self) -> None:
         """Look again at how the tools stand to their promises: one was judged, or there is another lock."""
@@ -141,30 +196,25 @@ class ServerSource:
                 held[name] = tool
         self._held, self._withheld, self.standings = held, back, standings
 
-    def _hold(self, definition: JsonObject, name: ToolName, known: HeldTool | None) -> None:
-        if known is not None:
-            self._compiled[name] = known
-            return
+    def _hold(self, definition: JsonObject, name: ToolName, build: str) -> HeldTool:
         try:
             contract = contract_of_upstream(
                 definition,
                 server=self.name,
                 name=name,
                 closes=self.spec.unknown_arguments == "reject",
-                version=self.build,
+                version=build,
                 timeout_s=self.timeout_s,
             )
             mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
-        except ContractRefused as refusal:
-            self._note_refusal(refusal)
-            return
+        except ContractRefused:
+            raise
         except BadAnnotation as error:
-            self._refuse(definition, "inputSchema", str(error))
-            return
-        except Exception as error:  # noqa: BLE001 (a schema may be strange in any way; the server's other tools are not)
-            self._refuse(definition, "definition", str(error) or type(error).__name__)
-            return
-        self._compiled[name] = HeldTool(
+            raise self._refusal(definition, "inputSchema", str(error)) from error
+        except Exception as error:
+            # A schema may be strange in any way; the server's other tools are not.
+            raise self._refusal(definition, "definition", str(error) or type(error).__name__) from error
+        return HeldTool(
             contract=contract,
             source=self.name,
             invoke=self._invoker(contract.terms.name, mirrors or None),
@@ -174,14 +224,10 @@ class ServerSource:
             read=self._read,
         )
 
-    def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
+    def _refusal(self, definition: JsonObject, place: str, reason: str) -> ContractRefused:
         tool = str(definition.get("name"))[:128]
         message = f"server `{self.name}`, tool `{tool}`, {place}: {reason}"
-        self._note_refusal(ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason))
-
-    def _note_refusal(self, refusal: ContractRefused) -> None:
-        self._refused.append(refusal)
-        event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+        return ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason)
 
     def _asker(self, tool: str) -> Callable[[JsonObject, Context], Sent | None]:
         head = _wish_head(tool)
@@ -250,6 +296,15 @@ class ServerSource:
             return await self._asked(tool, wish + resumption_fields(resumption), mirrored, context)
 
         return await with_answers(fields, respondent, self.name, retry)
+
+
+def _are_quick(definitions: list[JsonObject]) -> bool:
+    left = QUICK_DEFINITIONS_BYTES
+    for definition in definitions:
+        left -= len(encode(definition))
+        if left < 0:
+            return False
+    return True
 
 
 def _wish_head(tool: str) -> bytes:

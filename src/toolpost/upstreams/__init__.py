@@ -5,5 +5,6 @@ stdio_wire, http_wire, sse_wire   the three ways there (`peer`, `outbox`, `pipe_
 asking, news           what a server asks while it answers, and what it says by itself
 greeting               which era a server speaks, and which tools it has
 supervisor             one server: asked, started, stopped (`pool`, `life`, `instance`, `backoff`, `trouble`, `changes`, `report`)
+validation             what a validator may take long for, in a process of its own (`validation_process`)
 process_tree           starts processes, and ends them with all that they started; `reaper` watches each of them
 """

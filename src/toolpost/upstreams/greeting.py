@@ -1,7 +1,7 @@
 """Meeting a server: which era it speaks, what it can do, which tools it has."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -182,7 +182,7 @@ def _offer(version: str) -> bytes:
     return encode({"protocolVersion": version, "capabilities": OFFERED, "clientInfo": CLIENT})[1:-1]
 
 
-Learn = Callable[[list[JsonObject], str], None]
+Learn = Callable[[list[JsonObject], str], Awaitable[None]]
 """Takes the tools of a server, and the version that the server gives itself."""
 
 

@@ -18,8 +18,21 @@ budget       the time that one pair may take
 """
 
 from toolpost.contracts.compatibility.definition import Definition, Digests
-from toolpost.contracts.compatibility.judge import BUDGET_S, judge
+from toolpost.contracts.compatibility.judge import BUDGET_S, cut_short, is_quick, judge
 from toolpost.contracts.compatibility.judgement import Change, Judgement, RuleId, Verdict
 from toolpost.contracts.compatibility.rules import RULES, Rule
 
-__all__ = ["BUDGET_S", "RULES", "Change", "Definition", "Digests", "Judgement", "Rule", "RuleId", "Verdict", "judge"]
+__all__ = [
+    "BUDGET_S",
+    "RULES",
+    "Change",
+    "Definition",
+    "Digests",
+    "Judgement",
+    "Rule",
+    "RuleId",
+    "Verdict",
+    "cut_short",
+    "is_quick",
+    "judge",
+]

@@ -11,12 +11,14 @@ from toolpost.contracts.compatibility.notes import note_changes
 from toolpost.contracts.compatibility.projection import as_arguments, as_results
 from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, schema_changes
 from toolpost.contracts.compatibility.texts import asserted
-from toolpost.contracts.compatibility.weighing import is_manageable
+from toolpost.contracts.compatibility.weighing import cost_s, is_manageable, properties_cost_s
 from toolpost.contracts.compatibility.words import wording_changes
 from toolpost.contracts.ids import Json
+from toolpost.contracts.schema import SchemaProblem, check_places
 from toolpost.contracts.values import is_same_json
 
 BUDGET_S = 1.0
+QUICK_S = 0.05
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
@@ -27,7 +29,7 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     """
     one, other = old.to_json(), new.to_json()
     if not is_manageable(one) or not is_manageable(other):
-        return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+        return cut_short()
     if is_same_json(one, other):
         return Judgement()
     # A last step that cannot be interrupted may begin just before the end.
@@ -38,6 +40,22 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     return Judgement(changes=ordered(changes), is_cut_short=budget.is_cut_short)
 
 
+def cut_short() -> Judgement:
+    """Return the judgement on a change that could not be judged in time."""
+    return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+
+
+def is_quick(old: Definition, new: Definition) -> bool:
+    """Say whether no single step of judging a change takes long: native steps cannot be interrupted, even in a thread."""
+    one, other = old.to_json(), new.to_json()
+    if not is_manageable(one) or not is_manageable(other):
+        return True  # Not judged at all.
+    left_s = QUICK_S
+    for schema in (old.input_schema, new.input_schema, old.output_schema, new.output_schema):
+        left_s -= cost_s(schema)
+    return left_s > 0 and properties_cost_s(one, other) < left_s
+
+
 def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     yield from _arguments(old, new, budget)
     yield from _results(old, new, budget)
@@ -46,7 +64,9 @@ def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
 
 def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.input_schema, new.input_schema
-    if not is_same_json(one, other):
+    if (problem := _problem(one, other)) is not None:
+        yield change_by("input.unproven", "/inputSchema", problem)
+    elif not is_same_json(one, other):
         yield from note_changes(one, other, "/inputSchema", are_arguments=True)
         yield from _asserted(one, other, as_arguments(one), as_arguments(other), ARGUMENTS, budget)
 
@@ -57,9 +77,21 @@ def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
         if one is not other:
             rule = "output.schema-added" if one is None else "output.schema-removed"
             yield change_by(rule, "/outputSchema", affected="callers that read the result")
+    elif (problem := _problem(one, other)) is not None:
+        yield change_by("output.unproven", "/outputSchema", problem)
     elif not is_same_json(one, other):
         yield from note_changes(one, other, "/outputSchema", are_arguments=False)
         yield from _asserted(one, other, as_results(one), other, RESULTS, budget)
+
+
+def _problem(old: Json, new: Json) -> str | None:
+    """Say why schemas are not even walked; None for nearly all."""
+    for which, schema in (("old", old), ("new", new)):
+        try:
+            check_places(schema)
+        except SchemaProblem as problem:
+            return f"the {which} schema cannot be used, so nothing is known of it: {problem.reason}"
+    return None
 
 
 def _asserted(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:

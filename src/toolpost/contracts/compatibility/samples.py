@@ -15,6 +15,7 @@ from toolpost.contracts.ids import Json, JsonObject
 DEPTH_LIMIT = 12
 LENGTH_LIMIT = 2_000
 ITEMS_LIMIT = 200
+STEPS_LIMIT = 20_000
 
 TEXTS = (
     "text", "a", "", "A", "1", "z", "Z", "9", "-", "a b", "abc-123", "2026-01-31", "2026-01-31T12:00:00Z", "12:00:00Z", "P1D",
@@ -36,6 +37,13 @@ class Sampler:
 
     def __init__(self, side: Side) -> None:
         self._side = side
+        self._left = STEPS_LIMIT
+
+    def _spend(self) -> None:
+        """Raise `ValueError` when enough was made: 200 required properties in each of 200, twelve deep, have no end."""
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError("the values of this schema are too large to be made")
 
     def around(self, steps: tuple[Step, ...], value: Json, root: Node | None = None, depth: int = 0) -> Json:
         """Return a value for the root in which `value` stands where the steps lead."""
@@ -65,6 +73,7 @@ class Sampler:
 
     def made(self, node: Node, depth: int = 0) -> Json:
         """Return one value that probably fits."""
+        self._spend()
         node = self._whole(node, (), depth)
         values = values_of(node.schema, self._side.draft)
         if values:
@@ -100,6 +109,7 @@ class Sampler:
 
     def _whole(self, node: Node, steps: tuple[Step, ...], depth: int) -> Node:
         """Return a schema with its reference followed and one way through its branches taken."""
+        self._spend()
         if depth > DEPTH_LIMIT:
             return Node(node.place, {})
         for _ in range(DEPTH_LIMIT):

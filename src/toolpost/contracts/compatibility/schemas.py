@@ -70,7 +70,8 @@ def schema_changes(old: Json, new: Json, role: Role, budget: Budget) -> list[Cha
     if not budget.allows(compile_cost_s(old) + compile_cost_s(new)):
         return []
     if one.accepts is None or other.accepts is None:
-        message = f"the {'old' if one.accepts is None else 'new'} schema cannot be used, so nothing is known of it"
+        which, broken = ("old", one) if one.accepts is None else ("new", other)
+        message = f"the {which} schema cannot be used, so nothing is known of it: {broken.problem}"
         return [change_by(f"{role.prefix}.unproven", f"/{role.field}", message)]
     return _Judging(one, other, role, budget).changes()
 

@@ -1,14 +1,16 @@
 """One of two schemas that are compared: its root, its draft, where its references lead, and its validator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
+
+import msgspec
 
 from toolpost.contracts.compatibility.weighing import schemas_in
 from toolpost.contracts.document import Document
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import draft_of, part_at
 from toolpost.contracts.references import REFERENCES, References
-from toolpost.contracts.schema import SchemaProblem, compile_schema
+from toolpost.contracts.schema import Schema, SchemaProblem, compile_schema
 
 _DEFINITIONS = ("$defs", "definitions")
 _NEVER: JsonObject = {"not": {}}
@@ -47,6 +49,8 @@ class Side:
         self.raw: JsonObject | bool = raw
         self.root = Node("", raw)
         self.draft = draft_of(self.root.schema) or 0
+        self.problem = ""
+        """Why it cannot be compiled, once that has been tried."""
 
     @cached_property
     def _references(self) -> References:
@@ -91,20 +95,22 @@ class Side:
         return {**kept, **node.schema}
 
     @cached_property
-    def accepts(self) -> Callable[[Json], bool] | None:
-        """The compiled validator's word on a value, None if it cannot be compiled."""
+    def accepts(self) -> Schema | None:
+        """The compiled schema, None if it cannot be compiled."""
         try:
-            return compile_schema(self.raw, root_object=False).is_valid
-        except SchemaProblem:
+            return compile_schema(self.raw, root_object=False)
+        except SchemaProblem as problem:
+            self.problem = str(problem)
             return None
 
     def admits(self, value: Json) -> bool | None:
-        """Say whether a value is valid, None if nobody can say."""
+        """Say whether a value is valid, None if nobody can say, or not quickly: the validator cannot be interrupted."""
         if self.accepts is None:
             return None
         try:
-            return self.accepts(value)
-        except (RecursionError, ValueError):
+            is_quick = len(msgspec.json.encode(value)) <= self.accepts.quick_bytes
+            return self.accepts.is_valid(value) if is_quick else None
+        except (RecursionError, TypeError, ValueError):
             return None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from toolpost.contracts.ids import Json
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, pointer
+from toolpost.contracts.values import Path
 
 TEXTS = frozenset({"title", "description", "$comment"})
 NOTES = frozenset({"default", "examples", "example", "deprecated", "readOnly", "writeOnly"})
@@ -13,7 +14,7 @@ NOTES = frozenset({"default", "examples", "example", "deprecated", "readOnly", "
 def without_texts(schema: Json) -> tuple[Json, dict[str, str]]:
     """Return the schema without its words, and the words by place."""
     texts: dict[str, str] = {}
-    return _stripped(schema, "", texts), texts
+    return _stripped(schema, (), texts), texts
 
 
 def asserted(schema: Json) -> Json:
@@ -35,22 +36,22 @@ def _asserted_below(keyword: str, value: Json) -> Json:
     return asserted(value) if keyword in HOLDS_ONE else value
 
 
-def _stripped(schema: Json, place: str, texts: dict[str, str]) -> Json:
+def _stripped(schema: Json, steps: Path, texts: dict[str, str]) -> Json:
     if not isinstance(schema, dict):
         return schema
     kept = {}
     for keyword, value in schema.items():
-        here = f"{place}{pointer((keyword,))}"
         if keyword in TEXTS and isinstance(value, str):
-            texts[here] = value
+            # Only here the place is written out: names may be long, and every schema below repeats them.
+            texts[pointer((*steps, keyword))] = value
         else:
-            kept[keyword] = _held(keyword, value, here, texts)
+            kept[keyword] = _held(keyword, value, (*steps, keyword), texts)
     return kept
 
 
-def _held(keyword: str, value: Json, place: str, texts: dict[str, str]) -> Json:
+def _held(keyword: str, value: Json, steps: Path, texts: dict[str, str]) -> Json:
     if isinstance(value, Mapping) and keyword in HOLDS_NAMED:
-        return {name: _stripped(child, place + pointer((name,)), texts) for name, child in value.items()}
+        return {name: _stripped(child, (*steps, name), texts) for name, child in value.items()}
     if isinstance(value, list) and keyword in HOLDS_MANY:
-        return [_stripped(child, f"{place}/{number}", texts) for number, child in enumerate(value)]
-    return _stripped(value, place, texts) if keyword in HOLDS_ONE else value
+        return [_stripped(child, (*steps, number), texts) for number, child in enumerate(value)]
+    return _stripped(value, steps, texts) if keyword in HOLDS_ONE else value

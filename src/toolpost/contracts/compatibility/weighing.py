@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from toolpost.contracts.compatibility.patterns import expanded_size
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
+from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES
 
 NODES_LIMIT = 20_000
@@ -23,8 +23,8 @@ _CASES_LIMIT = 100_000.0
 
 _MULTIPLIERS = frozenset(
     {
-        "$ref", "allOf", "anyOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if", "not", "oneOf",
-        "unevaluatedProperties",
+        "$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "contains", "dependencies", "dependentRequired",
+        "dependentSchemas", "if", "not", "oneOf", "unevaluatedProperties",
     }
 )  # fmt: skip
 _HOLDS_DEFINITIONS = frozenset({"$defs", "definitions"})
@@ -81,12 +81,7 @@ def compile_cost_s(schema: Json) -> float:
 
 
 def _patterns_cost_s(schema: JsonObject) -> float:
-    named = schema.get("patternProperties")
-    if "pattern" not in schema and not isinstance(named, dict):
-        return 0.0
-    patterns = (schema.get("pattern"), *(named if isinstance(named, dict) else ()))
-    sizes = [expanded_size(pattern) for pattern in patterns if isinstance(pattern, str)]
-    return sum(min(_STATE_S * size, _PATTERN_LIMIT_S) for size in sizes)
+    return sum(min(_STATE_S * expanded_size(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
 
 
 def cost_s(schema: Json) -> float:
@@ -162,6 +157,8 @@ class _Cases:
         if depth > 8:
             return _CASES_LIMIT
         cases = self._referred(schema.get("$ref"), depth)
+        if "$dynamicRef" in schema or "$recursiveRef" in schema:
+            return _CASES_LIMIT
         for word in ("anyOf", "oneOf"):
             if isinstance(branches := schema.get(word), list) and branches:
                 inner = sum(self.count(branch, depth + 1) for branch in branches)
@@ -171,8 +168,11 @@ class _Cases:
         return min(cases * self._conditional(schema, depth), _CASES_LIMIT)
 
     def _referred(self, reference: Json, depth: int) -> float:
-        if not isinstance(reference, str) or not reference.startswith("#/"):
+        if not isinstance(reference, str):
             return 1.0
+        if not reference.startswith("#/"):
+            # An anchor, or the document itself: where it leads is not looked up here, so it may be anything.
+            return _CASES_LIMIT
         if reference not in self._counted:
             # A schema that leads back to itself counts once.
             self._counted[reference] = 1.0

@@ -1,20 +1,38 @@
-"""What a regular expression costs to compile: its size once every repetition is written out."""
+"""The regular expressions of a schema, and what each costs to compile: its size once every repetition is written out."""
 
 import re
+from collections.abc import Iterator
+
+from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.parts import pointer
 
 _REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
-_NAMED_CLASS = re.compile(r"\\[pP]\{[^}]*\}")
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
+_NAMED_CLASS = re.compile(r"\\[pP]\{[^}]{0,64}+\}")
 _WIDE = 60
 """A class such as `\\w` covers all of Unicode, and weighs as much as so many letters."""
 
 _NAMED = 600
 """As `_WIDE`, for a class that Unicode names: `\\p{L}`."""
 
+_SIZE_LIMIT = 10**9
+"""Larger sizes are all the same: without a limit, a pattern of many repetitions is a number of many digits."""
+
+
+def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the patterns of one schema, without those of the schemas inside it, and their places from there."""
+    if isinstance(pattern := schema.get("pattern"), str):
+        yield "/pattern", pattern
+    if isinstance(named := schema.get("patternProperties"), dict):
+        for pattern in named:
+            yield pointer(("patternProperties", pattern)), pattern
+
 
 def expanded_size(pattern: str) -> int:
     """Return about how many states a pattern has."""
     sizes, place, last = [0], 0, 0
+    # Behind the first class that nothing closes, none is closed: to look again at every bracket would take quadratic time.
+    is_closed = True
     while place < len(pattern):
         letter = pattern[place]
         if letter == "(":
@@ -24,9 +42,10 @@ def expanded_size(pattern: str) -> int:
         elif letter == ")" and len(sizes) > 1:
             last += sizes.pop()
         elif letter == "{" and (found := _REPEATED.match(pattern, place)):
-            last *= max(1, int(found[2] or found[1]) if found[2] != "" else int(found[1]) + 1)
+            times = int(found[2] or found[1]) if found[2] != "" else int(found[1]) + 1
+            last = min(last * max(1, times), _SIZE_LIMIT)
             place = found.end() - 1
-        elif letter == "[" and (found := _CLASS.match(pattern, place)):
+        elif letter == "[" and is_closed and (is_closed := bool(found := _CLASS.match(pattern, place))) and found:
             sizes[-1], last = sizes[-1] + last, 1 + _weight(found[0])
             place = found.end() - 1
         elif letter == "\\" and (found := _NAMED_CLASS.match(pattern, place)):
