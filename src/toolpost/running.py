@@ -22,6 +22,7 @@ from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.roster import Roster
 from toolpost.gateway import Gateway
 from toolpost.harness import Harness
+from toolpost.shares import EndpointShares
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import PluginHost
 from toolpost.store import Store
@@ -46,6 +47,7 @@ class App:
     lane: Lane
     sdk: LateSdk
     deferred: DeferredCalls
+    shares: EndpointShares
     roster: Roster
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
     changes: "Changes"

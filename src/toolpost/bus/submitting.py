@@ -167,7 +167,10 @@ def refuse_if_full(capacity: int) -> Script[None]:
     )
     if queued + waiting >= capacity:
         raise QueueOverloaded(
-            f"{capacity} tasks are waiting already.", hint="submit again when some are done", capacity=capacity
+            f"{capacity} tasks are waiting already.",
+            retry_s=5,
+            hint="submit again when some are done",
+            capacity=capacity,
         )
 
 
