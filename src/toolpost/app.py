@@ -103,10 +103,10 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        bus = bus_of(config, store, metrics)
+        bus = bus_of(config, store, metrics, callers)
         desk = Desk(workspace_of(config))
         has_agents = bool(agents) or bool(config.agents)
-        brought = [bus_plugin(bus), workspace_plugin(desk)] if bundled else None
+        brought = [bus_plugin(bus), workspace_plugin(desk, callers)] if bundled else None
         host = _loaded_host(config, plugins, callers, brought=brought, has_agents=has_agents)
         harness = _harness(config, store, host, metrics, agents or {}, callers)
         behind = ServerHost(
@@ -321,7 +321,7 @@ def _loaded_host(
     return host
 
 
-def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
+def bus_of(config: Config, store: Store, metrics: Metrics | None = None, callers: Callers | None = None) -> Bus:
     """Make the bus of a store, as it is configured."""
     chosen = config.bus
     times = Times(
@@ -336,7 +336,7 @@ def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None
-    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics)
+    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
 
 
 def workspace_of(config: Config) -> WorkspaceSpec:

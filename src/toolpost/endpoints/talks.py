@@ -4,6 +4,7 @@ Whoever may call tools may lead conversations, and sees their own alone. An agen
 the error object of the wire, under `error`.
 """
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
@@ -360,7 +361,12 @@ async def _answer_whole(request: HttpRequest, run: Run, leave: Callable[[], None
     ended = run.ended
     assert ended is not None
     code = ErrorCode(ended.error["code"]) if ended.state == "failed" and ended.error else None
-    await send_json(request.send, encode_event(ended), status=_STATUS.get(code, 500) if code is not None else 200)
+    retry_ms = (
+        (ended.error or {}).get("details", {}).get("retryAfterMs") if code is ErrorCode.QUEUE_OVERLOADED else None
+    )
+    headers = [(b"retry-after", b"%d" % math.ceil(retry_ms / 1000))] if retry_ms is not None else None
+    status = _STATUS.get(code, 500) if code is not None else 200
+    await send_json(request.send, encode_event(ended), status=status, headers=headers)
 
 
 async def _send_error(
