@@ -204,7 +204,7 @@ async def test_one_caller_submits_at_most_their_share(open_bus: OpenBus) -> None
 
     assert refused.value.is_own
     assert refused.value.details["limit"] == 2
-    assert again.is_duplicate
+    assert (again.task, again.position) == ("a", 1)
 
 
 async def test_submitting_twice_is_submitting_once(open_bus: OpenBus) -> None:
