@@ -40,7 +40,11 @@ class Callers:
 
     def share_of(self, total: int) -> int:
         """Return how much of `total` one caller may have."""
-        return max(1, int(total * self.part)) if self.are_several else total
+        return self.part_of(total) if self.are_several else total
+
+    def part_of(self, total: int) -> int:
+        """Return how much of `total` one of several callers may have."""
+        return max(1, int(total * self.part))
 
     def may_see_all(self, caller: Caller) -> bool:
         """Whether a caller may learn of every other caller's calls. An agent may not, whoever it acts for."""
@@ -54,7 +58,7 @@ class Callers:
 class Shares:
     """Counts how much of something each caller holds."""
 
-    __slots__ = ("_callers", "_held", "retry_s", "taken", "total", "what")
+    __slots__ = ("_callers", "_held", "_share", "retry_s", "taken", "total", "what")
 
     def __init__(self, what: str, total: int, callers: Callers, *, retry_s: float = RETRY_S) -> None:
         """Take what is counted, in the plural, as errors name it."""
@@ -63,6 +67,7 @@ class Shares:
         self.retry_s = retry_s
         self.taken = 0
         self._callers = callers
+        self._share = callers.part_of(total)
         self._held: dict[CallerId, int] = {}
 
     def __getitem__(self, caller: CallerId) -> int:
@@ -71,23 +76,23 @@ class Shares:
 
     def is_open_to(self, caller: CallerId) -> bool:
         """Whether a caller would get one more."""
-        if self.taken >= self.total:
-            return False
-        # Where one caller may have all, there is nothing more to look up: this is on the path of every call.
-        return not self._callers.are_several or self._held.get(caller, 0) < self._callers.share_of(self.total)
+        # On the path of every call: where one caller may have all, there is nothing to look up.
+        return self.taken < self.total and (not self._callers.are_several or self._held.get(caller, 0) < self._share)
 
     def take(self, caller: CallerId) -> None:
         """Hold one more, or raise `QueueOverloaded`."""
-        if not self.is_open_to(caller):
+        held = self._held.get(caller, 0)
+        if self.taken >= self.total or (self._callers.are_several and held >= self._share):
             raise self.refusal(caller)
-        self._held[caller] = self._held.get(caller, 0) + 1
+        self._held[caller] = held + 1
         self.taken += 1
 
     def give_back(self, caller: CallerId) -> None:
         """Hold one less."""
         self.taken -= 1
-        if (left := self._held[caller] - 1) > 0:
-            self._held[caller] = left
+        held = self._held[caller]
+        if held > 1:
+            self._held[caller] = held - 1
         else:
             # Forgotten, so that callers who come and go leave nothing behind.
             del self._held[caller]
