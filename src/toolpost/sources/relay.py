@@ -116,7 +116,7 @@ class Relay:
 
     async def subscribe(self, uri: str, asker: Asker) -> Subscription:
         """Follow a resource at the server that has it."""
-        follow = lambda server: self.sources[server].supervisor.subscribe(uri, key=asker.key)  # noqa: E731
+        follow = lambda server: self.sources[server].supervisor.subscribe(uri, caller=asker.caller, key=asker.key)  # noqa: E731
         server, _ = await self._at_owner(uri, asker, follow)
         return Subscription(server=server, uri=uri, key=asker.key)
 
@@ -215,6 +215,7 @@ class Relay:
                 key=asker.key,
                 name=name if isinstance(name, str) else None,
                 respondent=asker.respondent if method in CALLS else None,
+                caller=asker.caller,
             )
         except ServerRefused as refused:
             if refused.code == METHOD_NOT_FOUND:

@@ -6,11 +6,24 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
+from toolpost.shares import Callers
+
 Transport = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
 
 
 _REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimits:
+    """What the callers of a server share, and how much of it there is."""
+
+    callers: Callers = field(default_factory=Callers)
+    instances: int = 100
+    """How many sessions may have a server of their own at the same time."""
+    waiting: int = 64
+    """How many calls may wait for a server that takes one at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
