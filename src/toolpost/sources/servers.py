@@ -191,7 +191,7 @@ class ServerSource:
             meta, respondent = _passed_on(context), context.respondent
             wish = head + encode(arguments)
             return self.supervisor.send_ahead(
-                "tools/call", wish, name=tool, meta=meta, respondent=respondent, caller=context.caller.id
+                "tools/call", wish, name=tool, meta=meta, respondent=respondent, caller=context.caller
             )
 
         return ask_ahead

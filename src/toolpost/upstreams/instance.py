@@ -18,6 +18,9 @@ from toolpost.upstreams.wire import ServerRefused, Wire
 
 START_LIMIT_S: Final = 30.0
 
+MIRROR: Final = "\thandshake"
+"""Ends the key of an instance that callers of the handshake era have beside the one that everybody uses."""
+
 _TICK_S: Final = 0.02
 
 
@@ -57,6 +60,11 @@ class Instance:
         """Note that a call is over."""
         self.in_flight -= 1
         self.used_at = time.monotonic()
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether it was met by a handshake although the server knows the other era too."""
+        return self.key.endswith(MIRROR)
 
     def linger(self) -> None:
         """Read what a server that is quick says at once."""

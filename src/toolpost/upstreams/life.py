@@ -122,7 +122,9 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
 async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper) -> None:
     instance.wire = wire
     instance.greeting = await greet(wire, probes=manner.probes)
-    keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
+    if not instance.is_mirror:
+        # In another era the same tools may look different, and would seem to change to and fro.
+        keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.wishes = keeper.wishes_of(instance)

@@ -1,9 +1,15 @@
-"""The instances of one server: who gets which, when one may be started, when one is to go."""
+"""The instances of one server: who gets which, when one may be started, when one is to go.
+
+A server that knows both eras is met in the stateless one. Its own requests to a client (elicitation, sampling, roots) work in the
+handshake era alone, so callers of that era who can be asked get an instance of their own, met by a handshake: its key ends with
+`MIRROR`. Only the other one teaches the gateway the server's tools. A server that refuses the handshake has no such instance.
+"""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -11,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.shares import over_limit
@@ -19,12 +26,12 @@ from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
 from toolpost.upstreams.changes import Wishes
 from toolpost.upstreams.greeting import Learn
-from toolpost.upstreams.instance import Instance
+from toolpost.upstreams.instance import MIRROR, Instance
 from toolpost.upstreams.life import Manner, live
 from toolpost.upstreams.news import Told
 from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.trouble import Trouble, hint_of, reason_of
+from toolpost.upstreams.trouble import Trouble, hint_of, is_refusal, reason_of
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -53,7 +60,10 @@ class Pool:
         self.take_notice = on_notice
         self._wishes = wishes
         self.backoff = Backoff()
-        self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse")
+        self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse" and spec.era != "handshake")
+        self.is_modern: bool | None = None
+        """Whether the server knows the stateless era; None until it has been met."""
+        self._refuses_handshake = False
         self.capabilities: JsonObject | None = None
         """Of the instance that was met last."""
         self.starts = 0
@@ -100,13 +110,32 @@ class Pool:
         while True:
             if (instance := self._by_key.get(key)) is None:
                 self._make_room(key)
-                instance = self._adopted(key) or await self._begun(key, caller)
+                spare = None if key.endswith(MIRROR) else self._adopted(key)
+                instance = spare or await self._begun(key, caller)
             if not instance.settled.is_set():
                 await instance.settled.wait()
             if instance.failure is not None:
                 raise instance.failure
             if not instance.stopping.is_set():
                 return instance
+
+    async def mirrored(self, key: str, caller: Caller | None) -> Instance:
+        """Return an instance that was met by a handshake, if the server takes one, else the one that everybody uses."""
+        if self.is_modern is None:
+            await self.ready(key, caller)
+        if not self.may_mirror():
+            return await self.ready(key, caller)
+        try:
+            return await self.ready(key + MIRROR, caller)
+        except UpstreamUnavailable:
+            if self.may_mirror():
+                raise
+            return await self.ready(key, caller)
+
+    def may_mirror(self) -> bool:
+        """Whether callers of the handshake era may have an instance of their own era."""
+        may_have = self._spec.era == "auto" and self._spec.strategy != "singleton"
+        return may_have and bool(self.is_modern) and not self._refuses_handshake
 
     def wishes_of(self, instance: Instance) -> Wishes:
         """Say what is wanted of an instance besides answers."""
@@ -147,7 +176,8 @@ class Pool:
 
     def _spares(self) -> Iterator[Instance]:
         """Give the instances that are nobody's, and that nobody has used."""
-        return (i for i in self._by_key.values() if _owner_of(i.key) is None and not i.has_served)
+        unused = (i for i in self._by_key.values() if not i.has_served and not i.is_mirror)
+        return (i for i in unused if _owner_of(i.key) is None)
 
     def _spare_key(self) -> str:
         return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
@@ -199,14 +229,16 @@ class Pool:
     async def _live(self, instance: Instance) -> None:
         self.starts += 1
         try:
-            await live(instance, self._spec, self.manner, self)
+            manner = replace(self.manner, probes=False) if instance.is_mirror else self.manner
+            await live(instance, self._spec, manner, self)
         finally:
             self._forget(instance)
 
     def note_ready(self, instance: Instance, manner: Manner) -> None:
         """Let whoever waits use it."""
-        self.manner = manner
-        if instance.greeting is not None:
+        if not instance.is_mirror and instance.greeting is not None:
+            self.manner = manner
+            self.is_modern = instance.greeting.is_modern
             self.capabilities = instance.greeting.capabilities
         instance.settled.set()
         event(_log, logging.INFO, "server ready", server=self._spec.name, pid=instance.pid)
@@ -220,8 +252,12 @@ class Pool:
             return  # Stopped: `_forget` says so.
         reason = f"it did not get ready within {instances.START_LIMIT_S:g} s" if is_late else reason_of(error)
         instance.failure = self._trouble.note(reason, words=instance.last_words, hint=hint_of(error))
+        if instance.is_mirror and is_refusal(error):
+            # It knows one era only. That is no failure: the instance that it has serves everybody.
+            self._refuses_handshake = True
+        else:
+            self.backoff.note_failure(began_at=instance.began_at)
         instance.settled.set()
-        self.backoff.note_failure(began_at=instance.began_at)
         self._set_aside(instance)
         event(_log, logging.WARNING, "server failed to start", server=self._spec.name, reason=reason)
 
@@ -232,7 +268,7 @@ class Pool:
         if time.monotonic() - instance.used_at < self._spec.idle_s or instance.wishes.uris:
             return False
         if self._spec.strategy != "per_session":
-            return not self._spec.min_ready
+            return instance.is_mirror or not self._spec.min_ready
         # What was a session's is of no use to another one, and is not kept for it.
         spares = list(self._spares())
         return instance not in spares or len(spares) > self._spec.min_ready

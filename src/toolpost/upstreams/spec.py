@@ -10,9 +10,10 @@ from toolpost.shares import Callers
 
 Transport = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
+Era = Literal["auto", "handshake", "stateless"]
 
 
-_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy")
+_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy", "era")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class ServerSpec:
     contracts: Literal["observe", "enforce"] | None = None
     """What happens to a tool that is not as it promised; None is what holds for all servers."""
     strategy: Strategy = "shared"
+    era: Era = "auto"
+    """In which era a server that knows both is met; `auto`: in the caller's."""
     min_ready: int = 0
     idle_s: float = 300.0
     conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)

@@ -21,7 +21,7 @@ from toolpost.upstreams import instance as instances
 from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
 from toolpost.upstreams.greeting import Learn, fetch_tools
-from toolpost.upstreams.instance import Instance, now
+from toolpost.upstreams.instance import MIRROR, Instance, now
 from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
@@ -109,7 +109,7 @@ class Supervisor:
 
         With `sent`, the first attempt has been made already, and its answer is waited for.
         """
-        own = key if self.spec.strategy == "per_session" else ""
+        own = self._own_key(key)
         ask = partial(self._asked, method, fields, own, name, mirrored, meta, on_notice, respondent, caller, sent)
         return self._in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
@@ -173,8 +173,24 @@ class Supervisor:
         raise AssertionError("two attempts end above")
 
     async def _take_up(self, key: str, caller: Caller | None) -> Instance:
-        instance = self._pool.ready_now(key) or await self._pool.ready(key, caller)
+        instance = self._ready_now(key, caller) or await self._ready(key, caller)
         return instance.taken_up(None if caller is None else caller.id)
+
+    def _own_key(self, key: str) -> str:
+        return key if self.spec.strategy == "per_session" else ""
+
+    def _ready_now(self, key: str, caller: Caller | None) -> Instance | None:
+        """Return the instance of a caller if it can be used at once: in the caller's era, where the server knows both."""
+        if caller is None or not caller.answers_handshake:
+            return self._pool.ready_now(key)
+        if self._pool.is_modern is None:
+            return None
+        return self._pool.ready_now(key + MIRROR if self._pool.may_mirror() else key)
+
+    async def _ready(self, key: str, caller: Caller | None) -> Instance:
+        if caller is None or not caller.answers_handshake:
+            return await self._pool.ready(key, caller)
+        return await self._pool.mirrored(key, caller)
 
     def send_ahead(
         self,
@@ -184,17 +200,17 @@ class Supervisor:
         name: str,
         meta: JsonObject,
         respondent: Respondent | None,
-        caller: CallerId,
+        caller: Caller,
     ) -> Sent | None:
         """Ask the server now, if it is ready and nobody has to take turns.
 
         `request` must follow, unless the answer is taken ahead and the instance put down.
         """
-        instance = self._pool.ready_now("") if self.spec.strategy == "shared" else None
+        instance = self._ready_now("", caller) if self.spec.strategy == "shared" else None
         if instance is None or (wire := instance.wire) is None:
             return None
-        underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent, caller=caller)
-        return None if underway is None else Sent(instance.taken_up(caller), wire, underway, now())
+        underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent, caller=caller.id)
+        return None if underway is None else Sent(instance.taken_up(caller.id), wire, underway, now())
 
     # What is to be told of without being asked
 
@@ -203,10 +219,13 @@ class Supervisor:
         """Whether somebody follows resources of the instance that all share."""
         return bool(self._followed.get(""))
 
-    async def subscribe(self, uri: str, *, caller: Caller, key: str = "") -> None:
-        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed."""
-        own = key if self.spec.strategy == "per_session" else ""
-        instance = await self._pool.ready(own, caller)
+    async def subscribe(self, uri: str, *, caller: Caller, key: str = "") -> str:
+        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed.
+
+        Returns the key of the instance that has it, which `unsubscribe` takes.
+        """
+        instance = await self._ready(self._own_key(key), caller)
+        own = instance.key
         assert instance.wire is not None
         assert instance.greeting is not None
         if not instance.greeting.takes_subscriptions:
@@ -217,10 +236,11 @@ class Supervisor:
         followed[uri] += 1
         if followed[uri] == 1:
             instance.wishes.follow(followed)
+        return own
 
     async def unsubscribe(self, uri: str, *, key: str = "") -> None:
-        """Follow a resource no more, if nobody else does."""
-        own = key if self.spec.strategy == "per_session" else ""
+        """Follow a resource no more, if nobody else does; `key` is what `subscribe` returned."""
+        own = key
         followed = self._followed.get(own, Counter())
         followed[uri] -= 1
         if followed[uri] > 0:
@@ -235,9 +255,9 @@ class Supervisor:
         if not instance.greeting.is_modern:
             await instance.wire.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
 
-    async def roots_changed(self, respondent: Respondent, *, key: str = "") -> None:
+    async def roots_changed(self, respondent: Respondent, *, caller: Caller, key: str = "") -> None:
         """Tell a server of the handshake era that the folders of a client have changed, if it runs and knows of them."""
-        instance = self._pool.ready_now(key if self.spec.strategy == "per_session" else "")
+        instance = self._ready_now(self._own_key(key), caller)
         if instance is None or instance.wire is None or instance.greeting is None or instance.greeting.is_modern:
             return
         await instance.wire.roots_changed(respondent)
@@ -362,7 +382,7 @@ class Supervisor:
         if method == LIST_CHANGED:
             self._changes.tell()
         elif method in PASSED_ON:
-            key = instance.key if self.spec.strategy == "per_session" else ""
+            key = self._own_key(instance.key.removesuffix(MIRROR))
             news = News(server=self.spec.name, key=key, method=method, params=params, told=told, caller=caller)
             self._on_news(news)
 

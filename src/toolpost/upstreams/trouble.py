@@ -84,6 +84,13 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a server answered, and said no."""
+    if isinstance(error, BaseExceptionGroup):
+        return is_refusal(error.exceptions[0])
+    return isinstance(error, ServerRefused)
+
+
 def hint_of(error: BaseException) -> str | None:
     """Return what an error says to do about it."""
     if isinstance(error, BaseExceptionGroup):
