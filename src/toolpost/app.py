@@ -63,12 +63,13 @@ from toolpost.plugins.bus import bus_plugin
 from toolpost.plugins.workspace import workspace_plugin
 from toolpost.protocol.era import MODERN
 from toolpost.running import App, Changes, Hearsay, catalogue_of, listing_of
+from toolpost.shares import Callers, EndpointShares, Shares
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import Candidate, PluginHost, candidates_made_by, candidates_of, installed_candidates
 from toolpost.sources.promises import Promises
 from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.validation import Validators
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
@@ -98,19 +99,21 @@ async def open_app(
     when that takes longer than a moment. `agents` answer beside those that are configured.
     """
     changes, news = Changes(config), Hearsay()
+    callers = Callers(config.limits.share)
     async with (
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
-        bus = bus_of(config, store, metrics)
+        bus = bus_of(config, store, metrics, callers)
         desk = Desk(workspace_of(config))
         has_agents = bool(agents) or bool(config.agents)
-        brought = [bus_plugin(bus), workspace_plugin(desk)] if bundled else None
-        host = _loaded_host(config, plugins, brought=brought, has_agents=has_agents)
-        harness = _harness(config, store, host, metrics, agents or {})
+        brought = [bus_plugin(bus), workspace_plugin(desk, callers)] if bundled else None
+        host = _loaded_host(config, plugins, callers, brought=brought, has_agents=has_agents)
+        harness = _harness(config, store, host, metrics, agents or {}, callers)
         validators = Validators()
         behind = ServerHost(
             specs_of(config, host) if servers is None else servers,
+            ServerLimits(callers=callers, instances=config.limits.instances, waiting=config.limits.waiting),
             known=store.known_tools,
             promises=Promises(
                 pins=store.pins,
@@ -129,7 +132,9 @@ async def open_app(
         watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
         async with validators.open_running(), host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
-            app = _assembled(config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, validators)
+            app = _assembled(
+                config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, callers, validators
+            )
             async with harness.open_running(), create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
@@ -194,14 +199,11 @@ def _assembled(
     bus: Bus,
     rounds: Rounds,
     harness: Harness,
+    callers: Callers,
     validators: Validators,
 ) -> App:
-    pipeline = Pipeline(
-        store.audit,
-        waiting_limit=config.limits.waiting,
-        running_limit=config.limits.calls,
-        validators=validators,
-    )
+    shares = _shares(config, callers)
+    pipeline = Pipeline(store.audit, shares.calls, callers, waiting_limit=config.limits.waiting, validators=validators)
     catalogue = catalogue_of(config, host, servers)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
@@ -215,6 +217,8 @@ def _assembled(
         lambda answer: call_result(answer, MODERN),
         ttl_s=config.tasks.ttl_s,
         after_s=config.tasks.after_s,
+        limit=config.limits.tasks,
+        callers=callers,
     )
     lane.tasks = TaskLane(deferred)
     return App(
@@ -228,10 +232,12 @@ def _assembled(
             Relay(servers.sources),
             store.audit,
             rounds,
+            shares,
             INSTRUCTIONS if config.discovery.mode == "automatic" else None,
             lane.tasks,
         ),
-        roster=Roster(),
+        shares=shares,
+        roster=Roster(callers=callers),
         changes=changes,
         finder=finder,
         bus=bus,
@@ -240,7 +246,24 @@ def _assembled(
     )
 
 
-def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, given: Mapping[str, Agent]) -> Harness:
+def _shares(config: Config, callers: Callers) -> EndpointShares:
+    limits = config.limits
+    return EndpointShares(
+        callers=callers,
+        calls=Shares("calls in flight", limits.calls, callers),
+        sessions=Shares("sessions", limits.sessions, callers),
+        streams=Shares("event streams", limits.streams, callers, retry_s=5),
+    )
+
+
+def _harness(
+    config: Config,
+    store: Store,
+    host: PluginHost,
+    metrics: Metrics,
+    given: Mapping[str, Agent],
+    callers: Callers,
+) -> Harness:
     settings = config.harness
     specs = [AgentSpec(**vars(resolved)) for resolved in config.resolved_agents().values()]
     ready = {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs}
@@ -260,19 +283,30 @@ def _harness(config: Config, store: Store, host: PluginHost, metrics: Metrics, g
         history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
         waiting=settings.waiting_in_thread,
         cancel_s=settings.cancel_s,
+        kept=config.limits.conversations,
     )
     crew = Crew(ready, store.threads, settings.default)
     return Harness(
-        store.threads, crew, Hooks(host), limits=limits, metrics=metrics, shelf=store.shelf, wakeups=store.wakeups
+        store.threads,
+        crew,
+        Hooks(host),
+        limits=limits,
+        metrics=metrics,
+        shelf=store.shelf,
+        wakeups=store.wakeups,
+        callers=callers,
     )
 
 
 def _loaded_host(
-    config: Config, plugins: Sequence[Plugin], *, brought: Sequence[Plugin] | None, has_agents: bool
+    config: Config, plugins: Sequence[Plugin], callers: Callers, *, brought: Sequence[Plugin] | None, has_agents: bool
 ) -> PluginHost:
     """Load plugins; `brought` are those that we make ourselves, None where nothing of ours is served."""
     host = PluginHost(
-        default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, only=config.plugins.only
+        default_timeout_s=config.limits.timeout_s,
+        threads=config.limits.threads,
+        callers=callers,
+        only=config.plugins.only,
     )
     candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in [*plugins, *(brought or ())]]  # type: ignore[misc]
     if brought is not None:
@@ -296,7 +330,7 @@ def _loaded_host(
     return host
 
 
-def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
+def bus_of(config: Config, store: Store, metrics: Metrics | None = None, callers: Callers | None = None) -> Bus:
     """Make the bus of a store, as it is configured."""
     chosen = config.bus
     times = Times(
@@ -311,7 +345,7 @@ def bus_of(config: Config, store: Store, metrics: Metrics | None = None) -> Bus:
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None
-    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics)
+    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
 
 
 def workspace_of(config: Config) -> WorkspaceSpec:
@@ -368,7 +402,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
     body_limit = app.config.http.body_limit_bytes
     connections = Connections(limits_of(app.config), app.gateway.metrics)
     admin = Admin(access, lambda: app.servers.sources, app.servers.watch, concealing)
-    talks = TalkApi(access, app.harness, body_limit=body_limit, health=app.health)
+    talks = TalkApi(access, app.harness, app.shares.streams, body_limit=body_limit, health=app.health)
     endpoint = HttpEndpoint(
         app.lane,
         app.sdk,
@@ -378,6 +412,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
         metrics=lambda: app.metrics(connections),
         admin=admin,
         talks=talks,
+        shares=app.shares,
         loads_early=loads_early,
         bare_names=app.config.http.bare_names,
     )

@@ -3,13 +3,14 @@
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal
 
 from anyio import Event, sleep
 
 from toolpost.bus.bus import Bus
 from toolpost.config import Config
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.deferred.calls import DeferredCalls
 from toolpost.discovery import Catalogue
@@ -22,6 +23,7 @@ from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.roster import Roster
 from toolpost.gateway import Gateway
 from toolpost.harness import Harness
+from toolpost.shares import EndpointShares
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import PluginHost
 from toolpost.store import Store
@@ -46,6 +48,7 @@ class App:
     lane: Lane
     sdk: LateSdk
     deferred: DeferredCalls
+    shares: EndpointShares
     roster: Roster
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
     changes: "Changes"
@@ -142,11 +145,16 @@ class Hearsay:
 
     def __init__(self) -> None:
         self._noted = Event()
-        self._waiting: deque[News] = deque(maxlen=_NEWS_LIMIT)
+        self._logs: dict[tuple[str, CallerId | None], deque[News]] = {}
+        """By server and caller: what is logged about one caller's calls pushes out nothing of another's."""
+        self._changes: deque[News] = deque(maxlen=_NEWS_LIMIT)
 
     def note(self, news: News) -> None:
         """Take note; a server that says more than anybody can hear loses the oldest of it."""
-        self._waiting.append(news)
+        if news.method == LOG:
+            self._logs.setdefault((news.server, news.caller), deque(maxlen=_NEWS_LIMIT)).append(news)
+        else:
+            self._changes.append(news)
         self._noted.set()
 
     async def follow(self, app: App) -> None:
@@ -154,10 +162,11 @@ class Hearsay:
         while True:
             await self._noted.wait()
             self._noted = Event()
-            if all(news.method != LOG for news in self._waiting):
+            if not self._logs:
                 await sleep(_SETTLE_S)
-            waiting, said = list(self._waiting), set[News]()
-            self._waiting.clear()
+            waiting, said = [*self._changes, *chain.from_iterable(self._logs.values())], set[News]()
+            self._changes.clear()
+            self._logs.clear()
             for news in waiting:
                 if app.sdk.loaded is not None and (news.method == LOG or news not in said):
                     said.add(news)

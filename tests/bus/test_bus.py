@@ -15,6 +15,7 @@ from toolpost.bus.tasks import Offered, TaskId, Times, WorkerName
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
 from toolpost.contracts.ids import CallerId
+from toolpost.shares import Callers
 from toolpost.store import open_store, postgres, sqlite
 from toolpost.store.migrate import known_migrations
 from toolpost.store.scripts import Script, Statement
@@ -188,6 +189,22 @@ async def test_of_two_servers_that_close_a_circle_at_the_same_moment_one_is_refu
             )
 
     assert [sorted(type(one).__name__ for one in both) for both in said] == [["InvalidRequest", "Submitted"]] * 20
+
+
+async def test_one_caller_submits_at_most_their_share(open_bus: OpenBus) -> None:
+    callers = Callers()
+    callers.are_several = True
+    async with open_bus(capacity=4, callers=callers) as bus:
+        for task in ("a", "b"):
+            await bus.submit(wish(task, by="ada"))
+        with pytest.raises(QueueOverloaded) as refused:
+            await bus.submit(wish("c", by="ada"))
+        again = await bus.submit(wish("a", by="ada"))
+        await bus.submit(wish("d", by="bob"))
+
+    assert refused.value.is_own
+    assert refused.value.details["limit"] == 2
+    assert (again.task, again.position) == ("a", 1)
 
 
 async def test_submitting_twice_is_submitting_once(open_bus: OpenBus) -> None:

@@ -54,9 +54,15 @@ retry_s = 10
 
 [limits]
 timeout_s = 1.5
+share = 0.25
 calls = 10
 waiting = 2
 threads = 4
+instances = 5
+sessions = 100
+streams = 20
+tasks = 30
+conversations = 40
 grace_s = 1
 page_size = 50
 
@@ -151,7 +157,14 @@ def test_the_example_on_the_page_is_valid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["[limits]\ntimeout = 3", "[limits]\ntimeout_s = 0", "[http]\nbody_limit_bytes = 1", '[plugins]\nload = "notes"'],
+    [
+        "[limits]\ntimeout = 3",
+        "[limits]\ntimeout_s = 0",
+        "[limits]\nshare = 0",
+        "[limits]\nshare = 1.5",
+        "[http]\nbody_limit_bytes = 1",
+        '[plugins]\nload = "notes"',
+    ],
 )
 def test_the_schema_refuses_what_the_server_refuses(wrong: str, tmp_path: Path) -> None:
     file = tmp_path / "toolpost.toml"

@@ -16,6 +16,7 @@ from toolpost.contracts.ids import AgentSessionId, CallerId, ThreadId
 from toolpost.harness import AgentGone, AgentSpec, Pool, PoolKey, PoolLimits, SessionOrder, pool_key, profile_of
 from toolpost.harness.pool import OnGone, Opened, Opener
 from toolpost.metrics import Metrics
+from toolpost.shares import Callers
 from toolpost.testing import ScriptedAgent
 
 pytestmark = pytest.mark.anyio
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.anyio
 SPEC = AgentSpec(name="main", kind="given", cwd=Path("/project"))
 
 
-def key(thread: str | None = "t-1", **options: Any) -> PoolKey:
+def key(thread: str | None = "t-1", standing: Standing = ADA, **options: Any) -> PoolKey:
     profile = profile_of(SPEC, model=options.pop("model", None), scopes=())
-    return pool_key(ADA.caller, profile, thread=ThreadId(thread) if thread else None, **options)
+    return pool_key(standing.caller, profile, thread=ThreadId(thread) if thread else None, **options)
 
 
 def opener(agent: ScriptedAgent) -> Opener:
@@ -41,8 +42,10 @@ def opener(agent: ScriptedAgent) -> Opener:
 
 
 @asynccontextmanager
-async def pool_of(**limits: Any) -> AsyncIterator[Pool]:
-    pool = Pool(PoolLimits(**limits), Metrics())
+async def pool_of(*, are_several: bool = False, **limits: Any) -> AsyncIterator[Pool]:
+    callers = Callers()
+    callers.are_several = are_several
+    pool = Pool(PoolLimits(**limits), Metrics(), callers)
     async with pool.open_running():
         yield pool
 
@@ -185,6 +188,55 @@ async def test_a_queue_that_is_full_refuses_and_says_so() -> None:
 
     assert waiting == 2
     assert all(session.is_closed for session in agent.sessions)
+
+
+async def used(pool: Pool, agent: ScriptedAgent, *keys: PoolKey) -> None:
+    for one in keys:
+        async with pool.lease(one, opener(agent)):
+            pass
+
+
+async def test_one_caller_has_at_most_their_share_of_the_sessions() -> None:
+    agent = ScriptedAgent()
+    async with pool_of(size=4, waiting=4, are_several=True) as pool, anyio.create_task_group() as tasks:
+
+        async def hold(thread: str) -> None:
+            async with pool.lease(key(thread), opener(agent)):
+                await anyio.sleep_forever()
+
+        for thread in ("a", "b", "c", "d"):
+            tasks.start_soon(hold, thread)
+        await anyio.sleep(0.05)
+        with pytest.raises(QueueOverloaded) as refused:
+            await used(pool, agent, key("e"))
+        with anyio.fail_after(1):
+            await used(pool, agent, key("x", BOB), key("y", BOB))
+        tasks.cancel_scope.cancel()
+
+    assert refused.value.is_own
+    assert len(agent.sessions) == 4
+
+
+async def test_many_conversations_of_one_caller_close_no_session_of_another() -> None:
+    agent = ScriptedAgent()
+    async with pool_of(size=4, are_several=True) as pool:
+        await used(pool, agent, key("x", BOB), key("y", BOB))
+        await used(pool, agent, *(key(f"t-{number}") for number in range(6)))
+        kept = {warm.key.thread for warm in pool.sessions if warm.is_open}
+
+    assert kept == {"x", "y", "t-4", "t-5"}
+
+
+async def test_nobody_waits_because_others_have_left_their_sessions_idle() -> None:
+    agent, eve = ScriptedAgent(), Standing(caller=Caller(id=CallerId("eve"), transport="http"))
+    async with pool_of(size=4, are_several=True) as pool:
+        await used(pool, agent, key("x", BOB), key("y", BOB), key("a"), key("b"))
+        with anyio.fail_after(1):
+            await used(pool, agent, key("e", eve))
+        kept = {warm.key.thread for warm in pool.sessions if warm.is_open}
+
+    # Of those who have most, the one that was idle longest.
+    assert kept == {"y", "a", "b", "e"}
 
 
 async def test_an_idle_session_ends_after_its_time_counted_from_its_last_turn() -> None:

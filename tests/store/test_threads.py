@@ -200,3 +200,20 @@ async def test_what_is_not_there_is_told_so(url: str) -> None:
         assert ended is None
         assert await store.threads.find(nothing) is None
         assert await store.threads.find_turn(TurnId("u-none")) is None
+
+
+async def test_no_more_are_kept_than_there_is_room_for(url: str) -> None:
+    async with open_store(url) as store:
+        now = time.time()
+
+        async def create(caller: CallerId) -> int | None:
+            thread = Thread(
+                id=new_thread_id(), caller=caller, title="", agent=None, model=None, created_at=now, changed_at=now
+            )
+            return await store.threads.create(thread, share=2, total=3)
+
+        said = [await create(caller) for caller in (ADA, ADA, ADA, BOB, BOB)]
+        kept = len(await store.threads.page(None))
+
+    assert said == [None, None, 2, None, 1]
+    assert kept == 3

@@ -10,7 +10,7 @@ import pytest
 
 from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.test_stdio_faults import unavailable
-from tests.ways import IN_MEMORY, Way
+from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
 from toolpost.app import open_app
 from toolpost.config import StoreSettings
@@ -18,7 +18,7 @@ from toolpost.contracts.ids import META_KEY
 from toolpost.running import App
 from toolpost.sources import hosting
 from toolpost.testing import error_of
-from toolpost.upstreams import backoff, life, pool
+from toolpost.upstreams import backoff, life
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -331,9 +331,8 @@ async def test_sessions_never_see_each_others_state(transport: str) -> None:
     assert said == ["1", "1", "2", "2", "3"]
 
 
-async def test_a_server_of_ones_own_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "INSTANCES_LIMIT", 3)
-    async with gateway(hostile(strategy="per_session", idle_s=0.5)) as (app, client):
+async def test_a_server_of_ones_own_ends_with_its_time() -> None:
+    async with gateway(hostile(strategy="per_session", idle_s=0.5), config=limited(instances=3)) as (app, client):
         for key in "abcd":
             await client.call_tool("up__count", meta=routed(key))
         many = len(report(app).pids)

@@ -66,9 +66,8 @@ class Conversations(Protocol):
         """Where a plugin keeps what is to outlive the server, for each caller."""
         ...
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a conversation that has no session yet would get one now, without waiting for others."""
+    def has_room_for(self, standing: Standing) -> bool:
+        """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
         ...
 
     def standing_in(self, thread: ThreadId) -> Standing | None:

@@ -22,6 +22,7 @@ from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.events import event
 from toolpost.metrics import Metrics
+from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 
@@ -47,12 +48,14 @@ class Bus:
         capacity: int = CAPACITY,
         tracker: Tracker | None = None,
         metrics: Metrics | None = None,
+        callers: Callers | None = None,
     ) -> None:
         """Take a store; with a tracker, its tasks must be there, and are kept in step."""
         self._store = store
         self._waiting = Waiting()
         self.times = dataclasses.replace(times, is_tracked=tracker is not None, polls=self._waiting)
         self._capacity = capacity
+        self._callers = callers or Callers()
         self._tracker = tracker
         self._metrics = metrics or Metrics()
         self.depth = looking.Depth()
@@ -76,7 +79,7 @@ class Bus:
         """Take a task in."""
         if self._tracker is not None:
             await self._tracker.check(wish.task)
-        make = partial(submitting.submit, wish, self.times, self._capacity)
+        make = partial(submitting.submit, wish, self.times, self._capacity, self._callers)
         # One that waits for others may wait for a lock too, which nobody else should wait for with it.
         submitted = await self._store.scripts.run(make, is_short=not wish.needs)
         self._wake(submitted.offered)

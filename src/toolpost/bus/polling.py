@@ -75,7 +75,9 @@ def register(name: str, owner: str, by: Caller, times: Times) -> Script[tuple[Wo
         )
         if (yield known):
             return tried, []
-    raise QueueOverloaded(f"{NAMES_TRIED} workers have names like `{name}` already.", hint="choose another name")
+    raise QueueOverloaded(
+        f"{NAMES_TRIED} workers have names like `{name}` already.", retry_s=60, hint="choose another name"
+    )
 
 
 def forgotten(now: float, times: Times, name: str | None = None) -> Statement:

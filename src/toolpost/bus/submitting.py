@@ -7,6 +7,7 @@ import msgspec
 from toolpost.bus.dispatching import Offer, dispatch
 from toolpost.bus.tasks import Task, TaskId, Times, WorkerName, find_archived, find_task, note
 from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloaded
+from toolpost.shares import Callers, over_limit
 from toolpost.store.scripts import NOW, Script, Statement, Together, alone, change
 
 POSITIONS: Final = 10_000
@@ -59,7 +60,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """All offers that were made on the way: their workers want to know."""
 
 
-def submit(wish: Wish, times: Times, capacity: int) -> Script[Submitted]:
+def submit(wish: Wish, times: Times, capacity: int, callers: Callers) -> Script[Submitted]:
     """Take a task in; one that is there already is answered for as it is."""
     ((now,),) = yield NOW
     if wish.needs:
@@ -72,6 +73,12 @@ def submit(wish: Wish, times: Times, capacity: int) -> Script[Submitted]:
     waits_for = yield from unmet(wish.needs)
     rank = now + wish.priority * times.age_s
     ((is_over, queued, waiting, after, is_anybody_free),) = yield Statement(_OUTLOOK, (rank, wish.task, capacity))
+    if callers.are_several and queued + waiting >= callers.share_of(capacity):
+        # Only now can one caller have more than their share: below that, nobody is counted.
+        known = yield from _known(wish)
+        if known is not None:
+            return known
+        yield from _refuse_over_share(wish, capacity, callers)
     state = "waiting" if waits_for else "queued"
     values = (wish.task, state, wish.priority, wish.payload, wish.dedupe_key, wish.by, now, rank)
     if is_over or queued + waiting >= capacity or not (yield change(_TAKE_IN, values)):
@@ -160,6 +167,14 @@ def _refuse_circles(wish: Wish) -> Script[None]:
             )
 
 
+def _refuse_over_share(wish: Wish, capacity: int, callers: Callers) -> Script[None]:
+    ((own,),) = yield Statement(
+        "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (wish.by,)
+    )
+    if own >= callers.share_of(capacity):
+        raise over_limit("bus tasks waiting", own, capacity, callers, retry_s=5, hint="wait until some are done")
+
+
 def refuse_if_full(capacity: int) -> Script[None]:
     """Refuse another task where there are as many as there may be."""
     ((queued, waiting),) = yield Statement(
@@ -167,7 +182,10 @@ def refuse_if_full(capacity: int) -> Script[None]:
     )
     if queued + waiting >= capacity:
         raise QueueOverloaded(
-            f"{capacity} tasks are waiting already.", hint="submit again when some are done", capacity=capacity
+            f"{capacity} tasks are waiting already.",
+            retry_s=5,
+            hint="submit again when some are done",
+            capacity=capacity,
         )
 
 

@@ -19,6 +19,7 @@ UnknownArguments = Literal["allow", "reject"]
 Results = Literal["enforce", "warn", "off"]
 Contracts = Literal["observe", "enforce"]
 Strategy = Literal["shared", "per_session", "singleton"]
+Era = Literal["auto", "handshake", "stateless"]
 
 # As `check_plugin_name` has it: server and tool are told apart by the double `_` between them.
 _NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
@@ -57,6 +58,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         Contracts | None, Meta(description="instead of the `contracts` of all servers: `observe` or `enforce`")
     ] = None
     strategy: Annotated[Strategy, Meta(description="who shares a running server")] = "shared"
+    era: Annotated[
+        Era, Meta(description="in which era of MCP a server is met that knows both; auto: in that of whoever calls")
+    ] = "auto"
     min_ready: Annotated[
         int, Meta(ge=0, le=100, description="how many are kept running unasked; more than 1 with `per_session` alone")
     ] = 0
@@ -91,6 +95,7 @@ class ResolvedServer:
     results: Results
     contracts: Contracts | None
     strategy: Strategy
+    era: Era
     min_ready: int
     idle_s: float
 
@@ -193,6 +198,7 @@ def resolved_server(
         results=server.results,
         contracts=server.contracts,
         strategy=server.strategy,
+        era=server.era,
         min_ready=server.min_ready,
         idle_s=server.idle_s,
     )

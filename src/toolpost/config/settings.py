@@ -94,9 +94,18 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Bounds on time and number."""
 
     timeout_s: Annotated[Seconds, Meta(description="time limit of a tool that names none")] = 60.0
+    share: Annotated[
+        float,
+        Meta(gt=0, le=1, description="part of each limit that one caller may have where there are several callers"),
+    ] = 0.5
     calls: Annotated[Count, Meta(description="calls in flight at once")] = 1024
-    waiting: Annotated[Count, Meta(description="calls that may wait for one lock")] = 64
+    waiting: Annotated[Count, Meta(description="calls that may wait for one lock, or for a `singleton` server")] = 64
     threads: Annotated[Count, Meta(description="synchronous tools that may run at once")] = 40
+    instances: Annotated[Count, Meta(description="processes of one `per_session` server at once")] = 100
+    sessions: Annotated[Count, Meta(description="sessions over HTTP at once, in the handshake era")] = 10_000
+    streams: Annotated[Count, Meta(description="event streams over HTTP that are open at once, without calls")] = 512
+    tasks: Annotated[Count, Meta(description="MCP tasks that are kept at once")] = 20_000
+    conversations: Annotated[Count, Meta(description="conversations with agents that are kept")] = 100_000
     grace_s: Annotated[Seconds, Meta(description="how long calls may go on at shutdown")] = 5.0
     page_size: Annotated[Count, Meta(description="tools on one page of tools/list")] = 1000
 

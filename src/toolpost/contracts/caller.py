@@ -27,6 +27,9 @@ class Caller:
     thread: ThreadId | None = None
     """The conversation whose agent calls, in the name of whoever leads it."""
 
+    answers_handshake: bool = False
+    """Whether the client has shaken hands and can be asked something: a server that knows both eras is met in that one for it."""
+
     is_admin: bool = False
     """Whether they may act on what belongs to others; never true of an agent that calls in somebody's name."""
 

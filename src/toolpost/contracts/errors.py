@@ -166,6 +166,28 @@ class QueueOverloaded(CallerError):
 
     code = ErrorCode.QUEUE_OVERLOADED
 
+    def __init__(
+        self,
+        message: str | None = None,
+        /,
+        *,
+        retry_s: float = 1.0,
+        is_own: bool = False,
+        hint: str | None = None,
+        **details: Any,
+    ) -> None:
+        """Take when to try again, and whether it is the caller's own share that is used up, not everything."""
+        if isinstance(given_ms := details.get("retryAfterMs"), int | float):
+            # An error of another gateway, passed on: its hint says when already.
+            retry_s = given_ms / 1000
+        else:
+            details["retryAfterMs"] = round(retry_s * 1000)
+            again = f"try again in {retry_s:g} s"
+            hint = f"{hint}; {again}" if hint else again
+        super().__init__(message, hint=hint, **details)
+        self.retry_s = retry_s
+        self.is_own = is_own
+
 
 class StaleLease(CallerError):
     """The task was given to another worker meanwhile."""

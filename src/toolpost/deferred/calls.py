@@ -21,6 +21,7 @@ from toolpost.deferred.questions import LaterRespondent
 from toolpost.deferred.records import Deferred, DeferredId, Ending, Wanted
 from toolpost.gateway import Answer, Gateway
 from toolpost.pipeline import Call, ProgressNote
+from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 from toolpost.store.wakeups import Listener
@@ -29,7 +30,6 @@ _log = logging.getLogger("toolpost.deferred")
 
 RENEW_S: Final = 5.0
 GRACE_S: Final = 1.0
-LIMIT: Final = 10_000
 RETRY_S: Final = 0.2
 RETRY_LIMIT_S: Final = 5.0
 
@@ -58,8 +58,20 @@ class _Run:
 class DeferredCalls:
     """What begins deferred calls, carries them, and remembers them."""
 
-    def __init__(self, store: Store, gateway: Gateway, write: Write, *, ttl_s: float, after_s: float = 0.0) -> None:
-        """Take `write`, which writes an answer as the result of a `tools/call`."""
+    def __init__(
+        self,
+        store: Store,
+        gateway: Gateway,
+        write: Write,
+        *,
+        ttl_s: float,
+        after_s: float = 0.0,
+        limit: int,
+        callers: Callers,
+    ) -> None:
+        """Take `write`, which writes an answer as the result of a `tools/call`, and how many calls are kept at most."""
+        self._limit = limit
+        self._callers = callers
         self._store = store
         self._gateway = gateway
         self._write = write
@@ -168,7 +180,11 @@ class DeferredCalls:
             is_repeatable=is_repeatable,
         )
         keep_s = self._ttl_s + contract.timeout_s
-        return await self._run(lambda: records.begin(wanted, self._owner, hold_s=HOLD_S, keep_s=keep_s, limit=LIMIT))
+        return await self._run(
+            lambda: records.begin(
+                wanted, self._owner, hold_s=HOLD_S, keep_s=keep_s, limit=self._limit, callers=self._callers
+            )
+        )
 
     def _carry(self, run: _Run) -> None:
         if self._tasks is None:

@@ -1,12 +1,13 @@
 """A deferred call as a value and as a row, and every transaction on it. No tasks, no clock of our own."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, NewType
 
-from toolpost.contracts.errors import QueueOverloaded
 from toolpost.contracts.ids import CallerId
 from toolpost.deferred.owners import NOBODY, OwnerId
+from toolpost.shares import Callers, over_limit
 from toolpost.store.scripts import NOW, Row, Script, Statement
 
 DeferredId = NewType("DeferredId", str)
@@ -79,15 +80,26 @@ class Wanted:
     is_repeatable: bool
 
 
-def begin(wanted: Wanted, owner: OwnerId, *, hold_s: float, keep_s: float, limit: int) -> Script[Deferred]:
-    """Keep a call that is about to run; nobody has more than `limit` of them kept."""
+def begin(
+    wanted: Wanted, owner: OwnerId, *, hold_s: float, keep_s: float, limit: int, callers: Callers
+) -> Script[Deferred]:
+    """Keep a call that is about to run; no more than `limit` of them are kept, and of one caller no more than their share."""
     ((now,),) = yield NOW
-    ((count,),) = yield Statement("SELECT count(*) FROM deferred_calls WHERE caller = ?1", (wanted.caller,))
-    if count >= limit:
-        raise QueueOverloaded(
-            f"{count:,} tasks of this caller are kept, and {limit:,} are the most.",
-            hint="they are forgotten one by one as their time to live ends: call again later, or without the extension",
-            limit=limit,
+    ((own,),) = yield Statement("SELECT count(*) FROM deferred_calls WHERE caller = ?1", (wanted.caller,))
+    kept = own
+    if callers.are_several and own < callers.share_of(limit):
+        ((kept,),) = yield Statement("SELECT count(*) FROM deferred_calls")
+    if own >= callers.share_of(limit) or kept >= limit:
+        ((expires_at,),) = yield Statement(
+            "SELECT min(expires_at) FROM deferred_calls WHERE caller = ?1 OR ?2 = 0", (wanted.caller, own)
+        )
+        raise over_limit(
+            "MCP tasks",
+            own,
+            limit,
+            callers,
+            retry_s=max(1, math.ceil((expires_at or now) - now)),
+            hint="they are forgotten one by one as their time to live ends: call without the extension meanwhile",
         )
     rows = yield Statement(
         f"INSERT INTO deferred_calls ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'working', NULL, NULL, NULL, 0, 1,"

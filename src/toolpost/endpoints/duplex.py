@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -19,6 +19,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError, Resumption
+from toolpost.upstreams.asking import asked_for
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk import SdkConnection
@@ -249,6 +250,9 @@ class Connection:
             await feed.send(message)
             return
         answered = self._asked[message.key] = anyio.Event()
+        capabilities = rpc.params_object(message).get("capabilities") if message.method == "initialize" else None
+        if asked_for(capabilities):
+            self._caller = feed.caller = replace(self._caller, answers_handshake=True)
         try:
             await feed.send(message)
         except ProtocolError:
@@ -257,7 +261,6 @@ class Connection:
         if message.method == "logging/setLevel" and self._conversation is not None:
             self._conversation.note_level(rpc.params_object(message))
         if message.method == "initialize":
-            capabilities = rpc.params_object(message).get("capabilities")
             self._conversation = Conversation((self._caller.id, self._caller.session), capabilities)
             self._respondent = Correspondent(self._conversation, self._send)
             # Nothing more is read until it is answered: what follows depends on the revision that is agreed.
@@ -287,7 +290,7 @@ class _LateFeed:
     def __init__(
         self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None], caller: Caller, view: View
     ) -> None:
-        self._caller = caller
+        self.caller = caller
         self._sdk = sdk
         self._stack = stack
         self._deliver = deliver
@@ -298,7 +301,7 @@ class _LateFeed:
         """Pass a message on; what the SDK cannot read is refused with its id."""
         if self._connection is None:
             server = await self._sdk.server()
-            connection = server.open_connection(self._deliver, caller=self._caller, view=self._view)
+            connection = server.open_connection(self._deliver, caller=self.caller, view=self._view)
             self._connection = await self._stack.enter_async_context(connection)
         try:
             await self._connection.feed(message.raw)

@@ -36,6 +36,7 @@ from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
+from toolpost.shares import EndpointShares
 
 
 class HttpEndpoint:
@@ -52,6 +53,7 @@ class HttpEndpoint:
         metrics: Callable[[], str],
         admin: Admin,
         talks: TalkApi,
+        shares: EndpointShares,
         loads_early: bool = True,
         bare_names: bool = True,
     ) -> None:
@@ -64,8 +66,8 @@ class HttpEndpoint:
         self._health = health
         self._metrics = metrics
         self._bare_names = bare_names
-        self._sessions = Sessions()
-        self._sdk = SdkHttp(sdk, self._sessions, body_limit=body_limit, loads_early=loads_early)
+        self._sessions = Sessions(shares.sessions)
+        self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, loads_early=loads_early)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -10,6 +10,7 @@ from toolpost.endpoints.oauth_rules import OAuthRules
 from toolpost.endpoints.roster import Judge
 from toolpost.endpoints.rounds import Rounds
 from toolpost.endpoints.tasks import TaskLane
+from toolpost.shares import EndpointShares
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
 
@@ -25,6 +26,7 @@ class LateSdk:
         relay: Relay,
         audit: AuditLog,
         rounds: Rounds,
+        shares: EndpointShares,
         instructions: str | None = None,
         tasks: TaskLane | None = None,
     ) -> None:
@@ -32,6 +34,7 @@ class LateSdk:
         self._relay = relay
         self._audit = audit
         self._rounds = rounds
+        self._shares = shares
         self._instructions = instructions
         self._tasks = tasks
         self._lock = Lock()
@@ -47,7 +50,7 @@ class LateSdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    parts = (self._relay, self._audit, self._rounds, self._instructions, self._tasks)
+                    parts = (self._relay, self._audit, self._rounds, self._shares, self._instructions, self._tasks)
                     self._server = await to_thread.run_sync(_load, *parts)
         return self._server
 
@@ -66,11 +69,16 @@ async def parameter_header_problem(
 
 
 def _load(
-    relay: Relay, audit: AuditLog, rounds: Rounds, instructions: str | None, tasks: TaskLane | None
+    relay: Relay,
+    audit: AuditLog,
+    rounds: Rounds,
+    shares: EndpointShares,
+    instructions: str | None,
+    tasks: TaskLane | None,
 ) -> "SdkServer":
     from toolpost.endpoints.sdk import SdkServer
 
-    return SdkServer(relay, audit, rounds, instructions, tasks)
+    return SdkServer(relay, audit, rounds, shares, instructions, tasks)
 
 
 def resource_server(rules: OAuthRules) -> Judge:

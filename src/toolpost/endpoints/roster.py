@@ -18,6 +18,7 @@ from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.oauth_rules import OAuthRules
 from toolpost.endpoints.refusal import forbidden, unauthorized
+from toolpost.shares import Callers
 
 JUDGED_LIMIT: Final = 4_096
 JUDGED_S: Final = 300.0
@@ -136,6 +137,16 @@ class Members:
         """Whether nobody is asked for a token."""
         return not self.callers and self.judge is None
 
+    @property
+    def are_several(self) -> bool:
+        """Whether more than one caller may come in: an authorization server gives tokens to any number."""
+        return len(self.callers) > 1 or self.judge is not None
+
+    @property
+    def admins(self) -> frozenset[str] | None:
+        """Names of the callers who may look after everything; None where nobody is asked for a name."""
+        return None if self.is_open else frozenset(known.name for known in self.callers if known.is_admin)
+
     def meant_by(self, claims: Claims) -> KnownCaller | None:
         """Return the first caller whom claims fit."""
         return next((known for known in self.callers if known.is_meant_by(claims)), self.others)
@@ -144,7 +155,9 @@ class Members:
 class Roster:
     """Who may come in over HTTP now."""
 
-    def __init__(self, members: Members | None = None) -> None:
+    def __init__(self, members: Members | None = None, callers: Callers | None = None) -> None:
+        """Take what everything that is shared out asks about callers; it is kept current here."""
+        self._callers = callers or Callers()
         self._by_token: dict[TokenDigest, Admission] = {}
         self._judged: OrderedDict[TokenDigest, Admission] = OrderedDict()
         self._lent: dict[TokenDigest, Admission] = {}
@@ -158,6 +171,8 @@ class Roster:
         """Know these from now on. Whoever is in has to show a token anew: one that is gone ends with this."""
         before = [*self._by_token.values(), *self._judged.values(), *filter(None, [self.everybody])]
         self.members = members
+        self._callers.are_several = members.are_several
+        self._callers.admins = members.admins
         self._by_token = {
             known.token: self._admission(known, CallerId(known.name))
             for known in members.callers

@@ -36,6 +36,7 @@ from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.tasks import EXTENSION, TaskLane
 from toolpost.protocol.era import MODERN
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.shares import EndpointShares
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
 from toolpost.upstreams.asking import ROOTS_CHANGED
@@ -103,10 +104,12 @@ class SdkServer:
         relay: Relay,
         audit: AuditLog,
         rounds: Rounds,
+        shares: EndpointShares,
         instructions: str | None = None,
         tasks: TaskLane | None = None,
     ) -> None:
-        self.audience = Audience(relay, tasks)
+        self.audience = Audience(relay, shares, tasks)
+        calls = shares.calls
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
@@ -115,14 +118,14 @@ class SdkServer:
             on_list_tools=_never,
             on_call_tool=_never,
             on_subscriptions_listen=self.audience.listen,
-            on_subscribe_resource=_empty(told(relay, self.audience.subscribe)),
-            on_unsubscribe_resource=_empty(told(relay, self.audience.unsubscribe)),
-            **RelayHandlers(relay, audit, rounds).by_name(),
+            on_subscribe_resource=_empty(told(relay, calls, self.audience.subscribe)),
+            on_unsubscribe_resource=_empty(told(relay, calls, self.audience.unsubscribe)),
+            **RelayHandlers(relay, audit, rounds, calls).by_name(),
         )
         self._server.middleware.append(as_it_came)
         self._server.relay = relay
         self._server.add_request_handler(
-            "logging/setLevel", mcp_types.SetLevelRequestParams, _empty(told(relay, self.audience.set_level))
+            "logging/setLevel", mcp_types.SetLevelRequestParams, _empty(told(relay, calls, self.audience.set_level))
         )
         self._server.add_notification_handler(
             "notifications/initialized", mcp_types.NotificationParams, self._note_session
@@ -153,11 +156,12 @@ class SdkServer:
                 tasks.cancel_scope.cancel()
 
     def http_manager(self, *, body_limit: int) -> StreamableHTTPSessionManager:
-        """Return what serves HTTP. Sessions end when our own table says so: the SDK does not see the lean lane's calls."""
+        """Return what serves HTTP. Sessions are limited and end by our own table: the SDK does not see the lean lane's calls."""
         return StreamableHTTPSessionManager(
             app=self._server,
             session_idle_timeout=None,
             max_request_body_size=body_limit,
+            max_sessions=None,
             event_store=RecentEvents(),
             retry_interval=RETRY_MS,
         )

@@ -21,14 +21,16 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from toolpost.contracts.caller import Scope
-from toolpost.contracts.errors import ToolpostError
+from toolpost.contracts.caller import Caller, Scope
+from toolpost.contracts.errors import QueueOverloaded, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import CallerId
 from toolpost.discovery.views import View, tags_of
 from toolpost.endpoints.sdk_task_news import open_task_news, tasks_named
 from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.tasks import TaskLane
+from toolpost.protocol.rpc import INTERNAL_ERROR
+from toolpost.shares import EndpointShares
 from toolpost.sources.relay import Asker, Relay, Subscription
 from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.news import (
@@ -74,8 +76,9 @@ class Listener:
 class Audience:
     """All listeners, told by what each of them sees."""
 
-    def __init__(self, relay: Relay, tasks: TaskLane | None = None) -> None:
+    def __init__(self, relay: Relay, shares: EndpointShares, tasks: TaskLane | None = None) -> None:
         self._relay = relay
+        self._shares = shares
         self._tasks = tasks
         self._listeners: dict[int, Listener] = {}
         self._bus = _SeatedBus()
@@ -112,7 +115,7 @@ class Audience:
             for listener in self._concerned(news):
                 is_wanted = listener.level is None or reaches(level, listener.level)
                 caller = listener.seat.caller
-                if is_wanted and (caller.id, caller.session) not in news.told:
+                if is_wanted and self._may_read(news, caller) and (caller.id, caller.session) not in news.told:
                     await self._tell(listener, LOG, news.params)
         else:
             if news.method == RESOURCES_CHANGED:
@@ -120,6 +123,15 @@ class Audience:
             await self._bus.publish(_EVENTS[news.method], lambda seat: self._concerns(news, seat))
             for listener in self._concerned(news):
                 await self._tell(listener, news.method, news.params)
+
+    def _may_read(self, news: News, caller: Caller) -> bool:
+        """Whether a log message is about this caller's calls; where that cannot be told, whether they may see those of all.
+
+        An instance of one's own has no calls of others: `_concerned` has left out whoever it does not belong to.
+        """
+        if news.key or news.caller == caller.id:
+            return True
+        return news.caller is None and self._shares.callers.may_see_all(caller)
 
     async def roots_changed(self, respondent: Respondent) -> None:
         """Pass on to servers that a client's folders have changed."""
@@ -166,6 +178,18 @@ class Audience:
     async def listen(self, context: Any, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve `subscriptions/listen`: follow the resources and tasks that it names for as long as it is open."""
         seat = SEAT.get()
+        if seat.caller.transport in ("stdio", "memory"):
+            # Over HTTP it is counted where it comes in, and refused there as HTTP has it.
+            try:
+                with self._shares.streams.held(seat.caller.id):
+                    return await self._listen_as(seat, context, params)
+            except QueueOverloaded as error:
+                raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
+        return await self._listen_as(seat, context, params)
+
+    async def _listen_as(
+        self, seat: Seat, context: Any, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
         named = tasks_named(params) if self._tasks is not None else ()
         relay = self._relay_of(seat)
         held: list[Subscription] = []

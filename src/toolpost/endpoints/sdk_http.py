@@ -2,24 +2,26 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.caller import Caller, Scope
-from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.errors import ErrorCode, QueueOverloaded
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import CallerId
 from toolpost.endpoints.descriptors import has_run_out, warn_exhausted
 from toolpost.endpoints.late import LateSdk
 from toolpost.endpoints.paths import show
-from toolpost.endpoints.refusal import Refused
+from toolpost.endpoints.refusal import Refused, overloaded
 from toolpost.endpoints.request import HttpRequest, Receive, Send
 from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.sessions import Session, Sessions
 from toolpost.protocol import rpc
+from toolpost.protocol.era import MODERN
+from toolpost.shares import Shares
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -29,14 +31,19 @@ FIRST_RETRY_S: Final = 1.0
 
 _log = logging.getLogger("toolpost.http")
 
+LISTEN: Final = "subscriptions/listen"
+
 
 class SdkHttp:
     """Passes requests on to the SDK, which is started when the first one needs it."""
 
-    def __init__(self, sdk: LateSdk, sessions: Sessions, *, body_limit: int, loads_early: bool = True) -> None:
+    def __init__(
+        self, sdk: LateSdk, sessions: Sessions, streams: Shares, *, body_limit: int, loads_early: bool = True
+    ) -> None:
         self._sdk = sdk
         self._loads_early = loads_early
         self._sessions = sessions
+        self._streams = streams
         self._body_limit = body_limit
         self._lock = anyio.Lock()
         self._manager: StreamableHTTPSessionManager | None = None
@@ -62,11 +69,15 @@ class SdkHttp:
             raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
         manager = await self._started()
         show(request.scope, request.view)
+        opening = message if message is not None and _opens_session(request, message) else None
+        is_reserved = False
 
         def on_start(status: int, opened: str | None) -> None:
+            nonlocal is_reserved
             # Before the client can read the answer: its next request may come at once.
-            if message is not None and message.method == "initialize" and opened:
-                params = rpc.params_object(message)
+            if opening is not None and opened and status < 400:
+                is_reserved = False
+                params = rpc.params_object(opening)
                 self._sessions.open(
                     opened,
                     caller=caller,
@@ -79,8 +90,25 @@ class SdkHttp:
 
         session = self._sessions.find(request.session_id, caller, request.view)
         SEAT.set(Seat(caller=session.caller if session else caller, view=request.view))
-        with _counted(session):
-            await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
+        is_stream = request.method == "GET" or (message is not None and message.method == LISTEN)
+        try:
+            with self._streams.held(caller.id) if is_stream else nullcontext():
+                if opening is not None:
+                    await self._make_room(caller)
+                    self._sessions.reserve(caller.id)
+                    is_reserved = True
+                with _counted(session):
+                    await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
+        except QueueOverloaded as error:
+            raise overloaded(error) from error
+        finally:
+            if is_reserved:
+                self._sessions.release(caller.id)
+
+    async def _make_room(self, caller: Caller) -> None:
+        """End a session of the caller's own that is not used, where there may not be another one beside it."""
+        if (superfluous := self._sessions.find_superfluous(caller.id)) is not None:
+            await self.end(superfluous)
 
     async def _load_early(self) -> None:
         """Load the SDK; if that fails, say so and try again: a server that cannot load it now still answers the rest."""
@@ -127,6 +155,10 @@ async def _keep_running(
     async with manager.run():
         task_status.started()
         await anyio.sleep_forever()
+
+
+def _opens_session(request: HttpRequest, message: rpc.Message) -> bool:
+    return message.method == "initialize" and not request.session_id and request.version != MODERN.version
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from toolpost.endpoints.seat import SEAT
 from toolpost.pipeline.audit import written
 from toolpost.protocol.era import CLIENT_CAPABILITIES, MODERN
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
+from toolpost.shares import Shares
 from toolpost.sources.relay import Asker, Relay, unknown_prompt
 from toolpost.store import AuditEntry, AuditLog
 from toolpost.upstreams.asking import Respondent
@@ -36,8 +37,10 @@ Read = Callable[[JsonObject, Asker], Awaitable[tuple[str, JsonObject]]]
 class RelayHandlers:
     """The handlers, with what they share."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds) -> None:
+    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds, calls: Shares) -> None:
+        """Take also the shares of calls in flight, of which each of these is one."""
         self._relay = relay
+        self._calls = calls
         self._audit = audit
         self._rounds = rounds
 
@@ -51,7 +54,7 @@ class RelayHandlers:
             "on_get_prompt": self._get_prompt,
             "on_completion": self._complete,
         }
-        return {name: _left(told(self._relay, handler)) for name, handler in handlers.items()}
+        return {name: _left(told(self._relay, self._calls, handler)) for name, handler in handlers.items()}
 
     async def _list_resources(self, context: Any, _params: Any) -> JsonObject:
         return {"resources": await self._seen(context, whole=True).resources(_asker(context))}
@@ -192,8 +195,8 @@ def _left(handler: Handler) -> Handler:
     return answer
 
 
-def told(relay: Relay, handler: Handler) -> Handler:
-    """Pass a server's own protocol error on as it was; one of ours says its code in `data`."""
+def told(relay: Relay, calls: Shares, handler: Handler) -> Handler:
+    """Count a request as a call in flight, and pass a server's own protocol error on as it was; ours says its code in `data`."""
 
     @wraps(handler)
     async def answer(context: Any, params: Any) -> JsonObject:
@@ -201,7 +204,8 @@ def told(relay: Relay, handler: Handler) -> Handler:
             # A server that is added later brings these methods along.
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         try:
-            return await handler(context, params)
+            with calls.held(SEAT.get().caller.id):
+                return await handler(context, params)
         except (ServerRefused, ProtocolError) as refusal:
             raise MCPError(refusal.code, refusal.message, refusal.data) from refusal
         except ToolpostError as error:

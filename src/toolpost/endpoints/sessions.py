@@ -1,5 +1,6 @@
 """Sessions of the handshake era over HTTP: which revision each agreed on, whose it is, what it has in flight."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,17 @@ from toolpost.endpoints.conversation import Conversation
 from toolpost.endpoints.event_log import EventLog, EventLogs
 from toolpost.pipeline import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
+from toolpost.shares import Shares
+from toolpost.upstreams.asking import asked_for
 
 IDLE_S: Final = 30 * 60
 PRIMED_SINCE: Final = "2025-11-25"
+
+RECENT_S: Final = 60.0
+"""A session that was used this recently is not ended to make room for another one of its caller."""
+
+LOOK_S: Final = 1.0
+"""How often it is looked for one that may be ended: the look is as long as a caller has sessions."""
 
 
 @dataclass(kw_only=True)
@@ -48,8 +57,37 @@ class Session:
 class Sessions:
     """Every session that the SDK has opened, as the lean lane needs to know it."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Shares) -> None:
         self._sessions: dict[str, Session] = {}
+        self._shares = shares
+        self._looked_at: dict[CallerId, float] = {}
+        """When nothing was found that could be ended for a caller."""
+
+    def find_superfluous(self, caller: CallerId) -> str | None:
+        """Return the session that is to be ended before this caller may open another one; None if there is room.
+
+        It is the caller's own that was used longest ago. Raises `QueueOverloaded` if all of theirs are in use, or just were.
+        """
+        if self._shares.is_open_to(caller):
+            return None
+        now = time.monotonic()
+        if now - self._looked_at.get(caller, -LOOK_S) < LOOK_S:
+            raise self._shares.refusal(caller, retry_s=LOOK_S)
+        idle = [s for s in self._sessions.values() if s.caller.id == caller and not s.is_busy]
+        oldest = min(idle, key=lambda session: session.used_at, default=None)
+        left_s = RECENT_S if oldest is None else oldest.used_at + RECENT_S - now
+        if oldest is None or left_s > 0:
+            self._looked_at = {one: at for one, at in self._looked_at.items() if now - at < LOOK_S} | {caller: now}
+            raise self._shares.refusal(caller, retry_s=math.ceil(left_s))
+        return oldest.id
+
+    def reserve(self, caller: CallerId) -> None:
+        """Hold a place for a session that is about to be opened; `open` or `release` must follow."""
+        self._shares.take(caller)
+
+    def release(self, caller: CallerId) -> None:
+        """Give back the place of a session that was not opened."""
+        self._shares.give_back(caller)
 
     def open(
         self,
@@ -60,14 +98,14 @@ class Sessions:
         capabilities: object = None,
         view: View = EVERYTHING,
     ) -> None:
-        """Note a session that the SDK has just opened; the revision follows the SDK's own rule."""
+        """Note a session that the SDK has just opened, in a place that was reserved; the revision follows the SDK's own rule."""
         version = requested_version if isinstance(requested_version, str) else ""
         revision = REVISIONS.get(version)
         if revision is None or revision.is_modern:
             revision = REVISIONS[LATEST_HANDSHAKE]
         self._sessions[session_id] = Session(
             id=session_id,
-            caller=replace(caller, session=session_id),
+            caller=replace(caller, session=session_id, answers_handshake=bool(asked_for(capabilities))),
             revision=revision,
             view=view.path,
             conversation=Conversation((caller.id, session_id), capabilities),
@@ -92,6 +130,7 @@ class Sessions:
     def close(self, session_id: str) -> None:
         """Forget a session and cancel what it has in flight."""
         if (session := self._sessions.pop(session_id, None)) is not None:
+            self._shares.give_back(session.caller.id)
             for call in tuple(session.calls.values()):
                 call.cancel("the session was closed")
 

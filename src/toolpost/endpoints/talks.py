@@ -4,8 +4,10 @@ Whoever may call tools may lead conversations, and sees their own alone. An agen
 the error object of the wire, under `error`.
 """
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ import msgspec
 
 from toolpost.authoring.conversation import InvokeOptions
 from toolpost.contracts.caller import Standing
-from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.contracts.errors import ErrorCode, QueueOverloaded, ToolpostError
 from toolpost.contracts.ids import JsonObject, ThreadId, TurnId
 from toolpost.contracts.turns import TurnEnded, encode_event
 from toolpost.endpoints import talk_values as values
@@ -22,12 +24,13 @@ from toolpost.endpoints.access import Access
 from toolpost.endpoints.descriptors import has_run_out
 from toolpost.endpoints.exchange import send_json
 from toolpost.endpoints.openapi import Described, description
-from toolpost.endpoints.refusal import Refused, forbidden
+from toolpost.endpoints.refusal import Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.request import HttpRequest
 from toolpost.endpoints.talk_ask import Ask
 from toolpost.endpoints.talk_port import Run, Talks
 from toolpost.endpoints.talk_stream import TurnStream
 from toolpost.protocol.rpc import encode, internal_error
+from toolpost.shares import Shares
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200
@@ -59,9 +62,12 @@ class Route(Described):
 class TalkApi:
     """The paths of conversations."""
 
-    def __init__(self, access: Access, talks: Talks, *, body_limit: int, health: Callable[[], JsonObject]) -> None:
+    def __init__(
+        self, access: Access, talks: Talks, streams: Shares, *, body_limit: int, health: Callable[[], JsonObject]
+    ) -> None:
         self._access = access
         self._talks = talks
+        self._streams = streams
         self._body_limit = body_limit
         self._health = health
 
@@ -83,6 +89,8 @@ class TalkApi:
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)
+        except QueueOverloaded as full:
+            await _send_error(request, full.as_object(), overload_status(full), retry_headers(full))
         except ToolpostError as failure:
             await _send_error(request, failure.as_object(), _STATUS.get(failure.code, 500))
         except Exception as bug:
@@ -159,22 +167,24 @@ class TalkApi:
         request = ask.request
         stream = TurnStream(request.receive, request.send)
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.tell)
-        run = await self._talks.start_message(ask.standing, ask.thread, body.text, options)
+        is_streamed = b"text/event-stream" in request.headers.get(b"accept", b"")
+        with self._streams.held(ask.standing.caller.id) if is_streamed else nullcontext():
+            run = await self._talks.start_message(ask.standing, ask.thread, body.text, options)
 
-        def leave() -> None:
-            if body.on_disconnect == "cancel":
-                run.stop("cancelled", "the client is gone")
+            def leave() -> None:
+                if body.on_disconnect == "cancel":
+                    run.stop("cancelled", "the client is gone")
 
-        if b"text/event-stream" in request.headers.get(b"accept", b""):
-            await stream.serve(until_end=True, on_gone=leave)
-        else:
-            await _answer_whole(request, run, leave)
+            if is_streamed:
+                await stream.serve(until_end=True, on_gone=leave)
+            else:
+                await _answer_whole(request, run, leave)
 
     async def follow(self, ask: Ask) -> None:
         """Tell all that happens in a thread, for as long as the client listens."""
         await self._talks.find_thread(ask.standing, ask.thread)
         stream = TurnStream(ask.request.receive, ask.request.send)
-        with self._talks.listening(ask.thread, stream.tell):
+        with self._streams.held(ask.standing.caller.id), self._talks.listening(ask.thread, stream.tell):
             await stream.serve(until_end=False, on_gone=lambda: None)
 
     async def cancel(self, ask: Ask) -> values.Cancelled:
@@ -246,6 +256,7 @@ ROUTES: Final = (
         takes=values.NewThread,
         gives=values.ShownThread,
         status=201,
+        refuses=(429, 503),
     ),
     Route(
         method="GET", path=_THREAD, summary="one conversation", handler=TalkApi.show_thread, gives=values.ShownThread
@@ -280,7 +291,7 @@ ROUTES: Final = (
         takes=values.NewMessage,
         gives=TurnEnded,
         streams=True,
-        refuses=(502, 503, 504),
+        refuses=(429, 502, 503, 504),
     ),
     Route(
         method="GET",
@@ -296,6 +307,7 @@ ROUTES: Final = (
         summary="all that happens in a conversation from now on, whoever speaks",
         handler=TalkApi.follow,
         streams=True,
+        refuses=(429, 503),
     ),
     Route(
         method="POST",
@@ -312,7 +324,7 @@ ROUTES: Final = (
         handler=TalkApi.prewarm,
         takes=values.Prewarming,
         gives=values.Prewarmed,
-        refuses=(404, 502, 503, 504),
+        refuses=(404, 429, 502, 503, 504),
     ),
 )
 """Every path, and what it does."""
@@ -349,7 +361,12 @@ async def _answer_whole(request: HttpRequest, run: Run, leave: Callable[[], None
     ended = run.ended
     assert ended is not None
     code = ErrorCode(ended.error["code"]) if ended.state == "failed" and ended.error else None
-    await send_json(request.send, encode_event(ended), status=_STATUS.get(code, 500) if code is not None else 200)
+    retry_ms = (
+        (ended.error or {}).get("details", {}).get("retryAfterMs") if code is ErrorCode.QUEUE_OVERLOADED else None
+    )
+    headers = [(b"retry-after", b"%d" % math.ceil(retry_ms / 1000))] if retry_ms is not None else None
+    status = _STATUS.get(code, 500) if code is not None else 200
+    await send_json(request.send, encode_event(ended), status=status, headers=headers)
 
 
 async def _send_error(

@@ -33,6 +33,7 @@ from toolpost.harness.turn import TurnRun
 from toolpost.harness.under_way import UnderWay
 from toolpost.harness.way import CLOSE_S, Way
 from toolpost.metrics import Metrics
+from toolpost.shares import Callers
 from toolpost.store.shelf import Shelf
 from toolpost.store.threads import Thread, Threads
 from toolpost.store.wakeups import Wakeups
@@ -53,6 +54,8 @@ class HarnessLimits:
     cancel_s: float = 2.0
     """How long an agent may take to stop when it is told to; after that its session is ended."""
     beat_s: float = 5.0
+    kept: int = 100_000
+    """Conversations, of all callers."""
 
 
 class Harness(UnderWay):
@@ -68,12 +71,14 @@ class Harness(UnderWay):
         metrics: Metrics | None = None,
         shelf: Shelf,
         wakeups: Wakeups,
+        callers: Callers | None = None,
     ) -> None:
-        super().__init__(threads, crew)
+        self.limits = limits or HarnessLimits()
+        callers = callers or Callers()
+        super().__init__(threads, crew, callers, kept=self.limits.kept)
         self.shelf = shelf
         self.hooks = hooks
-        self.limits = limits or HarnessLimits()
-        self.pool = Pool(self.limits.pool, metrics or Metrics())
+        self.pool = Pool(self.limits.pool, metrics or Metrics(), callers)
         self._keeping = Keeping(threads, beat_s=self.limits.beat_s)
         asking = Asking(self.pool, crew, threads, hooks, self.limits.history)
         self._way = Way(asking, self._keeping, hooks, cancel_s=self.limits.cancel_s)
@@ -179,10 +184,9 @@ class Harness(UnderWay):
             run.done.set()
             run.is_over.set()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a conversation that has no session yet would get one now, without waiting for others."""
-        return self.pool.has_room
+    def has_room_for(self, standing: Standing) -> bool:
+        """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
+        return self.pool.has_room_for(standing.caller.id)
 
     def is_warm(self, thread: ThreadId) -> bool:
         """Whether a thread has a session that is ready."""

@@ -35,6 +35,8 @@ class Line:
         if len(self._waiting) >= self._limit:
             raise QueueOverloaded(
                 f"{len(self._waiting)} messages wait for this conversation already.",
+                retry_s=5,
+                is_own=True,
                 hint="wait for an answer before sending more",
             )
         event = anyio.Event()

@@ -7,15 +7,21 @@ from toolpost.contracts.caller import Standing
 from toolpost.contracts.errors import NotFound
 from toolpost.contracts.ids import ThreadId, new_thread_id
 from toolpost.harness.crew import Crew
+from toolpost.shares import Callers, over_limit
 from toolpost.store.threads import Message, Thread, Threads, Turn
 
 TITLE_LIMIT: Final = 80
+
+FULL_RETRY_S: Final = 60.0
 
 
 class OwnThreads:
     """What is kept of conversations, as each caller sees it."""
 
-    def __init__(self, threads: Threads, crew: Crew) -> None:
+    def __init__(self, threads: Threads, crew: Crew, callers: Callers, *, kept: int) -> None:
+        """Take how many conversations are kept, of all callers."""
+        self._callers = callers
+        self._kept = kept
         self.threads = threads
         self.crew = crew
 
@@ -35,7 +41,10 @@ class OwnThreads:
             created_at=now,
             changed_at=now,
         )
-        await self.threads.create(thread)
+        own = await self.threads.create(thread, share=self._callers.share_of(self._kept), total=self._kept)
+        if own is not None:
+            hint = "delete conversations that are no longer needed"
+            raise over_limit("conversations", own, self._kept, self._callers, retry_s=FULL_RETRY_S, hint=hint)
         return thread
 
     async def find_thread(self, standing: Standing, thread: ThreadId) -> Thread:

@@ -7,25 +7,30 @@ opening. It has a place from before it is opened until it is closed, and there a
 import logging
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from toolpost.contracts.errors import GatewayError, QueueOverloaded, ToolpostError, ToolTimedOut
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import ThreadId
+from toolpost.contracts.ids import CallerId, ThreadId
 from toolpost.harness.line import Line
 from toolpost.harness.port import AgentGone, AgentSession
 from toolpost.harness.profile import PoolKey
 from toolpost.metrics import Metrics
+from toolpost.shares import Callers, over_limit
 
 _log = logging.getLogger("toolpost.harness")
 
 OnGone = Callable[[str], None]
+
+RETRY_S: Final = 10.0
+"""When to try again where every session is at work: a turn takes a while."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +110,11 @@ class Warm:
 class Pool:
     """The sessions that are kept."""
 
-    def __init__(self, limits: PoolLimits, metrics: Metrics) -> None:
+    def __init__(self, limits: PoolLimits, metrics: Metrics, callers: Callers | None = None) -> None:
         self.limits = limits
         self.metrics = metrics
-        self._waiters: set[object] = set()
+        self._callers = callers or Callers()
+        self._waiters: dict[object, CallerId] = {}
         self._warm: dict[PoolKey, Warm] = {}
         self._leaving: set[Warm] = set()
         self._lines: dict[PoolKey, Line] = {}
@@ -142,11 +148,11 @@ class Pool:
         """Every session that is there or being opened."""
         return list(self._warm.values())
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another session could be opened now: a place is free, or somebody in one is idle."""
-        taken = sum(warm.has_place for warm in (*self._warm.values(), *self._leaving))
-        return taken < self.limits.size or any(warm.is_idle for warm in self._warm.values())
+    def has_room_for(self, caller: CallerId) -> bool:
+        """Whether another session of this caller could be opened now: a place is free, or an idle session may be closed."""
+        places = self._places()
+        is_free = places.total() < self.limits.size and places[caller] < self._share
+        return is_free or any(self._may_close(warm, caller, places) for warm in self._warm.values())
 
     def find(self, key: PoolKey) -> Warm | None:
         """Return the session under a key, if it is open."""
@@ -160,23 +166,26 @@ class Pool:
         self._refuse_if_overloaded(key, line)
         place = line.join()
         waiter = object()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = key.caller
         try:
             async with place.turn():
                 warm = await self._claimed(key, opener)
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
                 async with self._used(warm):
                     yield warm
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             if line.is_free:
                 self._lines.pop(key, None)
 
     async def prewarm(self, key: PoolKey, opener: Opener) -> Warm:
         """Have a session ready under a key; returns once it is."""
-        if key not in self._warm and not self.has_room:
+        if key not in self._warm and not self.has_room_for(key.caller):
             raise QueueOverloaded(
-                "Every session is at work.", hint="the conversation's first message waits for its turn"
+                "Every session is at work.",
+                retry_s=RETRY_S,
+                is_own=self._places()[key.caller] >= self._share,
+                hint="the conversation's first message waits for its turn",
             )
         if (kept := self.find(key)) is not None and kept.is_idle and await self._is_there(kept):
             # Whoever prepares a message finds it ready, however long the last one was ago.
@@ -198,9 +207,11 @@ class Pool:
                 self._evict(warm, "other")
 
     def _refuse_if_overloaded(self, key: PoolKey, line: Line) -> None:
-        waits = not line.is_free or (key not in self._warm and not self.has_room)
-        if waits and self.waiting >= self.limits.waiting:
-            raise QueueOverloaded(f"{self.waiting} turns wait for a session already.", hint="try again in a while")
+        waits = not line.is_free or (key not in self._warm and not self.has_room_for(key.caller))
+        own = sum(caller == key.caller for caller in self._waiters.values())
+        if waits and (self.waiting >= self.limits.waiting or own >= self._callers.share_of(self.limits.waiting)):
+            what = "turns waiting for a session"
+            raise over_limit(what, own, self.limits.waiting, self._callers, retry_s=RETRY_S)
 
     async def _claimed(self, key: PoolKey, opener: Opener) -> Warm:
         warm = self._warm.get(key)
@@ -332,6 +343,7 @@ class Pool:
         if warm.has_place:
             warm.has_place = False
             self._hand_on()
+            self._make_room()
 
     def _want_no_more(self, warm: Warm) -> None:
         if warm in self._wanting:
@@ -343,21 +355,53 @@ class Pool:
         self._make_room()
         await warm.place.wait()
 
+    @property
+    def _share(self) -> int:
+        return self._callers.share_of(self.limits.size)
+
+    def _places(self) -> Counter[CallerId]:
+        """Count who has how many places, those of sessions that are being closed too."""
+        return Counter(warm.key.caller for warm in (*self._warm.values(), *self._leaving) if warm.has_place)
+
     def _hand_on(self) -> None:
-        """Give free places to those who have waited longest."""
-        taken = sum(warm.has_place for warm in (*self._warm.values(), *self._leaving))
-        while self._wanting and taken < self.limits.size:
-            first = self._wanting.popleft()
+        """Give free places to callers who have the fewest; of those who have as many, to the one who has waited longest."""
+        places = self._places()
+        while places.total() < self.limits.size:
+            within = [warm for warm in self._wanting if places[warm.key.caller] < self._share]
+            if not within:
+                return
+            first = min(within, key=lambda warm: places[warm.key.caller])
+            self._wanting.remove(first)
             first.has_place = True
             first.place.set()
-            taken += 1
+            places[first.key.caller] += 1
 
     def _make_room(self) -> None:
-        """Close what has been idle longest, as many as there are who wait for a place; a busy one never."""
-        missing = len(self._wanting) - sum(warm.has_place for warm in self._leaving)
+        """Close what has been idle longest, one session for each that waits for a place; a busy one never."""
+        places = self._places()
+        places.subtract(warm.key.caller for warm in self._leaving if warm.has_place)
         idle = sorted((warm for warm in self._warm.values() if warm.is_idle), key=lambda warm: warm.idle_since)
-        for warm in idle[: max(0, missing)]:
-            self._evict(warm, "room")
+        for wanting in tuple(self._wanting):
+            caller = wanting.key.caller
+            if places[caller] >= self._share or places.total() >= self.limits.size:
+                closed = next((warm for warm in idle if self._may_close(warm, caller, places)), None)
+                if closed is None:
+                    continue
+                idle.remove(closed)
+                places[closed.key.caller] -= 1
+                self._evict(closed, "room")
+            places[caller] += 1
+
+    def _may_close(self, warm: Warm, caller: CallerId, places: Counter[CallerId]) -> bool:
+        """Whether a session is idle and may be closed for another one of this caller: their own, or of one who has more.
+
+        So no number of conversations pushes out those of a caller who has fewer; and nobody waits for ever because others have
+        left theirs idle.
+        """
+        if not warm.is_idle:
+            return False
+        owner = warm.key.caller
+        return owner == caller or (places[caller] < self._share and places[owner] > places[caller] + 1)
 
     async def _sweep(self) -> None:
         while True:

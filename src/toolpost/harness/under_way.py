@@ -9,14 +9,15 @@ from toolpost.contracts.ids import ThreadId, TraceId, TurnId
 from toolpost.harness.crew import Crew
 from toolpost.harness.own_threads import OwnThreads
 from toolpost.harness.turn import TurnRun
+from toolpost.shares import Callers
 from toolpost.store.threads import Threads
 
 
 class UnderWay(OwnThreads):
     """What is going on in conversations, in this process."""
 
-    def __init__(self, threads: Threads, crew: Crew) -> None:
-        super().__init__(threads, crew)
+    def __init__(self, threads: Threads, crew: Crew, callers: Callers, *, kept: int) -> None:
+        super().__init__(threads, crew, callers, kept=kept)
         self._runs: dict[TurnId, TurnRun] = {}
         self._listeners: dict[ThreadId, set[Listener]] = {}
 

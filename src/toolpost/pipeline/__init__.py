@@ -12,6 +12,7 @@ from toolpost.pipeline.lock import Lock
 from toolpost.pipeline.progress import ProgressNote, ProgressShaper
 from toolpost.pipeline.stage import Outcome, compose
 from toolpost.pipeline.validate import Validation
+from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
 from toolpost.upstreams.validation import Validators
 
@@ -21,11 +22,13 @@ __all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNote", "ProgressS
 class Pipeline:
     """The way of every call."""
 
-    def __init__(self, audit_log: AuditLog, *, waiting_limit: int, running_limit: int, validators: Validators) -> None:
+    def __init__(
+        self, audit_log: AuditLog, shares: Shares, callers: Callers, *, waiting_limit: int, validators: Validators
+    ) -> None:
         """Build what every call passes; this list is the order, and the only one."""
         validation = Validation(validators)
         audit = AuditExit(audit_log)
-        lock = Lock(waiting_limit=waiting_limit, running_limit=running_limit)
+        lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._chain = compose(
             [
                 audit,  # acts last, and outside the limits: a refused or cancelled call is recorded too

@@ -117,7 +117,7 @@ class _Asked:
         audit_enter(call)
         ahead.asked[self] = None
         ahead.audit.within.add(call)
-        ahead.lock.running.add(call)
+        ahead.lock.enter(call)
         call.carry = self.hand_over
         sent.underway.take_ahead = self._take
         # An answer that is not taken ahead, or a server that is lost.
@@ -150,7 +150,7 @@ class _Asked:
             self._ahead.record(answered)
         self._end()
         call.context.sent = None
-        self._ahead.lock.running.discard(call)
+        self._ahead.lock.leave(call)
         self._sent.instance.put_down()
         return True
 

@@ -117,11 +117,11 @@ class _Office:
         running = [order for order in self._orders.values() if order.parent == parent and not order.ended.is_set()]
         if len(running) >= AT_ONCE:
             raise QueueOverloaded(
-                f"{AT_ONCE} agents work for this conversation already.", hint="wait for one, or cancel one"
+                f"{AT_ONCE} agents work for this conversation already.", retry_s=10, hint="wait for one, or cancel one"
             )
-        if not self._lead.conversations.has_room:
+        if not self._lead.conversations.has_room_for(standing):
             # Whoever waits for others holds a session meanwhile: if all do, nobody would ever be asked.
-            raise QueueOverloaded("Every session is at work.", hint="do it yourself, or try again in a while")
+            raise QueueOverloaded("Every session is at work.", retry_s=10, hint="do it yourself")
         name = f"d-{secrets.token_hex(4)}"
         order = _Order(
             standing=standing,

@@ -71,7 +71,7 @@ def make() -> Plugin:
         """Have a prompt come to this conversation by itself: again and again by `cron`, or once `at` a moment."""
         standing, thread = clock.lead.actor(ctx)
         if len(await clock.items(standing.caller.id)) >= LIMIT:
-            raise QueueOverloaded(f"There are {LIMIT} schedules already.", hint="remove some")
+            raise QueueOverloaded(f"There are {LIMIT} schedules already.", retry_s=60, hint="remove some")
         value: JsonObject = {
             "thread": thread,
             "prompt": prompt,

@@ -96,7 +96,7 @@ class _Desk:
         async with self._changing:
             known = await self.all(owner)
             if len(known) >= LIMIT:
-                raise QueueOverloaded(f"There are {LIMIT} tasks already.", hint="remove some that are done")
+                raise QueueOverloaded(f"There are {LIMIT} tasks already.", retry_s=60, hint="remove some that are done")
             item = Item(owner=owner, id=f"k-{secrets.token_hex(4)}", value=value)
             _check(item.id, value, known)
             await self._shelf.put(NAME, item)

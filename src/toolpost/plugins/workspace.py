@@ -7,6 +7,7 @@ from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.plugins import workspace_schemas as schemas
+from toolpost.shares import Callers, Shares
 from toolpost.workspace.desk import Desk
 from toolpost.workspace.hits import Wish
 
@@ -17,13 +18,14 @@ _OF_ALL: Final = (ErrorCode.INVALID_PARAMS, ErrorCode.QUEUE_OVERLOADED, ErrorCod
 _OF_INDEXES: Final = (*_OF_ALL, ErrorCode.NOT_FOUND, ErrorCode.CAPABILITY_MISSING, ErrorCode.HANDLER_ERROR)
 
 
-def workspace_plugin(desk: Desk) -> Plugin:
+def workspace_plugin(desk: Desk, callers: Callers | None = None) -> Plugin:
     """Make the plugin for a workspace."""
     plugin = Plugin("workspace", version=__version__)
+    shares = Shares("calls of the workspace", desk.spec.in_flight, callers or Callers())
     _add_build(plugin, desk)
-    _add_search(plugin, desk)
-    _add_show(plugin, desk)
-    _add_status(plugin, desk)
+    _add_search(plugin, desk, shares)
+    _add_show(plugin, desk, shares)
+    _add_status(plugin, desk, shares)
     return plugin
 
 
@@ -51,7 +53,7 @@ def _add_build(plugin: Plugin, desk: Desk) -> None:
         )
 
 
-def _add_search(plugin: Plugin, desk: Desk) -> None:
+def _add_search(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     @plugin.tool(
         title="Search the code",
         description="Search code and prose: a name finds its definition first, a phrase in quotes is found to the letter, "
@@ -63,12 +65,13 @@ def _add_search(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    async def search(arguments: JsonObject) -> JsonObject:
+    async def search(arguments: JsonObject, ctx: Context) -> JsonObject:
         given = {name: value for name, value in arguments.items() if name != "repo"}
-        return await desk.search(Wish(**given), arguments.get("repo"))
+        with shares.held(ctx.caller.id):
+            return await desk.search(Wish(**given), arguments.get("repo"))
 
 
-def _add_show(plugin: Plugin, desk: Desk) -> None:
+def _add_show(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     @plugin.tool(
         title="Show a file",
         description="Show lines of a file of the workspace, numbered; a long file is shown in parts.",
@@ -79,11 +82,13 @@ def _add_show(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    async def show_file(arguments: JsonObject) -> JsonObject:
-        return await desk.show(arguments["path"], arguments.get("repo"), arguments.get("start"), arguments.get("end"))
+    async def show_file(arguments: JsonObject, ctx: Context) -> JsonObject:
+        path, repo = arguments["path"], arguments.get("repo")
+        with shares.held(ctx.caller.id):
+            return await desk.show(path, repo, arguments.get("start"), arguments.get("end"))
 
 
-def _add_status(plugin: Plugin, desk: Desk) -> None:
+def _add_status(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     @plugin.tool(
         title="Index status",
         description="How the index of one repository is doing: its age, its size, git's head, and what has changed since.",
@@ -94,8 +99,9 @@ def _add_status(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    async def index_status(arguments: JsonObject) -> JsonObject:
-        return await desk.index_status(arguments.get("repo"))
+    async def index_status(arguments: JsonObject, ctx: Context) -> JsonObject:
+        with shares.held(ctx.caller.id):
+            return await desk.index_status(arguments.get("repo"))
 
     @plugin.tool(
         title="Check the workspace",
@@ -107,8 +113,9 @@ def _add_status(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    async def check_status() -> JsonObject:
-        return await desk.check_status()
+    async def check_status(ctx: Context) -> JsonObject:
+        with shares.held(ctx.caller.id):
+            return await desk.check_status()
 
     @plugin.tool(
         title="Workspace status",
@@ -120,5 +127,6 @@ def _add_status(plugin: Plugin, desk: Desk) -> None:
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
-    async def workspace_status() -> JsonObject:
-        return await desk.workspace_status()
+    async def workspace_status(ctx: Context) -> JsonObject:
+        with shares.held(ctx.caller.id):
+            return await desk.workspace_status()

@@ -1,6 +1,7 @@
 """Plugin functions as a source: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
 
 import dataclasses
+import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +15,7 @@ from toolpost.authoring.tool import Tool
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
 from toolpost.contracts.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
+from toolpost.shares import FairQueue
 from toolpost.sources.held import HeldTool, ToolReturn
 
 
@@ -27,9 +29,10 @@ class FunctionSource:
         *,
         version: str = "",
         default_timeout_s: float = DEFAULT_TIMEOUT_S,
-        threads: CapacityLimiter | None = None,
+        threads: FairQueue | None = None,
         bare: bool = False,
     ) -> None:
+        """Take also how many synchronous tools run at once; without that, as many as there are threads by default."""
         self._bare = bare
         self.name: PluginName = check_plugin_name(name)
         self._held: dict[ToolName, HeldTool] = {}
@@ -55,7 +58,7 @@ class FunctionSource:
         """The tools that were turned away."""
         return self._refused
 
-    def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: CapacityLimiter | None) -> None:
+    def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
         terms = _versioned(tool.terms, version)
         contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
         if contract.name in self._held:
@@ -87,7 +90,10 @@ def _on_the_loop(tool: Tool) -> Any:
     return invoke
 
 
-def _in_a_thread(tool: Tool, threads: CapacityLimiter | None) -> Any:
+def _in_a_thread(tool: Tool, threads: FairQueue | None) -> Any:
+    # anyio's own limit knows no callers: one of them could hold every thread, and everybody else would wait.
+    limiter = CapacityLimiter(math.inf) if threads is not None else None
+
     def run(arguments: JsonObject, context: Context) -> Any:
         thread = threading.current_thread()
         before, thread.name = thread.name, f"{TOOL_THREAD}{tool.terms.name}"
@@ -98,7 +104,13 @@ def _in_a_thread(tool: Tool, threads: CapacityLimiter | None) -> Any:
 
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
         # Abandoned, not awaited: a thread cannot be stopped, and the caller has a right to its answer at the deadline.
-        value = await to_thread.run_sync(run, arguments, context, abandon_on_cancel=True, limiter=threads)
+        if threads is not None:
+            await threads.enter(context.caller.id)
+        try:
+            value = await to_thread.run_sync(run, arguments, context, abandon_on_cancel=True, limiter=limiter)
+        finally:
+            if threads is not None:
+                threads.leave(context.caller.id)
         return _returned(value)
 
     return invoke

@@ -20,7 +20,7 @@ from toolpost.sources.watch import Watch
 from toolpost.store import KnownTools
 from toolpost.upstreams.news import News
 from toolpost.upstreams.report import ServerState
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
 _log = logging.getLogger("toolpost.servers")
@@ -60,6 +60,7 @@ class ServerHost:
     def __init__(
         self,
         specs: Iterable[ServerSpec],
+        limits: ServerLimits | None = None,
         *,
         known: KnownTools,
         promises: Promises,
@@ -78,6 +79,7 @@ class ServerHost:
         """
         self._on_wait = on_wait
         self._known = known
+        self._limits = limits
         self.promises = promises
         promises.on_judged = self._reconsider
         self.watch = Watch(self._all_contracts, beside=beside)
@@ -114,6 +116,7 @@ class ServerHost:
     def _source(self, spec: ServerSpec, successor_of: ServerSource | None = None) -> ServerSource:
         return ServerSource(
             spec,
+            self._limits,
             default_timeout_s=self._default_timeout_s,
             on_seen=self._note_seen,
             on_change=self._note_change,

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostEr
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.nearest import nearest_name
+from toolpost.shares import Callers, FairQueue
 from toolpost.sources.functions import FunctionSource
 
 _log = logging.getLogger("toolpost.plugins")
@@ -87,7 +89,12 @@ class PluginHost:
     """All plugins of one server."""
 
     def __init__(
-        self, *, default_timeout_s: float = DEFAULT_TIMEOUT_S, threads: int = 40, only: str | None = None
+        self,
+        *,
+        default_timeout_s: float = DEFAULT_TIMEOUT_S,
+        threads: int = 40,
+        callers: Callers | None = None,
+        only: str | None = None,
     ) -> None:
         """Take the limits of every tool; `only` serves the plugin of this name alone, its tools under bare names."""
         self._only = only
@@ -95,7 +102,8 @@ class PluginHost:
         self._manager = pluggy.PluginManager("toolpost")
         self._manager.add_hookspecs(hookspecs)
         self._default_timeout_s = default_timeout_s
-        self._threads = anyio.CapacityLimiter(threads)
+        # How many may wait is limited by the calls in flight.
+        self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
 
     @property
     def sources(self) -> list[FunctionSource]:

@@ -116,9 +116,9 @@ class Relay:
 
     async def subscribe(self, uri: str, asker: Asker) -> Subscription:
         """Follow a resource at the server that has it."""
-        follow = lambda server: self.sources[server].supervisor.subscribe(uri, key=asker.key)  # noqa: E731
-        server, _ = await self._at_owner(uri, asker, follow)
-        return Subscription(server=server, uri=uri, key=asker.key)
+        follow = lambda server: self.sources[server].supervisor.subscribe(uri, caller=asker.caller, key=asker.key)  # noqa: E731
+        server, key = await self._at_owner(uri, asker, follow)
+        return Subscription(server=server, uri=uri, key=key)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Follow a resource no more."""
@@ -129,7 +129,7 @@ class Relay:
         """Tell the servers that know of a client's folders that these have changed."""
         if asker.respondent is not None:
             for source in tuple(self.sources.values()):
-                await source.supervisor.roots_changed(asker.respondent, key=asker.key)
+                await source.supervisor.roots_changed(asker.respondent, caller=asker.caller, key=asker.key)
 
     async def _at_owner(self, uri: str, asker: Asker, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         if uri not in self._owner_of:
@@ -215,6 +215,7 @@ class Relay:
                 key=asker.key,
                 name=name if isinstance(name, str) else None,
                 respondent=asker.respondent if method in CALLS else None,
+                caller=asker.caller,
             )
         except ServerRefused as refused:
             if refused.code == METHOD_NOT_FOUND:

@@ -22,7 +22,7 @@ from toolpost.sources.promises import Mode, Promises, Standing
 from toolpost.sources.rounds import check_asking, is_asking, resumption_fields, with_answers
 from toolpost.sources.withholding import withheld
 from toolpost.upstreams.news import News
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Sent, Supervisor
 from toolpost.upstreams.wire import Notice, ServerRefused, encode
 
@@ -61,6 +61,7 @@ class ServerSource:
     def __init__(
         self,
         spec: ServerSpec,
+        limits: ServerLimits | None = None,
         *,
         default_timeout_s: float,
         on_seen: Callable[["ServerSource"], None],
@@ -74,7 +75,7 @@ class ServerSource:
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
         self.supervisor: Supervisor = (
-            successor_of.supervisor if successor_of else Supervisor(spec, on_tools=self.learn, on_news=on_news)
+            successor_of.supervisor if successor_of else Supervisor(spec, limits, on_tools=self.learn, on_news=on_news)
         )
         self.definitions: list[JsonObject] | None = None
         """As they came; None until they are known."""
@@ -235,7 +236,9 @@ class ServerSource:
         def ask_ahead(arguments: JsonObject, context: Context) -> Sent | None:
             meta, respondent = _passed_on(context), context.respondent
             wish = head + encode(arguments)
-            return self.supervisor.send_ahead("tools/call", wish, name=tool, meta=meta, respondent=respondent)
+            return self.supervisor.send_ahead(
+                "tools/call", wish, name=tool, meta=meta, respondent=respondent, caller=context.caller
+            )
 
         return ask_ahead
 
@@ -271,6 +274,7 @@ class ServerSource:
                 meta=_passed_on(context),
                 on_notice=_reporting_to(context),
                 respondent=context.respondent,
+                caller=context.caller,
                 sent=sent,
             )
         except ServerRefused as refusal:

@@ -24,9 +24,9 @@ class KeptThreads:
         self._write = write
         self._read = read
 
-    async def create(self, thread: Thread) -> None:
-        """Keep a new thread."""
-        await self._write(lambda: sql.create(thread))
+    async def create(self, thread: Thread, *, share: int | None = None, total: int | None = None) -> int | None:
+        """Keep a new thread and return None, or how many its caller has if there is no room for it."""
+        return await self._write(lambda: sql.create(thread, share, total))
 
     async def find(self, thread: ThreadId) -> Thread | None:
         """Return a thread."""

@@ -86,8 +86,8 @@ class Resumable:
 class Threads(Protocol):
     """Every conversation. What is done to one that is not there does nothing."""
 
-    async def create(self, thread: Thread) -> None:
-        """Keep a new thread."""
+    async def create(self, thread: Thread, *, share: int | None = None, total: int | None = None) -> int | None:
+        """Keep a new thread and return None; or how many its caller has, if that is `share`, or there are `total` of all."""
         ...
 
     async def find(self, thread: ThreadId) -> Thread | None:

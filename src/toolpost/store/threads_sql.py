@@ -26,10 +26,18 @@ _MESSAGE: Final = "thread, seq, turn, role, text, at_utc, details"
 _TURN: Final = "id, thread, state, trace_id, runner, started_at, alive_at, ended_at, partial, error"
 
 
-def create(thread: Thread) -> Steps[None]:
-    """Keep a new thread."""
+def create(thread: Thread, share: int | None, total: int | None) -> Steps[int | None]:
+    """Keep a new thread and return None, or how many its caller has if there is no room for it."""
+    if share is not None and total is not None:
+        # Itself it does not count: it may be there already, if this is run again.
+        count = "SELECT count(*) FROM (SELECT 1 FROM threads WHERE id <> ?1{} LIMIT ?2) AS kept"
+        ((own,),) = yield count.format(" AND caller = ?3"), (thread.id, share, thread.caller)
+        ((kept,),) = yield count.format(""), (thread.id, total)
+        if own >= share or kept >= total:
+            return int(own)
     values = tuple(getattr(thread, name) for name in _THREAD.split(", "))
     yield f"INSERT INTO threads ({_THREAD}) VALUES ({_places(11)}) ON CONFLICT (id) DO NOTHING", values  # noqa: S608
+    return None
 
 
 def find(thread: ThreadId) -> Steps[Thread | None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -211,7 +212,10 @@ class Questions:
         if isinstance(number := page.get("elicitationId"), str):
             self._sent_to[number] = respondent.client
             if len(self._sent_to) > PAGES_LIMIT:
-                del self._sent_to[next(iter(self._sent_to))]
+                # Of the caller who has most: one who is sent to page after page pushes out nobody else's.
+                callers = [_caller_of(client) for client in self._sent_to.values()]
+                most, _ = Counter(callers).most_common(1)[0]
+                del self._sent_to[next(page for page, client in self._sent_to.items() if _caller_of(client) == most)]
 
     def end(self, owner: object, *, heir: object | None = None) -> None:
         """Give up the questions of a call that has ended, or leave them to another of the same client."""
@@ -253,6 +257,11 @@ class Questions:
         if refusal.data is not None:
             error["data"] = refusal.data
         self._send(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (encode(message.id), encode(error)))
+
+
+def _caller_of(client: Hashable) -> Hashable:
+    """Return the part of a client that several clients of one caller share."""
+    return client[0] if isinstance(client, tuple) else client
 
 
 def _read(params: bytes) -> JsonObject:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,18 +14,25 @@ import anyio
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.protocol.mirrored import Headers, header_value
+from toolpost.shares import FairQueue
 from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent
 from toolpost.upstreams.envelope import Envelope
 from toolpost.upstreams.http_client import HeaderLines, HttpClient, HttpFailed, Response, Started, header_lines
 from toolpost.upstreams.http_exchange import Exchange, has_forgotten_us, plain_result_in, result_in, result_of
 from toolpost.upstreams.message import Incoming
-from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
+
+CONNECTIONS: Final = 128
+"""To one server at once for calls: other calls wait, and callers take turns."""
+
+OWN_CONNECTIONS: Final = 8
+"""For what is asked in nobody's name, and for the stream on which a server speaks by itself."""
 
 FAREWELL_S: Final = 1.0
 RESUME_S: Final = 1.0
@@ -33,12 +41,15 @@ _FORGOTTEN: Final = "it has forgotten our session"
 
 @asynccontextmanager
 async def open_http_server(
-    spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]
+    spec: ServerSpec, limits: ServerLimits, *, on_notice: Hear, on_gone: Callable[[str], None]
 ) -> AsyncIterator["HttpWire"]:
     """Keep a client for the server; nothing is sent until somebody asks."""
     assert spec.url is not None
-    async with HttpClient(spec.url, headers=spec.headers) as client:
-        wire = HttpWire(spec.name, client, on_notice=on_notice)
+    async with HttpClient(spec.url, headers=spec.headers, max_connections=CONNECTIONS + OWN_CONNECTIONS) as client:
+        what = f"calls waiting for a connection to `{spec.name}`"
+        # How many may wait is limited by the calls in flight.
+        queue = FairQueue(what, limits.callers, at_once=CONNECTIONS, waiting=sys.maxsize)
+        wire = HttpWire(spec.name, client, on_notice=on_notice, queue=queue)
         listening = asyncio.create_task(wire.listen(on_gone))
         try:
             yield wire
@@ -58,21 +69,24 @@ class _Apart(NamedTuple):
 class _Posted:
     """A request that goes out on a kept connection."""
 
-    __slots__ = ("answer", "exchange", "method", "respondent", "started", "take_ahead")
+    __slots__ = ("answer", "caller", "exchange", "method", "respondent", "started", "take_ahead")
 
-    def __init__(self, method: str, started: Started, exchange: Exchange, respondent: Respondent | None) -> None:
+    def __init__(
+        self, method: str, started: Started, exchange: Exchange, respondent: Respondent | None, caller: CallerId
+    ) -> None:
         self.method = method
         self.started = started
         self.answer = started.answer
         self.exchange = exchange
         self.respondent = respondent
+        self.caller = caller
         self.take_ahead: Callable[[bytes], bool] | None = None
 
 
 class HttpWire:
     """Requests to one HTTP server, in either era."""
 
-    def __init__(self, server: str, client: HttpClient, *, on_notice: Hear) -> None:
+    def __init__(self, server: str, client: HttpClient, *, on_notice: Hear, queue: FairQueue | None = None) -> None:
         self._server = server
         self._client = client
         self._on_notice = on_notice
@@ -87,6 +101,10 @@ class HttpWire:
         self._errands: set[asyncio.Task[None]] = set()
         self._questions = Questions(server, self._run_errand)
         self._calls: dict[int, Respondent | None] = {}
+        self._queue = queue
+        self._callers: dict[int, CallerId] = {}
+        """Whose request it is, of those in flight that are somebody's."""
+        self._attribution = Attribution()
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
         """Carry this in every request."""
@@ -107,55 +125,84 @@ class HttpWire:
         mirrored: Headers = (),
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
+        caller: CallerId | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""
-        exchange = self._begun(respondent, on_notice)
+        if caller is not None and self._queue is not None:
+            await self._queue.enter(caller)
+        exchange = self._begun(respondent, caller, on_notice)
         number, wants_progress = exchange.number, on_notice is not None
-        body = self._envelope.request(
-            number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
-        )
+        try:
+            body = self._envelope.request(
+                number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
+            )
+            lines = self._lines_for(method, name, mirrored)
+        except BaseException:
+            self._end(number, respondent, caller)
+            raise
         if method in CALLS:
             self._calls[number] = respondent
-        responding = self._client.post(body, self._lines_for(method, name, mirrored), on_event=exchange.take)
-        return await self._result(method, exchange, respondent, responding)
+        responding = self._client.post(body, lines, on_event=exchange.take)
+        return await self._result(method, exchange, respondent, caller, responding)
 
     def send_ahead(
-        self, method: str, fields: bytes, *, name: str, meta: JsonObject, respondent: Respondent | None
+        self,
+        method: str,
+        fields: bytes,
+        *,
+        name: str,
+        meta: JsonObject,
+        respondent: Respondent | None,
+        caller: CallerId,
     ) -> _Posted | None:
         """Ask now, if a connection is at hand."""
-        exchange = self._begun(respondent, None)
+        if self._queue is not None and not self._queue.try_enter(caller):
+            return None
+        exchange = self._begun(respondent, caller, None)
         body = self._envelope.request(exchange.number, method, fields, meta=meta, respondent=respondent)
         started = self._client.start(body, self._lines_for(method, name, ()), exchange.take)
         if started is None:
+            self._callers.pop(exchange.number)
+            if self._queue is not None:
+                self._queue.leave(caller)
             return None
         self._calls[exchange.number] = respondent
-        posted = _Posted(method, started, exchange, respondent)
+        posted = _Posted(method, started, exchange, respondent, caller)
         started.connection.take_ahead = partial(self._taken_ahead, posted)
         return posted
 
     async def answer_to(self, posted: _Posted, /) -> bytes:
         """Wait for the answer to what was sent, and return the JSON of the result."""
         responding = self._client.finish(posted.started)
-        return await self._result(posted.method, posted.exchange, posted.respondent, responding)
+        return await self._result(posted.method, posted.exchange, posted.respondent, posted.caller, responding)
 
     def _taken_ahead(self, posted: _Posted, response: Response) -> bool:
         if posted.take_ahead is None or (result := plain_result_in(response, posted.exchange)) is None:
             return False
         if not posted.take_ahead(result):
             return False
-        self._end(posted.exchange.number, posted.respondent)
+        self._end(posted.exchange.number, posted.respondent, posted.caller)
         self._client.finished(posted.started)
         return True
 
-    def _begun(self, respondent: Respondent | None, on_progress: Notice | None) -> Exchange:
+    def _begun(self, respondent: Respondent | None, caller: CallerId | None, on_progress: Notice | None) -> Exchange:
         number = next(self._ids)
+        if caller is not None:
+            self._callers[number] = caller
         # What comes on the response to a request is about that request.
         take_question = lambda question: self._questions.take(question, (respondent,), owner=number)  # noqa: E731
-        take_notice = self._take_notice if respondent is None else partial(self._take_notice, respondent=respondent)
+        take_notice = self._take_notice
+        if caller is not None or respondent is not None:
+            take_notice = partial(self._take_notice, respondent=respondent, caller=caller)
         return Exchange(number, on_progress=on_progress, on_notice=take_notice, on_request=take_question)
 
-    def _end(self, number: int, respondent: Respondent | None) -> None:
+    def _end(self, number: int, respondent: Respondent | None, caller: CallerId | None) -> None:
         self._calls.pop(number, None)
+        if caller is not None:
+            self._callers.pop(number, None)
+            self._attribution.note_end(caller)
+            if self._queue is not None:
+                self._queue.leave(caller)
         if self._questions:
             self._questions.end(number)
             self._questions.end(_Apart(number), heir=self._heir_of(respondent))
@@ -165,15 +212,18 @@ class HttpWire:
         method: str,
         exchange: Exchange,
         respondent: Respondent | None,
+        caller: CallerId | None,
         responding: Coroutine[Any, Any, Response],
     ) -> bytes:
         try:
             response = await self._exchanged(responding, exchange)
         except asyncio.CancelledError:
             self._call_off(exchange.number)
+            if caller is not None:
+                self._attribution.note_given_up(caller)
             raise
         finally:
-            self._end(exchange.number, respondent)
+            self._end(exchange.number, respondent, caller)
         if method == "initialize":
             self._note_session(response)
         try:
@@ -269,7 +319,12 @@ class HttpWire:
 
     def _take_question(self, message: Incoming) -> None:
         """Have a question answered that came by itself, and does not say which call it is about."""
-        self._questions.take(message, self._calls.values(), owner=_Apart(next(reversed(self._calls), 0)))
+        number = next(reversed(self._calls), 0)
+        candidates = [*self._calls.values()]
+        if number and self._attribution.works_for_others(self._callers.get(number)):
+            # It may be about a call that another caller gave up: then nobody is asked.
+            candidates.append(None)
+        self._questions.take(message, candidates, owner=_Apart(number))
 
     def _heir_of(self, respondent: Respondent | None) -> _Apart | None:
         """Find another call of the same client: a question that came apart may well have been about that one."""
@@ -278,16 +333,26 @@ class HttpWire:
         others = self._calls.items()
         return next((_Apart(n) for n, other in others if other is not None and other.client == respondent.client), None)
 
-    def _take_notice(self, method: str, params: bytes, respondent: Respondent | None = None) -> None:
+    def _take_notice(
+        self, method: str, params: bytes, respondent: Respondent | None = None, caller: CallerId | None = None
+    ) -> None:
+        """Take a notification; what comes on the response to a request is about that request, whose caller is given."""
         if method == "notifications/cancelled":
             self._questions.call_off(params)
             return
         if method == ELICITED:
-            self._on_notice(method, params, self._questions.sent_to(params))
-        elif method == LOG and respondent is not None:
+            self._on_notice(method, params, self._questions.sent_to(params), None)
+        elif method != LOG:
+            self._on_notice(method, params, NOBODY, None)
+        elif respondent is not None:
             tell_callers(params, (respondent,))
+        elif caller is not None:
+            self._on_notice(LOG, params, NOBODY, caller)
         else:
-            self._on_notice(method, params, tell_callers(params, self._calls.values()) if method == LOG else NOBODY)
+            # It came by itself, and does not say which call it is about.
+            caller = self._attribution.find_caller(self._callers.values())
+            told = tell_callers(params, self._calls.values()) if caller is not None else NOBODY
+            self._on_notice(LOG, params, told, caller)
 
     def _run_errand(self, body: bytes) -> None:
         """Send something that nobody waits for."""

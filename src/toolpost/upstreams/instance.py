@@ -9,6 +9,7 @@ import anyio
 import psutil
 
 from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.contracts.ids import CallerId
 from toolpost.upstreams.changes import Wishes
 from toolpost.upstreams.greeting import Greeting
 from toolpost.upstreams.peer import Peer
@@ -16,6 +17,9 @@ from toolpost.upstreams.stdio_wire import StdioServer
 from toolpost.upstreams.wire import ServerRefused, Wire
 
 START_LIMIT_S: Final = 30.0
+
+MIRROR: Final = "\thandshake"
+"""Ends the key of an instance that callers of the handshake era have beside the one that everybody uses."""
 
 _TICK_S: Final = 0.02
 
@@ -37,21 +41,30 @@ class Instance:
     stopping: anyio.Event = field(default_factory=anyio.Event)
     is_over: bool = False
     in_flight: int = 0
+    served: set[CallerId] = field(default_factory=set)
+    """Whose calls it has had; of more than two it is only known that they are several."""
     has_served: bool = False
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
-    def taken_up(self) -> "Instance":
+    def taken_up(self, caller: CallerId | None) -> "Instance":
         """Count a call, so that nobody stops the server under it."""
         self.in_flight += 1
         self.has_served = True
+        if caller is not None and len(self.served) < 2:
+            self.served.add(caller)
         return self
 
     def put_down(self) -> None:
         """Note that a call is over."""
         self.in_flight -= 1
         self.used_at = time.monotonic()
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether it was met by a handshake although the server knows the other era too."""
+        return self.key.endswith(MIRROR)
 
     def linger(self) -> None:
         """Read what a server that is quick says at once."""

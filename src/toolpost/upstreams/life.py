@@ -10,14 +10,14 @@ from typing import Final, Protocol
 
 import anyio
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.upstreams.changes import Wishes, follow_server
 from toolpost.upstreams.greeting import fetch_tools, greet
 from toolpost.upstreams.http_exchange import NotStreamable
 from toolpost.upstreams.http_wire import open_http_server
 from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.news import Told
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.sse_wire import open_sse_server
 from toolpost.upstreams.stdio_wire import open_stdio_server
 from toolpost.upstreams.wire import Wire, WireLost
@@ -49,7 +49,14 @@ class Manner:
 class Keeper(Protocol):
     """Whoever the instance lives for."""
 
-    def take_notice(self, instance: Instance, method: str, params: bytes, told: Told, /) -> None:
+    @property
+    def limits(self) -> ServerLimits:
+        """What its callers share."""
+        ...
+
+    def take_notice(
+        self, instance: Instance, method: str, params: bytes, told: Told, caller: CallerId | None, /
+    ) -> None:
         """Hear a notification."""
         ...
 
@@ -115,7 +122,9 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
 async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper) -> None:
     instance.wire = wire
     instance.greeting = await greet(wire, probes=manner.probes)
-    await keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
+    if not instance.is_mirror:
+        # In another era the same tools may look different, and would seem to change to and fro.
+        await keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.wishes = keeper.wishes_of(instance)
@@ -159,5 +168,5 @@ async def _open_wire(spec: ServerSpec, instance: Instance, manner: Manner, keepe
         async with open_sse_server(spec, on_notice=on_notice, on_gone=on_gone) as wire:
             yield wire
     else:
-        async with open_http_server(spec, on_notice=on_notice, on_gone=on_gone) as streamable:
+        async with open_http_server(spec, keeper.limits, on_notice=on_notice, on_gone=on_gone) as streamable:
             yield streamable

@@ -9,12 +9,12 @@ from typing import Any
 
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent
 from toolpost.upstreams.envelope import Envelope
 from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
-from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Hear, tell_callers
+from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
 from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")
@@ -33,7 +33,7 @@ _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?
 class Pending:
     """A request that was sent and not answered yet."""
 
-    __slots__ = ("answer", "method", "number", "on_notice", "raw", "respondent", "take_ahead")
+    __slots__ = ("answer", "caller", "method", "number", "on_notice", "raw", "respondent", "take_ahead")
 
     def __init__(
         self,
@@ -44,8 +44,10 @@ class Pending:
         answer: "asyncio.Future[bytes]",
         on_notice: Notice | None,
         respondent: Respondent | None,
+        caller: CallerId | None,
     ) -> None:
         self.number = number
+        self.caller = caller
         self.method = method
         self.raw = raw
         self.answer = answer
@@ -74,6 +76,7 @@ class Peer:
         """Requests that may still be answered, though nobody waits any more; the oldest first."""
         self._envelope = Envelope({})
         self._questions = Questions(server, send)
+        self._attribution = Attribution()
         self._lost: str | None = None
         self.oddities = 0
         """How often the server said something that makes no sense."""
@@ -92,9 +95,12 @@ class Peer:
         mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
+        caller: CallerId | None = None,
     ) -> Coroutine[Any, Any, bytes]:
         """Ask, and return the JSON of the result."""
-        return self.answer_to(self.send(method, fields, meta=meta, on_notice=on_notice, respondent=respondent))
+        return self.answer_to(
+            self.send(method, fields, meta=meta, on_notice=on_notice, respondent=respondent, caller=caller)
+        )
 
     def send(
         self,
@@ -104,6 +110,7 @@ class Peer:
         meta: JsonObject | None = None,
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
+        caller: CallerId | None = None,
     ) -> Pending:
         """Ask; `answer_to` must follow, unless the answer is taken ahead."""
         if self._lost is not None:
@@ -115,7 +122,7 @@ class Peer:
         )
         self._send(raw)
         answer = self._loop.create_future()
-        pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent)
+        pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent, caller=caller)
         self._pending[number] = pending
         return pending
 
@@ -127,10 +134,11 @@ class Peer:
         name: str,  # noqa: ARG002 (only HTTP names it)
         meta: JsonObject,
         respondent: Respondent | None,
+        caller: CallerId,
     ) -> Pending | None:
         """Ask now, unless the server is gone."""
         try:
-            return self.send(method, fields, meta=meta, respondent=respondent)
+            return self.send(method, fields, meta=meta, respondent=respondent, caller=caller)
         except WireLost:
             return None
 
@@ -207,6 +215,8 @@ class Peer:
 
     def _forget(self, pending: Pending) -> None:
         del self._pending[pending.number]
+        if pending.caller is not None:
+            self._attribution.note_end(pending.caller)
         if self._questions:
             self._questions.end(pending, heir=self._heir_of(pending))
 
@@ -214,6 +224,9 @@ class Peer:
         """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""
         calls = [pending for pending in self._pending.values() if pending.is_call and not pending.answer.done()]
         candidates = [pending.respondent for pending in calls]
+        if calls and self._attribution.works_for_others(calls[-1].caller):
+            # It may be about a call that another caller gave up: then nobody is asked.
+            candidates.append(None)
         self._questions.take(message, candidates, owner=calls[-1] if calls else None)
 
     def _heir_of(self, ended: Pending) -> Pending | None:
@@ -229,18 +242,30 @@ class Peer:
             self._questions.call_off(params)
             return
         if method == ELICITED:
-            self._on_notice(method, params, self._questions.sent_to(params))
+            self._on_notice(method, params, self._questions.sent_to(params), None)
+            return
+        if method == LOG:
+            self._take_log(params)
             return
         if method != "notifications/progress":
-            callers = (pending.respondent for pending in self._pending.values())
-            self._on_notice(method, params, tell_callers(params, callers) if method == LOG else NOBODY)
+            self._on_notice(method, params, NOBODY, None)
             return
         pending = self._pending.get(_number(token_of(params)))
         if pending is not None and pending.on_notice is not None and not pending.answer.done():
             pending.on_notice(method, params)
 
+    def _take_log(self, params: bytes) -> None:
+        """Pass a log message to the one caller whose calls are in flight; a pipe does not say which call it is about."""
+        caller = self._attribution.find_caller(pending.caller for pending in self._pending.values())
+        told = NOBODY
+        if caller is not None:
+            told = tell_callers(params, (pending.respondent for pending in self._pending.values()))
+        self._on_notice(LOG, params, told, caller)
+
     def _call_off(self, pending: Pending) -> None:
         self._given_up[pending.number] = None
+        if pending.caller is not None:
+            self._attribution.note_given_up(pending.caller)
         if len(self._given_up) > _GIVEN_UP_LIMIT:
             del self._given_up[next(iter(self._given_up))]
         if not pending.answer.cancelled():

@@ -1,37 +1,45 @@
-"""The instances of one server: who gets which, when one may be started, when one is to go."""
+"""The instances of one server: who gets which, when one may be started, when one is to go.
+
+A server that knows both eras is met in the stateless one. Its own requests to a client (elicitation, sampling, roots) work in the
+handshake era alone, so callers of that era who can be asked get an instance of their own, met by a handshake: its key ends with
+`MIRROR`. Only the other one teaches the gateway the server's tools. A server that refuses the handshake has no such instance.
+"""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.contracts.errors import QueueOverloaded
+from toolpost.contracts.caller import Caller
+from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import CallerId, JsonObject
+from toolpost.shares import over_limit
 from toolpost.upstreams import backoff
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
 from toolpost.upstreams.changes import Wishes
 from toolpost.upstreams.greeting import Learn
-from toolpost.upstreams.instance import Instance
+from toolpost.upstreams.instance import MIRROR, Instance
 from toolpost.upstreams.life import Manner, live
 from toolpost.upstreams.news import Told
 from toolpost.upstreams.report import ServerState
-from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.trouble import Trouble, hint_of, reason_of
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
+from toolpost.upstreams.trouble import Trouble, hint_of, is_refusal, reason_of
 
 _log = logging.getLogger("toolpost.upstreams")
 
 SHORT_LIFE_S: Final = 5.0
 """A server that dies younger than this without having been used would do so again."""
 
-INSTANCES_LIMIT: Final = 100
-"""How many sessions may have a server of their own at the same time."""
+EVICTED_RETRY_S: Final = 5.0
+"""When to try again where every server of one's own is at work, or on its way out."""
 
 
 class Pool:
@@ -40,17 +48,22 @@ class Pool:
     def __init__(
         self,
         spec: ServerSpec,
+        limits: ServerLimits,
         *,
         trouble: Trouble,
         on_tools: Learn,
-        on_notice: Callable[[Instance, str, bytes, Told], None],
+        on_notice: Callable[[Instance, str, bytes, Told, CallerId | None], None],
         wishes: Callable[[str], Wishes],
     ) -> None:
+        self.limits = limits
         self.learn = on_tools
         self.take_notice = on_notice
         self._wishes = wishes
         self.backoff = Backoff()
-        self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse")
+        self.manner = Manner(is_sse=spec.transport == "sse", probes=spec.transport != "sse" and spec.era != "handshake")
+        self.is_modern: bool | None = None
+        """Whether the server knows the stateless era; None until it has been met."""
+        self._refuses_handshake = False
         self.capabilities: JsonObject | None = None
         """Of the instance that was met last."""
         self.starts = 0
@@ -92,16 +105,37 @@ class Pool:
 
     # They come
 
-    async def ready(self, key: str) -> Instance:
+    async def ready(self, key: str, caller: Caller | None = None) -> Instance:
         """Return an instance that can be used: the one of this key, the spare one, or a new one."""
         while True:
-            instance = self._by_key.get(key) or self._adopted(key) or await self._begun(key)
+            if (instance := self._by_key.get(key)) is None:
+                self._make_room(key)
+                spare = None if key.endswith(MIRROR) else self._adopted(key)
+                instance = spare or await self._begun(key, caller)
             if not instance.settled.is_set():
                 await instance.settled.wait()
             if instance.failure is not None:
                 raise instance.failure
             if not instance.stopping.is_set():
                 return instance
+
+    async def mirrored(self, key: str, caller: Caller | None) -> Instance:
+        """Return an instance that was met by a handshake, if the server takes one, else the one that everybody uses."""
+        if self.is_modern is None:
+            await self.ready(key, caller)
+        if not self.may_mirror():
+            return await self.ready(key, caller)
+        try:
+            return await self.ready(key + MIRROR, caller)
+        except UpstreamUnavailable:
+            if self.may_mirror():
+                raise
+            return await self.ready(key, caller)
+
+    def may_mirror(self) -> bool:
+        """Whether callers of the handshake era may have an instance of their own era."""
+        may_have = self._spec.era == "auto" and self._spec.strategy != "singleton"
+        return may_have and bool(self.is_modern) and not self._refuses_handshake
 
     def wishes_of(self, instance: Instance) -> Wishes:
         """Say what is wanted of an instance besides answers."""
@@ -132,7 +166,7 @@ class Pool:
         if not is_for_sessions and self._spec.min_ready:
             await self.ready("")
             return
-        room = INSTANCES_LIMIT - len(self._by_key)
+        room = self.limits.instances - len(self._by_key)
         missing = min(self._spec.min_ready - sum(1 for _ in self._spares()), room)
         begun = [await self._begun(self._spare_key()) for _ in range(missing)]
         for instance in begun:
@@ -141,64 +175,70 @@ class Pool:
                 raise instance.failure
 
     def _spares(self) -> Iterator[Instance]:
-        """Give the instances that are nobody's: a session's key has two parts."""
-        return (i for i in self._by_key.values() if "\n" not in i.key and not i.has_served)
+        """Give the instances that are nobody's, and that nobody has used."""
+        unused = (i for i in self._by_key.values() if not i.has_served and not i.is_mirror)
+        return (i for i in unused if _owner_of(i.key) is None)
 
     def _spare_key(self) -> str:
         return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
 
-    async def _begun(self, key: str) -> Instance:
+    async def _begun(self, key: str, caller: Caller | None = None) -> Instance:
         while self._spec.strategy == "singleton" and self._leaving:
             # One process at a time: its files and ports are free when the one before is gone.
             await self._one_left.wait()
         if (begun := self._by_key.get(key)) is not None:
             return begun
-        self._check_startable()
+        self._check_startable(caller)
         assert self.tasks is not None, "the supervisor is not running"
         instance = self._by_key[key] = Instance(key=key)
         self.tasks.start_soon(self._live, instance)
         return instance
 
-    def _check_startable(self) -> None:
+    def _check_startable(self, caller: Caller | None) -> None:
         trouble, command = self._trouble, f"`toolpost servers start {self._spec.name}`"
         if self.stopped is not None:
             raise trouble.unavailable(self.stopped[0], hint=self.stopped[1])
         if self.backoff.is_suspended:
-            reason = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: {trouble.last_error}"
-            raise trouble.unavailable(
-                reason, hint=f"put it right, then {command} tries again", words=trouble.last_words
-            )
+            before = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: "
+            raise trouble.as_seen_by(caller, before=before, hint=f"put it right, then {command} tries again")
         if (wait_s := self.backoff.wait_s) > 0:
             hint = f"{trouble.hint}; " if trouble.hint else ""
-            raise trouble.unavailable(
-                f"{trouble.last_error}",
-                hint=f"{hint}it may be started again in {wait_s:.1f} s",
-                words=trouble.last_words,
-            )
-        if len(self._by_key) >= INSTANCES_LIMIT:
-            self._make_room()
+            raise trouble.as_seen_by(caller, hint=f"{hint}it may be started again in {wait_s:.1f} s")
 
-    def _make_room(self) -> None:
-        idle = [i for i in self._by_key.values() if i.ready_at and not i.in_flight]
-        if not idle:
-            raise QueueOverloaded(
-                f"The server `{self._spec.name}` serves {INSTANCES_LIMIT} sessions already.",
-                hint="try again in a moment",
-                limit=INSTANCES_LIMIT,
-            )
-        self.retire(min(idle, key=lambda i: i.used_at), "others need the room")
+    def _make_room(self, key: str) -> None:
+        """Let go of the owner's instance that was used longest ago, where there is no room for another one.
+
+        Only of their own: a caller who chooses many keys must not end the server of anybody else, which has state.
+        """
+        owner = _owner_of(key)
+        if owner is None:
+            return
+        total, share = self.limits.instances, self.limits.callers.share_of(self.limits.instances)
+        own = [i for i in self._by_key.values() if _owner_of(i.key) == owner]
+        is_full = len(self._by_key) >= total and not any(self._spares())
+        if len(own) < share and not is_full:
+            return
+        idle = [i for i in own if i.ready_at and not i.in_flight]
+        # Those on their way out are processes too: with as many of them as there may be, no other one is begun.
+        is_leaving = sum(_owner_of(i.key) == owner for i in self._leaving) >= share
+        if not idle or is_leaving:
+            what = f"servers `{self._spec.name}` of your own" if len(own) >= share else f"servers `{self._spec.name}`"
+            raise over_limit(what, len(own), total, self.limits.callers, retry_s=EVICTED_RETRY_S)
+        self.retire(min(idle, key=lambda i: i.used_at), "its caller needs the room")
 
     async def _live(self, instance: Instance) -> None:
         self.starts += 1
         try:
-            await live(instance, self._spec, self.manner, self)
+            manner = replace(self.manner, probes=False) if instance.is_mirror else self.manner
+            await live(instance, self._spec, manner, self)
         finally:
             self._forget(instance)
 
     def note_ready(self, instance: Instance, manner: Manner) -> None:
         """Let whoever waits use it."""
-        self.manner = manner
-        if instance.greeting is not None:
+        if not instance.is_mirror and instance.greeting is not None:
+            self.manner = manner
+            self.is_modern = instance.greeting.is_modern
             self.capabilities = instance.greeting.capabilities
         instance.settled.set()
         event(_log, logging.INFO, "server ready", server=self._spec.name, pid=instance.pid)
@@ -212,8 +252,12 @@ class Pool:
             return  # Stopped: `_forget` says so.
         reason = f"it did not get ready within {instances.START_LIMIT_S:g} s" if is_late else reason_of(error)
         instance.failure = self._trouble.note(reason, words=instance.last_words, hint=hint_of(error))
+        if instance.is_mirror and is_refusal(error):
+            # It knows one era only. That is no failure: the instance that it has serves everybody.
+            self._refuses_handshake = True
+        else:
+            self.backoff.note_failure(began_at=instance.began_at)
         instance.settled.set()
-        self.backoff.note_failure(began_at=instance.began_at)
         self._set_aside(instance)
         event(_log, logging.WARNING, "server failed to start", server=self._spec.name, reason=reason)
 
@@ -224,7 +268,7 @@ class Pool:
         if time.monotonic() - instance.used_at < self._spec.idle_s or instance.wishes.uris:
             return False
         if self._spec.strategy != "per_session":
-            return not self._spec.min_ready
+            return instance.is_mirror or not self._spec.min_ready
         # What was a session's is of no use to another one, and is not kept for it.
         spares = list(self._spares())
         return instance not in spares or len(spares) > self._spec.min_ready
@@ -248,7 +292,7 @@ class Pool:
 
     def _note_loss(self, instance: Instance, reason: str) -> None:
         """Remember why a process went; one that dies young and idle would do so again, and is held off."""
-        self._trouble.note(reason, words=instance.last_words)
+        self._trouble.note(reason, words=instance.last_words, served=instance.served)
         is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < SHORT_LIFE_S
         if is_young and not instance.has_served:
             self.backoff.note_failure(began_at=instance.began_at)
@@ -268,3 +312,9 @@ class Pool:
             instance.settled.set()
         self._one_left.set()
         self._one_left = anyio.Event()
+
+
+def _owner_of(key: str) -> CallerId | None:
+    """Return the caller whose instance is kept under a key; None for one that is nobody's: a session's key has two parts."""
+    owner, separator, _ = key.partition("\n")
+    return CallerId(owner) if separator else None

@@ -6,11 +6,25 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
+from toolpost.shares import Callers
+
 Transport = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
+Era = Literal["auto", "handshake", "stateless"]
 
 
-_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy")
+_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy", "era")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimits:
+    """What the callers of a server share, and how much of it there is."""
+
+    callers: Callers = field(default_factory=Callers)
+    instances: int = 100
+    """How many sessions may have a server of their own at the same time."""
+    waiting: int = 64
+    """How many calls may wait for a server that takes one at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +48,8 @@ class ServerSpec:
     contracts: Literal["observe", "enforce"] | None = None
     """What happens to a tool that is not as it promised; None is what holds for all servers."""
     strategy: Strategy = "shared"
+    era: Era = "auto"
+    """In which era a server that knows both is met; `auto`: in the caller's."""
     min_ready: int = 0
     idle_s: float = 300.0
     conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)

@@ -11,19 +11,21 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
+from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.protocol.mirrored import Headers
+from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
 from toolpost.upstreams.greeting import Learn, fetch_tools
-from toolpost.upstreams.instance import Instance, now
+from toolpost.upstreams.instance import MIRROR, Instance, now
 from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.trouble import Trouble
 from toolpost.upstreams.wire import Notice, ServerRefused, Underway, Wire, WireLost, encode
 
@@ -54,13 +56,15 @@ class Supervisor:
     def __init__(
         self,
         spec: ServerSpec,
+        limits: ServerLimits | None = None,
         *,
         on_tools: Learn,
         on_news: Callable[[News], None] = lambda _news: None,
     ) -> None:
         self.spec = spec
+        limits = limits or ServerLimits()
         self._on_tools = on_tools
-        self._trouble = Trouble(spec.name, conceal=spec.conceal)
+        self._trouble = Trouble(spec.name, limits.callers, conceal=spec.conceal)
         self._changes = Changes(spec.name, self._relist)
         self._on_news = on_news
         self._followed: dict[str, Counter[str]] = {}
@@ -68,12 +72,14 @@ class Supervisor:
         self._log_level: str | None = None
         self._pool = Pool(
             spec,
+            limits,
             trouble=self._trouble,
             on_tools=on_tools,
             on_notice=self._take_notice,
             wishes=lambda key: Wishes(self._followed.get(key, ()), self._log_level),
         )
-        self._turn = anyio.Lock()
+        what = f"calls waiting for `{spec.name}`, which takes one at a time"
+        self._turns = FairQueue(what, limits.callers, at_once=1, waiting=limits.waiting)
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -96,19 +102,24 @@ class Supervisor:
         meta: JsonObject | None = None,
         on_notice: Notice | None = None,
         respondent: Respondent | None = None,
+        caller: Caller | None = None,
         sent: Sent | None = None,
     ) -> Coroutine[Any, Any, bytes]:
         """Ask the server, starting it if need be; a request that it cannot have seen is tried once more.
 
         With `sent`, the first attempt has been made already, and its answer is waited for.
         """
-        own = key if self.spec.strategy == "per_session" else ""
-        ask = partial(self._asked, method, fields, own, name, mirrored, meta, on_notice, respondent, sent)
-        return self._in_turn(ask) if self.spec.strategy == "singleton" else ask()
+        own = self._own_key(key)
+        ask = partial(self._asked, method, fields, own, name, mirrored, meta, on_notice, respondent, caller, sent)
+        return self._in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
-    async def _in_turn(self, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        async with self._turn:
+    async def _in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+        whose = caller.id if caller is not None else CallerId("")
+        await self._turns.enter(whose)
+        try:
             return await ask()
+        finally:
+            self._turns.leave(whose)
 
     async def _asked(
         self,
@@ -120,10 +131,12 @@ class Supervisor:
         meta: JsonObject | None,
         on_notice: Notice | None,
         respondent: Respondent | None,
+        caller: Caller | None,
         sent: Sent | None,
     ) -> bytes:
+        whose = None if caller is None else caller.id
         for attempt in (1, 2):
-            instance = sent.instance if sent else (self._pool.ready_now(key) or await self._pool.ready(key)).taken_up()
+            instance = sent.instance if sent else await self._take_up(key, caller)
             began = sent.began if sent else now()
             assert instance.wire is not None
             try:
@@ -139,14 +152,15 @@ class Supervisor:
                     mirrored=mirrored,
                     on_notice=on_notice,
                     respondent=respondent,
+                    caller=whose,
                 )
             except WireLost as lost:
                 self._pool.retire(instance, lost.message)
                 if lost.was_sent or attempt == 2:
-                    raise self._broken(instance, lost) from lost
+                    raise self._broken(instance, lost, caller) from lost
                 sent = None
             except UpstreamUnavailable as error:
-                raise self._broken(instance, error) from error
+                raise self._broken(instance, error, caller) from error
             except ServerRefused as refusal:
                 if refusal.code in _UNKNOWN:
                     self._changes.tell()
@@ -158,18 +172,45 @@ class Supervisor:
                 instance.put_down()
         raise AssertionError("two attempts end above")
 
+    async def _take_up(self, key: str, caller: Caller | None) -> Instance:
+        instance = self._ready_now(key, caller) or await self._ready(key, caller)
+        return instance.taken_up(None if caller is None else caller.id)
+
+    def _own_key(self, key: str) -> str:
+        return key if self.spec.strategy == "per_session" else ""
+
+    def _ready_now(self, key: str, caller: Caller | None) -> Instance | None:
+        """Return the instance of a caller if it can be used at once: in the caller's era, where the server knows both."""
+        if caller is None or not caller.answers_handshake:
+            return self._pool.ready_now(key)
+        if self._pool.is_modern is None:
+            return None
+        return self._pool.ready_now(key + MIRROR if self._pool.may_mirror() else key)
+
+    async def _ready(self, key: str, caller: Caller | None) -> Instance:
+        if caller is None or not caller.answers_handshake:
+            return await self._pool.ready(key, caller)
+        return await self._pool.mirrored(key, caller)
+
     def send_ahead(
-        self, method: str, fields: bytes, *, name: str, meta: JsonObject, respondent: Respondent | None
+        self,
+        method: str,
+        fields: bytes,
+        *,
+        name: str,
+        meta: JsonObject,
+        respondent: Respondent | None,
+        caller: Caller,
     ) -> Sent | None:
         """Ask the server now, if it is ready and nobody has to take turns.
 
         `request` must follow, unless the answer is taken ahead and the instance put down.
         """
-        instance = self._pool.ready_now("") if self.spec.strategy == "shared" else None
+        instance = self._ready_now("", caller) if self.spec.strategy == "shared" else None
         if instance is None or (wire := instance.wire) is None:
             return None
-        underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent)
-        return None if underway is None else Sent(instance.taken_up(), wire, underway, now())
+        underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent, caller=caller.id)
+        return None if underway is None else Sent(instance.taken_up(caller.id), wire, underway, now())
 
     # What is to be told of without being asked
 
@@ -178,24 +219,28 @@ class Supervisor:
         """Whether somebody follows resources of the instance that all share."""
         return bool(self._followed.get(""))
 
-    async def subscribe(self, uri: str, *, key: str = "") -> None:
-        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed."""
-        own = key if self.spec.strategy == "per_session" else ""
-        instance = await self._pool.ready(own)
+    async def subscribe(self, uri: str, *, caller: Caller, key: str = "") -> str:
+        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed.
+
+        Returns the key of the instance that has it, which `unsubscribe` takes.
+        """
+        instance = await self._ready(self._own_key(key), caller)
+        own = instance.key
         assert instance.wire is not None
         assert instance.greeting is not None
         if not instance.greeting.takes_subscriptions:
             raise ServerRefused(-32601, f"The server `{self.spec.name}` takes no subscriptions")
         if not instance.greeting.is_modern and uri not in self._followed.get(own, ()):
-            await instance.wire.request("resources/subscribe", b'"uri":%b' % encode(uri))
+            await instance.wire.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
         followed = self._followed.setdefault(own, Counter())
         followed[uri] += 1
         if followed[uri] == 1:
             instance.wishes.follow(followed)
+        return own
 
     async def unsubscribe(self, uri: str, *, key: str = "") -> None:
-        """Follow a resource no more, if nobody else does."""
-        own = key if self.spec.strategy == "per_session" else ""
+        """Follow a resource no more, if nobody else does; `key` is what `subscribe` returned."""
+        own = key
         followed = self._followed.get(own, Counter())
         followed[uri] -= 1
         if followed[uri] > 0:
@@ -210,9 +255,9 @@ class Supervisor:
         if not instance.greeting.is_modern:
             await instance.wire.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
 
-    async def roots_changed(self, respondent: Respondent, *, key: str = "") -> None:
+    async def roots_changed(self, respondent: Respondent, *, caller: Caller, key: str = "") -> None:
         """Tell a server of the handshake era that the folders of a client have changed, if it runs and knows of them."""
-        instance = self._pool.ready_now(key if self.spec.strategy == "per_session" else "")
+        instance = self._ready_now(self._own_key(key), caller)
         if instance is None or instance.wire is None or instance.greeting is None or instance.greeting.is_modern:
             return
         await instance.wire.roots_changed(respondent)
@@ -241,9 +286,10 @@ class Supervisor:
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
             event(_log, logging.WARNING, "log level not set", server=self.spec.name, reason=str(error))
 
-    def _broken(self, instance: Instance, error: UpstreamUnavailable) -> UpstreamUnavailable:
+    def _broken(self, instance: Instance, error: UpstreamUnavailable, caller: Caller | None) -> UpstreamUnavailable:
         """Make the error of a call whose server broke under it."""
-        return self._trouble.note(error.message, words=instance.last_words if instance.is_lost else (), hint=error.hint)
+        words = instance.last_words if instance.is_lost else ()
+        return self._trouble.note(error.message, words=words, hint=error.hint, served=instance.served, caller=caller)
 
     def _after_giving_up(self, instance: Instance, began: float) -> None:
         if self._tasks is not None and instance.process is not None and not instance.stopping.is_set():
@@ -332,12 +378,13 @@ class Supervisor:
 
     # What the server says by itself
 
-    def _take_notice(self, instance: Instance, method: str, params: bytes, told: Told) -> None:
+    def _take_notice(self, instance: Instance, method: str, params: bytes, told: Told, caller: CallerId | None) -> None:
         if method == LIST_CHANGED:
             self._changes.tell()
         elif method in PASSED_ON:
-            key = instance.key if self.spec.strategy == "per_session" else ""
-            self._on_news(News(server=self.spec.name, key=key, method=method, params=params, told=told))
+            key = self._own_key(instance.key.removesuffix(MIRROR))
+            news = News(server=self.spec.name, key=key, method=method, params=params, told=told, caller=caller)
+            self._on_news(news)
 
     async def _relist(self) -> None:
         instance = self._pool.any_ready()

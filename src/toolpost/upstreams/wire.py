@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.ids import CallerId, Json, JsonObject
 from toolpost.protocol.mirrored import Headers
 
 if TYPE_CHECKING:
@@ -69,16 +69,24 @@ class Wire(Protocol):
         mirrored: Headers = (),
         on_notice: Notice | None = None,
         respondent: "Respondent | None" = None,
+        caller: CallerId | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result; cancelling cancels upstream.
 
         `fields` is the inside of the parameters; `name` and `mirrored` go into headers too, where era and transport have it so.
-        `respondent` is whom the server may ask back while it handles this.
+        `respondent` is whom the server may ask back while it handles this; `caller` is whose request it is, None for our own.
         """
         ...
 
     def send_ahead(
-        self, method: str, fields: bytes, *, name: str, meta: JsonObject, respondent: "Respondent | None"
+        self,
+        method: str,
+        fields: bytes,
+        *,
+        name: str,
+        meta: JsonObject,
+        respondent: "Respondent | None",
+        caller: CallerId,
     ) -> Underway | None:
         """Ask now, if nothing is to be waited for; `answer_to` must follow, unless the answer is taken ahead."""
         ...

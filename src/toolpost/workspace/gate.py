@@ -22,7 +22,6 @@ class Gate:
             if self._inside >= self.limit:
                 raise QueueOverloaded(
                     f"{self.limit} calls of the workspace are in flight.",
-                    hint="try again in a moment",
                     limit=self.limit,
                 )
             self._inside += 1
