@@ -71,8 +71,8 @@ def _said_by(mark: ast.expr, path: Path) -> tuple[str, str, str] | None:
 def _head(command: str) -> Iterator[str]:
     yield "# The hostile suite\n"
     yield f"<!-- Made by `{command}`; a test compares the two. -->\n"
-    yield "Attacks on the gateway that are kept as tests: who tries what, and what holds. [The threat model](../explanation/threat-model.md)"
-    yield "says what is guaranteed to whom, and what is not.\n"
+    yield "Attacks on the gateway that are kept as tests: who tries what, and what holds."
+    yield "[The threat model](../explanation/threat-model.md) says what is guaranteed to whom, and what is not.\n"
     yield "*normal* is part of every run of `scripts/test`; *soak* takes minutes and runs with `scripts/test --soak`.\n"
 
 

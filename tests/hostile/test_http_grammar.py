@@ -1,6 +1,6 @@
 """HTTP as no client writes it, on raw sockets: a request means one thing, or it is refused and its connection closed.
 
-Every refused case has a whole second call behind it, and a farewell. Whoever misreads where the first one ends answers one of them.
+Every refused case has a whole second call behind it, and a farewell: a server that misreads where the first one ends answers one.
 """
 
 from collections.abc import Iterator
@@ -67,8 +67,8 @@ SMUGGLED = {
 
 @attack(
     "stranger",
-    "hides a second request behind a body whose length can be read in two ways: `Content-Length` with `Transfer-Encoding`, twice, "
-    "signed, folded, behind a bare line feed and 17 more",
+    "hides a second request behind a body whose length can be read in two ways: `Content-Length` with `Transfer-Encoding`, "
+    "twice, signed, folded, behind a bare line feed and 17 more",
     "the request is refused with 400 and the connection is closed; the hidden request is never read",
 )
 @pytest.mark.parametrize("raw", SMUGGLED.values(), ids=SMUGGLED)
@@ -99,8 +99,8 @@ LINES = {
 
 @attack(
     "stranger",
-    "writes lines that HTTP does not allow: folded headers, bare line feeds, NUL bytes, names that are not ASCII, huge or unknown "
-    "methods, other protocols",
+    "writes lines that HTTP does not allow: folded headers, bare line feeds, NUL bytes, names that are not ASCII, huge or "
+    "unknown methods, other protocols",
     "the request is refused with 400 and the connection is closed",
 )
 @pytest.mark.parametrize("raw", LINES.values(), ids=LINES)
@@ -210,10 +210,16 @@ def test_paths_in_other_spellings(tmp_path_factory: pytest.TempPathFactory) -> N
         }
 
     assert set(seen.values()) <= {401, 404, 405}, seen
-    assert [seen[path] for path in ("/mcp", "/%6dcp", "http://evil.example/mcp", "/metrics", "/api/servers")] == [401] * 5
+    assert [seen[path] for path in ("/mcp", "/%6dcp", "http://evil.example/mcp", "/metrics", "/api/servers")] == [
+        401
+    ] * 5
 
 
-@attack("stranger", "speaks HTTP/1.0, leaves out Host or sends two", "one version and one Host are understood; the rest is refused")
+@attack(
+    "stranger",
+    "speaks HTTP/1.0, leaves out Host or sends two",
+    "one version and one Host are understood; the rest is refused",
+)
 def test_old_versions_and_hosts(gateway: Served) -> None:
     old = gateway.send(request(BODY).replace(b"HTTP/1.1", b"HTTP/1.0") + HIDDEN)
     hosts = {
