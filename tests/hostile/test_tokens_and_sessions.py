@@ -14,7 +14,8 @@ from tests.hostile.attacks import attack
 from tests.hostile.served import Served, call_body, head, open_gateway, receive_all, request, status_of
 from tests.loaded import loaded_toml
 from tests.ways import ENVELOPE
-from tests.wire.test_callers import LIBRARY, OPENING
+from tests.wire.test_callers import OPENING
+from tests.wire.test_visibility import LIBRARY
 
 ADA, BOB = "ada-token-of-more-than-32-characters", "bob-token-of-more-than-32-characters"
 CONFIG = f"""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import httptools  # type: ignore[import-untyped]
+import httptools
 import jsonschema
 import uvicorn
 from uvicorn.server import ServerState
