@@ -1,9 +1,11 @@
 """Kept attacks are found in the tests; `test_configuration.py` compares the page that is made of them."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import ROOT
 from tests.docs.hostile_suite import attacks_page, find_attacks
 
 SAMPLE = """
@@ -46,3 +48,15 @@ def test_attackers_come_in_the_order_of_the_threat_model() -> None:
     titles = [line for line in attacks_page("x").splitlines() if line.startswith("## ")]
 
     assert titles[:2] == ["## Stranger", "## Caller"]
+
+
+def test_every_guarantee_of_the_threat_model_names_tests_that_exist() -> None:
+    rows = [
+        line for line in (ROOT / "docs/explanation/threat-model.md").read_text().splitlines() if line.startswith("| ")
+    ]
+    guarantees = [row for row in rows if row.count(" | ") == 2 and not row.startswith("| guaranteed |")]
+    named = {name for row in guarantees for name in re.findall(r"`(tests/[\w/]+\.py)`", row)}
+
+    assert len(guarantees) > 20
+    assert all("`tests/" in row for row in guarantees)
+    assert {name for name in named if not (ROOT / name).exists()} == set()
