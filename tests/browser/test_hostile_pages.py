@@ -89,7 +89,7 @@ REQUESTS = {
 @attack(
     "stranger",
     "has a web page in the operator's browser call a tool on localhost: plain text, a form, JSON, with and without credentials",
-    "the page's Origin is refused, nothing is run, and the page reads nothing",
+    "nothing is run and the page reads nothing: its Origin is refused, and so is each media type that browsers send unasked",
 )
 @pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS)
 def test_a_call_from_another_site(page: Page, chat: str, evil_site: str, options: dict[str, object]) -> None:
