@@ -31,9 +31,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def assert_refused(gateway: Served, raw: bytes) -> None:
     received = gateway.send(raw + HIDDEN + FAREWELL)
 
-    assert statuses_of(received) == [400], received
+    assert statuses_of(received) in ([400], [414]), received
     assert b"smuggled" not in received
-    assert b"first" not in received
+    assert b'"id":"first"' not in received
 
 
 SMUGGLED = {
@@ -101,7 +101,7 @@ LINES = {
     "stranger",
     "writes lines that HTTP does not allow: folded headers, bare line feeds, NUL bytes, names that are not ASCII, huge or "
     "unknown methods, other protocols",
-    "the request is refused with 400 and the connection is closed",
+    "the request is refused with 400 (414 for a line that is too long) and the connection is closed",
 )
 @pytest.mark.parametrize("raw", LINES.values(), ids=LINES)
 def test_lines_that_are_not_http(gateway: Served, raw: bytes) -> None:
@@ -115,14 +115,13 @@ CHUNK_FAULTS = {
     "a size that ends in a bare line feed": CHUNKS.replace(b"\r\n", b"\n", 1),
     "more data than the size says": b"3\r\nabcdef\r\n0\r\n\r\n",
     "an extension with a line feed": b"%x;a\nb\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY),
-    "a length among the trailers": b"%x\r\n%b\r\n0\r\ncontent-length: 100\r\n\r\n" % (len(BODY), BODY),
 }
 
 
 @attack(
     "stranger",
-    "sends chunks with negative, overflowing or prefixed sizes, with line feeds in extensions, with a length among the trailers",
-    "the request is refused with 400 and the connection is closed",
+    "sends chunks with negative, overflowing or prefixed sizes, with line feeds in extensions",
+    "the request is refused with 400 (414 for a line that is too long) and the connection is closed",
 )
 @pytest.mark.parametrize("chunks", CHUNK_FAULTS.values(), ids=CHUNK_FAULTS)
 def test_chunks_that_do_not_add_up(gateway: Served, chunks: bytes) -> None:
@@ -157,8 +156,21 @@ def test_a_call_inside_a_body(gateway: Served, outer: bytes) -> None:
 
 @attack(
     "stranger",
-    "asks for an upgrade to h2c or WebSocket, and goes on in HTTP/1.1 behind it",
-    "there is no upgrade, and what comes behind the request is never run",
+    "puts a length, a host and a token among the trailers of a body in chunks",
+    "trailers are dropped: the body ends where its last chunk says",
+)
+def test_trailers(gateway: Served) -> None:
+    trailers = b"content-length: 500\r\nhost: evil.example\r\nauthorization: Bearer x\r\n\r\n"
+    received = gateway.send(with_lines(CHUNKED, CHUNKS[:-2] + trailers) + FAREWELL)
+
+    assert statuses_of(received) == [200, 200]
+    assert received.count(b'"id":"first"') == 1
+
+
+@attack(
+    "stranger",
+    "asks for an upgrade to h2c or WebSocket, to get past a proxy that no longer looks at what follows",
+    "there is no upgrade: the request is an ordinary one, and what follows is held to the same checks",
 )
 @pytest.mark.parametrize(
     "upgrade",
@@ -170,13 +182,12 @@ def test_a_call_inside_a_body(gateway: Served, outer: bytes) -> None:
     ids=["h2c", "websocket"],
 )
 def test_an_upgrade(gateway: Served, upgrade: bytes) -> None:
-    try:
-        received = gateway.send(upgrade + HIDDEN + FAREWELL, timeout_s=0.5)
-    except TimeoutError:
-        received = b""  # it waits for a body that does not come, up to its deadline
+    received = gateway.send(upgrade + request(call_body("after"), host="evil.example") + FAREWELL)
 
-    assert 101 not in statuses_of(received)
-    assert b"smuggled" not in received
+    statuses = statuses_of(received)
+    assert statuses[0] in (200, 400, 405)
+    assert statuses[1:] in ([421, 200], [421])
+    assert b'"id":"after"' not in received
 
 
 @attack(
