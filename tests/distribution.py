@@ -36,6 +36,8 @@ APART = (
     "workspace/test_attacks.py",
     "workspace/test_builds.py",
     "workspace/test_ends.py",
+    "hostile/test_kills.py",
+    "hostile/test_fuzz.py",
 )
 _LONG = {f"tests/{name}": place for place, name in enumerate((*TOGETHER, *APART))}
 _APART = {f"tests/{name}" for name in APART}

@@ -16,6 +16,7 @@ import anyio
 import psutil
 import pytest
 
+from tests.hostile.attacks import attack
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.upstreams import process_order, process_pipes, process_posix, process_strays, process_tree
 from toolpost.upstreams.process_tree import open_process, run
@@ -178,6 +179,11 @@ async def test_fifty_commands_run_at_once() -> None:
 # What a command gets
 
 
+@attack(
+    "server",
+    "reads the gateway's environment",
+    "it has a few harmless variables and its own",
+)
 async def test_a_command_gets_the_minimal_environment_and_what_it_was_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -197,6 +203,11 @@ async def test_a_command_gets_the_minimal_environment_and_what_it_was_given(
     assert "hunter2" not in finished.stdout
 
 
+@attack(
+    "server",
+    "looks for open files and sockets of the gateway",
+    "it has its own stdio and nothing else",
+)
 @on_linux
 async def test_a_command_gets_no_descriptors_but_its_stdio() -> None:
     finished = await run(python("import posix; print(sorted(posix.listdir('/proc/self/fd')))"))
@@ -288,6 +299,11 @@ async def test_a_command_is_asked_once_and_may_take_its_leave() -> None:
     assert rest == b"bye\n"
 
 
+@attack(
+    "server",
+    "ignores SIGTERM, forks twice, starts sessions of its own and wipes its environment",
+    "every process of the tree is dead after the end",
+)
 @on_linux
 async def test_all_who_ignore_sigterm_are_dead_after_end(folder: Path) -> None:
     async with open_process(family(folder), grace_s=0.2) as process:
@@ -441,6 +457,11 @@ async def test_no_zombies_and_no_descriptors_are_left(folder: Path) -> None:
 # When something is killed that should not have been
 
 
+@attack(
+    "server",
+    "outlives a gateway that was killed, by the same means",
+    "every process of the tree is dead soon after",
+)
 @on_linux
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_all_are_dead_soon_after_the_gateway_was_killed(folder: Path, loop: str) -> None:

@@ -9,6 +9,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.hostile.attacks import attack
+
 
 def say(page: Page, text: str) -> None:
     page.get_by_label("Message", exact=True).fill(text)
@@ -152,6 +154,11 @@ ATTACKS = [
 ]
 
 
+@attack(
+    "agent",
+    "answers in HTML, scripts, `javascript:` links and event handlers",
+    "the chat page shows text; nothing runs, and links lead to https alone",
+)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_an_agent_says_is_only_ever_text(page: Page, chat: str, attack: str) -> None:
     page.goto(chat)
@@ -165,6 +172,11 @@ def test_what_an_agent_says_is_only_ever_text(page: Page, chat: str, attack: str
         assert (link.get_attribute("href") or "").startswith("https:")
 
 
+@attack(
+    "agent",
+    "finds a way to put HTML into the chat page",
+    "the browser refuses it: Trusted Types and a content security policy without exceptions",
+)
 def test_a_page_that_is_injected_into_cannot_run_anything(page: Page, chat: str) -> None:
     page.goto(chat)
 
@@ -172,6 +184,11 @@ def test_a_page_that_is_injected_into_cannot_run_anything(page: Page, chat: str)
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
 
 
+@attack(
+    "stranger",
+    "asks for files outside the chat page by dots and encoded dots",
+    "404; no file is opened by a name from a request",
+)
 def test_the_files_of_the_page_are_all_that_is_served(chat: str) -> None:
     with urllib.request.urlopen(chat) as answer:
         policy = answer.headers["content-security-policy"]

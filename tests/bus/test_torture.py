@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.bus.torture import Plan, Toll, torture
+from tests.hostile.attacks import attack
 from tests.postgres import Postgres, open_postgres
 
 pytestmark = pytest.mark.timeout(3_600)
@@ -33,6 +34,11 @@ def check(toll: Toll, plan: Plan) -> None:
     assert toll.restarts == plan.restarts
 
 
+@attack(
+    "operator",
+    "kills and pauses gateways and workers of the bus at random",
+    "no task is lost, none is completed twice, no late result is accepted",
+)
 @pytest.mark.parametrize("plan", KILLS, ids=lambda plan: f"{plan.tasks} tasks")
 def test_servers_and_workers_are_killed_and_paused(url: str, tmp_path: Path, plan: Plan) -> None:
     toll = torture(tmp_path, url, plan)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.hostile.attacks import attack
 from toolpost.contracts.closing import closed
 from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, compile_schema
 
@@ -132,6 +133,11 @@ def test_a_root_that_must_be_an_object_says_so_exactly(raw: Any, place: str, rea
         compiled(raw)
 
 
+@attack(
+    "server",
+    "refers to files and URLs from a schema",
+    "nothing is ever fetched: the schema is refused",
+)
 @pytest.mark.parametrize(
     ("raw", "place"),
     [
@@ -202,6 +208,11 @@ def test_a_pattern_that_cannot_run_in_linear_time_is_refused(raw: Any, place: st
     assert reason in problem.reason
 
 
+@attack(
+    "server",
+    "puts patterns of exponential cost into a schema",
+    "patterns run in linear time, or are refused",
+)
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(a*)*b$", "(x+x+)+y", "^([a-z]+)*[0-9]$"])
 def test_a_hostile_pattern_does_not_hang(pattern: str) -> None:
     compiled({"pattern": pattern}).is_valid("a" * 50_000 + "x" * 50_000 + "!")

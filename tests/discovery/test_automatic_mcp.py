@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 
 from tests.discovery.asking import ask, names_of, office, stored, text_of, tokens_of, without_boilerplate
+from tests.hostile.attacks import attack
 from tests.plugins.office import OFFICE
 from tests.upstreams.behind import gateway, hostile, until
 from tests.ways import AUTOMATIC, BOTH, COLIBRI, MODERN, QUICK_WAYS, WAYS, Way
@@ -148,6 +149,11 @@ async def test_memory_survives_a_restart_and_serves_two_gateways(tmp_path: Path)
     assert first["etag"] == again["etag"]
 
 
+@attack(
+    "caller",
+    "chooses the session name of another caller, to learn what was sent to them",
+    "sessions of two callers are never the same",
+)
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
     mode: str, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +170,11 @@ async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
     assert names_of(found[0]) == names_of(found[1]) != []
 
 
+@attack(
+    "caller",
+    "finds and runs tools outside its view through `automatic_mcp` and `automatic_eval`",
+    "they are neither found nor named nor run",
+)
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_a_limited_caller_finds_only_what_they_may_call(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = ["wiki__*", "mail__list_*", "!wiki__delete_*"]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.docs.hostile_suite import attacks_page
 from tests.docs.rules import rules_page
 from toolpost.config import config_schema
 
@@ -58,6 +59,7 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "docs/reference/configuration.md": "\n".join(_configuration(schema)),
         ROOT / "docs/reference/compatibility-rules.md": rules_page(COMMAND),
+        ROOT / "docs/reference/hostile-suite.md": attacks_page(COMMAND),
         ROOT / "schemas/toolpost.schema.json": json.dumps(schema, indent=2) + "\n",
     }
 

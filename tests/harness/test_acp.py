@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.harness.asking import ADA, asked, at_work, desk
+from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.config import AgentSettings, Config, HarnessSettings
@@ -80,6 +81,11 @@ async def test_the_gateway_is_the_agent_s_mcp_server(options: tuple[str, ...]) -
     ]
 
 
+@attack(
+    "agent",
+    "calls tools that its caller may not see",
+    "it sees what its caller sees, within its own limits",
+)
 async def test_an_agent_sees_no_more_than_its_caller_and_its_own_limits() -> None:
     async with conversing(with_agent(tools=["!desk__fail"])) as (app, thread):
         tools = await asked(app, thread, "tools")
@@ -224,6 +230,11 @@ async def test_garbage_is_passed_over_in_silence(caplog: pytest.LogCaptureFixtur
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []
 
 
+@attack(
+    "agent",
+    "prints garbage without end",
+    "it is ended, and the turn fails with a reason",
+)
 async def test_an_agent_that_prints_nothing_but_garbage_is_ended() -> None:
     async with conversing(with_agent()) as (app, thread):
         with anyio.fail_after(20):
@@ -244,6 +255,11 @@ async def test_an_answer_that_is_an_error_is_told(prompt: str) -> None:
     assert after.text == "fine"
 
 
+@attack(
+    "agent",
+    "starts daemons",
+    "they end with its session",
+)
 async def test_daemons_of_an_agent_end_with_its_session() -> None:
     async with conversing(with_agent()) as (app, thread):
         daemon = int((await asked(app, thread, "fork")).text)

@@ -19,6 +19,7 @@ import pytest
 
 from tests.harness.asking import desk
 from tests.harness.test_acp import has_gone, with_agent
+from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
@@ -306,6 +307,11 @@ async def test_another_agent_does_not_inherit_the_model_of_the_one_before() -> N
     ]
 
 
+@attack(
+    "caller",
+    "reads, continues, cancels and deletes another caller's conversation",
+    "it does not exist for anybody else",
+)
 async def test_nobody_sees_the_conversations_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADA_TOKEN", "ada-secret")
     monkeypatch.setenv("BOB_TOKEN", "bob-secret")
@@ -334,6 +340,11 @@ async def test_nobody_sees_the_conversations_of_others(monkeypatch: pytest.Monke
     assert len(agent.sessions) == 1
 
 
+@attack(
+    "stranger",
+    "has a page of another site lead conversations",
+    "it is refused by its Origin and its media type",
+)
 async def test_pages_of_other_origins_and_plain_forms_are_turned_away() -> None:
     async with web(IN_MEMORY, main=ScriptedAgent()) as site:
         foreign = await site.http.post("/api/threads", json={}, headers={"Origin": "https://evil.example"})
@@ -345,6 +356,11 @@ async def test_pages_of_other_origins_and_plain_forms_are_turned_away() -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
+@attack(
+    "agent",
+    "leads conversations with the token that it was lent",
+    "it is refused: the token is for tools alone",
+)
 async def test_an_agent_may_use_tools_and_lead_no_conversations() -> None:
     agent = ScriptedAgent()
     async with web(IN_MEMORY, main=agent) as site:

@@ -10,6 +10,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.harness.test_api import web
+from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY
 from toolpost.config import CallerSettings, Config
 from toolpost.contracts.caller import Door
@@ -48,6 +49,11 @@ async def test_an_agent_sees_what_its_caller_sees_in_both_eras(ada: CallerSettin
     assert seen == ["desk__add", "desk__whoami"]
 
 
+@attack(
+    "agent",
+    "keeps the token that it was lent and uses it after its session",
+    "the token ends with the session",
+)
 async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
     agent = ScriptedAgent()
     async with web(with_callers(ada=ada), token="ada-secret", main=agent) as site:
@@ -65,6 +71,11 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
     assert status == 401
 
 
+@attack(
+    "agent",
+    "goes on for a caller who was removed",
+    "what the caller loses, its agents lose",
+)
 async def test_what_is_taken_from_a_caller_is_taken_from_their_agents(ada: CallerSettings) -> None:
     agent = ScriptedAgent()
     bob = CallerSettings(token_env="BOB_TOKEN")

@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import pytest
 
+from tests.hostile.attacks import attack
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, AuditVerdict, open_store
 from toolpost.store.chain import BEGINNING, linked
@@ -155,6 +156,11 @@ async def test_swapped_records_are_found(url: str, tamper: Tamper) -> None:
     assert (await verdict_on(url)).broken_seq == 4
 
 
+@attack(
+    "operator",
+    "forges an entry in the middle of the audit",
+    "verification names the first entry that does not fit",
+)
 async def test_a_forged_record_in_the_middle_is_found(url: str, tamper: Tamper) -> None:
     tamper(
         "UPDATE audit SET seq = -seq WHERE seq >= 5",

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.hostile.attacks import attack
 from toolpost.store import AuditEntry, AuditFilter, open_store
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,11 @@ async def call_ids(url: str) -> list[str]:
         return [record.entry.call_id for record in await store.audit.entries(AuditFilter(), limit=100_000)]
 
 
+@attack(
+    "operator",
+    "kills a process while it appends to the store",
+    "everything that was acknowledged is there, on SQLite and PostgreSQL",
+)
 async def test_a_killed_process_leaves_all_that_it_acknowledged(url: str, start: Start) -> None:
     acknowledged = []
     for name in ("a", "b", "c"):

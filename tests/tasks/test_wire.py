@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from mcp import Client
 
+from tests.hostile.attacks import attack
 from tests.postgres import Postgres
 from tests.tasks.asking import AT_ONCE, ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.upstreams.behind import hostile
@@ -280,6 +281,11 @@ async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeyp
     assert rows == 0
 
 
+@attack(
+    "caller",
+    "reads, updates and cancels another caller's task by its id",
+    "the task does not exist for anybody else",
+)
 async def test_another_caller_has_no_part_in_it(tmp_path: Path) -> None:
     config = Project(tmp_path).write("ada", "bob").load()
     async with open_app(config, plugins=[plugin_of(ERRANDS)], bundled=False) as app, open_http(app) as url:

@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
+from tests.hostile.attacks import attack
 from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, text_of, until
 from tests.upstreams.servers.asking import asking_app
@@ -208,6 +209,11 @@ async def test_a_question_that_the_server_takes_back_is_given_up(front: Way, bac
     assert text_of(answer) == "left"
 
 
+@attack(
+    "server",
+    "asks questions in two callers' calls at once",
+    "each reaches the client that called, and no other",
+)
 @pytest.mark.parametrize("back", [way for way in BACKS if way.mode == "legacy"], ids=str)
 @pytest.mark.parametrize("fronts", [("legacy", "legacy"), ("legacy", MODERN), (MODERN, MODERN)], ids=str)
 async def test_one_caller_s_question_is_never_another_s(back: Way, fronts: tuple[str, str]) -> None:
@@ -296,6 +302,11 @@ async def test_a_state_is_good_for_its_call_alone(front: Way, back: Way) -> None
         assert refusal.error.data["reason"] == why
 
 
+@attack(
+    "caller",
+    "brings back the request state of another caller's call",
+    "it is refused",
+)
 async def test_a_state_is_good_for_its_caller_alone() -> None:
     person = Person()
     async with (

@@ -18,6 +18,7 @@ import anyio
 import pytest
 import uvicorn
 
+from tests.hostile.attacks import attack
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http_client import (
     LONGEST_TRUST_S,
@@ -292,6 +293,11 @@ def test_bad_configured_header_is_refused_without_its_value(name: str, value: st
     assert "s3cret" not in str(caught.value.as_object())
 
 
+@attack(
+    "caller",
+    "passes arguments that become headers of a server's request, with line breaks in them",
+    "the call is refused, and nothing is written",
+)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -464,6 +470,11 @@ async def test_reset_in_a_body_without_a_length_is_a_loss() -> None:
     assert caught.value.kind == FailureKind.CONNECTION_LOST
 
 
+@attack(
+    "server",
+    "answers in broken HTTP: two lengths, a length with chunks, bad chunks, an upgrade, another protocol",
+    "the call fails as a malformed answer",
+)
 @pytest.mark.parametrize(
     "raw",
     [
@@ -519,6 +530,11 @@ def _endless(start: bytes, again: bytes) -> Answer:
     return answer
 
 
+@attack(
+    "server",
+    "sends heads, bodies, events and chunk extensions that never end",
+    "each is cut off at its limit",
+)
 @pytest.mark.parametrize(
     ("start", "again"),
     [
@@ -678,6 +694,11 @@ async def test_connection_that_cannot_be_trusted_is_not_used_again(raw: bytes) -
     assert server.opened == 3
 
 
+@attack(
+    "server",
+    "sends a second answer, for the next request to take",
+    "the connection is closed, and the next request has its own answer",
+)
 async def test_answer_that_nobody_asked_for_is_not_taken_for_the_next() -> None:
     async def answer(request: Request) -> None:
         await request.write(OK)

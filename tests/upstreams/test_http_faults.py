@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import ERAS, ONE_OF_EACH, PAIRS, Timed, beside, gateway, hostile, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
@@ -107,6 +108,11 @@ async def test_a_status_at_the_start_is_a_failed_start(status: int, said: str) -
     assert "good__echo" in names
 
 
+@attack(
+    "server",
+    "answers over HTTP without end, in halves or as something else",
+    "the call fails within the limit, and others are answered",
+)
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_answers_without_end_or_in_halves_fail_their_own_call(

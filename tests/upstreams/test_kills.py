@@ -20,6 +20,7 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
@@ -36,6 +37,11 @@ def children_in(log: Path) -> list[int]:
     return [int(line.split()[1]) for line in lines(log) if line.startswith("child ")]
 
 
+@attack(
+    "server",
+    "dies under a call and leaves children",
+    "the call fails with a clear error, the children are ended, other servers' calls are answered",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_a_server_that_is_killed_takes_its_grandchildren_along_and_nobody_else(way: Way, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -70,6 +76,11 @@ async def test_a_server_that_is_killed_takes_its_grandchildren_along_and_nobody_
     assert good.restarts == 0
 
 
+@attack(
+    "server",
+    "outlives a gateway that was killed, by its children",
+    "neither the server nor its children survive",
+)
 async def test_a_gateway_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = json.dumps(["-S", "-E", str(HOSTILE), "--log", str(log)])
@@ -116,6 +127,11 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@attack(
+    "server",
+    "dies three times under sixteen callers",
+    "each call has one answer and one entry in the audit",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_a_server_over_http_is_killed_under_many_calls_and_each_gets_one_answer(way: Way, tmp_path: Path) -> None:
     with socket.socket() as held:

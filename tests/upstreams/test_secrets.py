@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
 from toolpost.config import ServerSettings
@@ -33,6 +34,11 @@ for line in sys.stdin:
 """
 
 
+@attack(
+    "server",
+    "prints the secrets of its environment and crashes",
+    "they are masked in answers, logs and reports",
+)
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_token_that_a_server_prints_reaches_nobody(
     way: Way, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -8,6 +8,7 @@ import psutil
 import pytest
 from mcp import MCPError
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import (
     MEMORY,
     ONE_OF_EACH,
@@ -38,6 +39,11 @@ def unavailable(answer: Any, server: str = "up") -> dict[str, Any]:
     return error
 
 
+@attack(
+    "server",
+    "prints what is no protocol: garbage, half lines, answers to nobody, answers twice",
+    "it is passed over, and its calls are answered",
+)
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_what_makes_no_sense_is_passed_over(way: Way, version: str) -> None:
     async with gateway(hostile(version=version, start="garbage"), hostile("good"), way=way) as (app, client):
@@ -134,6 +140,11 @@ async def test_fifty_megabytes_are_passed_on(way: Way) -> None:
     assert len(text_of(answer)) == size
 
 
+@attack(
+    "server",
+    "answers with more than the limit",
+    "that call fails, and others are answered",
+)
 async def test_an_answer_beyond_the_limit_fails_its_own_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio_wire, "MESSAGE_LIMIT", 100_000)
     async with gateway(hostile()) as (app, client):
@@ -144,6 +155,11 @@ async def test_an_answer_beyond_the_limit_fails_its_own_call_alone(monkeypatch: 
     assert seen.restarts == 0
 
 
+@attack(
+    "server",
+    "floods a call with progress",
+    "the client gets a trickle, and other servers' calls are as quick as before",
+)
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
     way: Way, version: str, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +189,11 @@ async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
     assert flood.took_s < 15
 
 
+@attack(
+    "server",
+    "answers what its own output schema does not allow",
+    "the result is refused and does not reach the caller",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_results_that_lie_are_refused_and_errors_are_passed_on(way: Way) -> None:
     async with gateway(hostile(), way=way) as (_, client):
@@ -191,6 +212,11 @@ async def test_results_that_lie_are_refused_and_errors_are_passed_on(way: Way) -
     assert refusal.value.error.data == {"why": [1, 2]}
 
 
+@attack(
+    "server",
+    "lists a tool with a schema that cannot be used",
+    "that tool is left out with a reason; its other tools are served",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_one_bad_schema_does_not_spoil_the_others(way: Way) -> None:
     async with gateway(hostile(start="bad_schemas"), way=way) as (app, client):
@@ -203,6 +229,11 @@ async def test_one_bad_schema_does_not_spoil_the_others(way: Way) -> None:
     assert refused == ["no_schema", "bad_type", "no_object", "far_away", "bad_pattern", "bad_output", "None", "7"]
 
 
+@attack(
+    "server",
+    "starts daemons that leave its session",
+    "they end with the server",
+)
 async def test_daemons_of_a_server_die_with_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with gateway(hostile(log=log)) as (_, client):
@@ -233,6 +264,11 @@ async def test_a_server_that_exits_at_once_is_told_with_its_last_words(way: Way,
     assert "I will not" in seen.last_error
 
 
+@attack(
+    "server",
+    "hangs at its start",
+    "other servers are served meanwhile",
+)
 async def test_a_server_that_hangs_holds_up_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "START_LIMIT_S", 1.0)
     monkeypatch.setattr(greeting, "PROBE_S", 0.2)

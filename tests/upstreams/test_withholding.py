@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.discovery.asking import ask
+from tests.hostile.attacks import attack
 from tests.store.conftest import url_of
 from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_property
@@ -32,6 +33,11 @@ async def outcomes(app: App) -> set[tuple[str, str | None]]:
     return {(record.entry.outcome, record.entry.code) for record in found}
 
 
+@attack(
+    "server",
+    "changes a description after it was pinned, so that it gives orders to a model",
+    "the tool is quarantined until a person accepts the change",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 @pytest.mark.parametrize("tool", [POISONED, SHOUTING, SHADOWING], ids=["order", "name", "shadow"])
 async def test_a_compatible_change_that_brings_an_order_is_withheld(
@@ -75,6 +81,11 @@ async def test_a_withheld_tool_is_not_found_by_need_and_says_why_when_run(way: W
     assert recorded == {("refused", "CONTRACT_CHANGED")}
 
 
+@attack(
+    "server",
+    "restarts to have a changed tool taken for a new one",
+    "it stays quarantined",
+)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_a_restart_does_not_let_a_withheld_tool_go(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

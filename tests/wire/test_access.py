@@ -9,6 +9,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.config import HttpSettings
@@ -44,6 +45,11 @@ async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Pa
         assert listed.cache_scope == "private"
 
 
+@attack(
+    "operator",
+    "listens to the network without a token",
+    "the gateway does not start",
+)
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
 async def test_off_localhost_a_token_is_mandatory(host: str) -> None:
     with pytest.raises(BadConfiguration, match="needs a token"):

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, StdioPeer, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.protocol import rpc
@@ -71,6 +72,11 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioPeer]:
         yield opened
 
 
+@attack(
+    "caller",
+    "sends nonsense on stdio: broken JSON, batches, NaN, 10,000 levels of nesting, impossible ids",
+    "each gets a JSON-RPC error, and the next call is answered",
+)
 @pytest.mark.parametrize(("body", "code"), [(body, code) for _, body, code in NONSENSE], ids=IDS)
 def test_nonsense_on_stdio(peer: StdioPeer, body: bytes, code: int) -> None:
     peer.send_raw(body)
@@ -203,6 +209,11 @@ HTTP_NAME = {"unknown tool": "nope"}
 HTTP_CODE = {"a revision that is not served": -32020}
 
 
+@attack(
+    "caller",
+    "sends the same nonsense over HTTP",
+    "each gets 400 or 404 with a JSON-RPC error, and the next call is answered",
+)
 @pytest.mark.anyio
 async def test_nonsense_over_http(http: RawHttp) -> None:
     for name, body, code in NONSENSE:
@@ -216,6 +227,11 @@ async def test_nonsense_over_http(http: RawHttp) -> None:
     assert json.loads(answer)["result"]["structuredContent"] == {"ok": True, "data": "hi"}
 
 
+@attack(
+    "stranger",
+    "sends a Host or an Origin of another site, headers that contradict the body, media types that a form can send",
+    "each is refused before the message is looked at",
+)
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
@@ -254,6 +270,11 @@ async def test_local_pages_and_names_are_welcome(http: RawHttp) -> None:
         assert status == 200
 
 
+@attack(
+    "stranger",
+    "sends a header twice whose copies two readers could take differently",
+    "the request is refused with 400",
+)
 @pytest.mark.anyio
 async def test_a_header_sent_twice_is_refused(http: RawHttp) -> None:
     body = json.dumps(call()).encode()

@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
+from tests.hostile.attacks import attack
 from tests.loaded import loaded, loaded_toml
 from tests.upstreams.behind import hostile, text_of
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, TOOLPOST, plugin_of, server_environment
@@ -106,6 +107,11 @@ async def test_each_caller_sees_what_they_may(mode: str, project: Project) -> No
     assert seen["gil"] == ["bare__echo", "one__echo", "two__echo"]
 
 
+@attack(
+    "caller",
+    "calls tools outside its view by name",
+    "they are unknown, are suggested to nobody, and differ in nothing from names that do not exist",
+)
 @pytest.mark.parametrize("mode", ERAS)
 async def test_what_a_caller_does_not_see_is_unknown_and_is_not_suggested(mode: str, project: Project) -> None:
     project.write('bob\ntools = ["one__*"]')
@@ -122,6 +128,11 @@ async def test_what_a_caller_does_not_see_is_unknown_and_is_not_suggested(mode: 
     assert [record.entry.caller for record in entries] == ["bob"]
 
 
+@attack(
+    "caller",
+    "asks for more by a path than its view has",
+    "a path only ever shows less",
+)
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_path_shows_the_part_of_it_that_the_caller_may_see(mode: str, project: Project) -> None:
     project.write('bob\ntools = ["one__*", "two__*"]', 'cy\ntags = ["a"]')
@@ -143,6 +154,11 @@ async def test_a_path_shows_the_part_of_it_that_the_caller_may_see(mode: str, pr
     assert not any("bare" in str(answer) or "does__" in str(answer) for _, answer, _ in hidden)
 
 
+@attack(
+    "caller",
+    "reads resources and prompts of servers outside its view",
+    "they are not listed, and are unknown when asked for",
+)
 @pytest.mark.parametrize("mode", ERAS)
 async def test_resources_prompts_and_completions_are_limited_too(mode: str, project: Project) -> None:
     library = ServerSpec(name="library", command=loaded(LIBRARY), tags=frozenset({"books"}))
@@ -237,6 +253,11 @@ async def test_a_connection_in_memory_can_be_limited(mode: str, project: Project
             assert await names(client) == ["two__echo"]
 
 
+@attack(
+    "caller",
+    "uses a server with a state of its own for each caller",
+    "it gets its own instance, whatever it says about itself",
+)
 async def test_callers_never_see_each_others_state(project: Project) -> None:
     """The server of one's own is the caller's: by their name, whatever they say about themselves."""
     project.write("ada", "bob")
@@ -251,6 +272,11 @@ async def test_callers_never_see_each_others_state(project: Project) -> None:
     assert len(pids) == 2
 
 
+@attack(
+    "caller",
+    "calls, lists and deletes under another caller's session id",
+    "the session does not exist for anybody else",
+)
 async def test_a_session_is_refused_to_another_token(project: Project) -> None:
     project.write("ada", "bob")
     calling = {
@@ -273,6 +299,11 @@ async def test_a_session_is_refused_to_another_token(project: Project) -> None:
     assert own == [200, 200]
 
 
+@attack(
+    "stranger",
+    "guesses tokens: parts of one, other spellings, 9,000 characters",
+    "401, and the answer does not repeat the guess",
+)
 @pytest.mark.parametrize("token", ["", "bob-toke", "bob-tokens", "BOB-TOKEN", "bob", "ünïcode", "a.b.c", "x" * 9000])
 async def test_what_is_no_token_lets_nobody_in(token: str, project: Project) -> None:
     project.write("bob")
@@ -296,6 +327,11 @@ async def test_the_one_token_is_a_caller_beside_the_others(project: Project, mon
     assert set(some) < set(everything)
 
 
+@attack(
+    "caller",
+    "looks at servers and stops them without being an administrator",
+    "it is refused with 403",
+)
 async def test_administration_is_for_administrators(project: Project) -> None:
     project.write("ada\nadmin = true", "bob", 'cy\ntags = ["a"]')
     async with served(project.load(), small("one", "a")) as (_, url):
@@ -380,6 +416,11 @@ class Kept:
         return await anyio.to_thread.run_sync(asked)
 
 
+@attack(
+    "caller",
+    "goes on with a token that was removed, on a connection that is still open",
+    "its next request is refused",
+)
 async def test_a_removed_token_stops_at_once_also_on_a_connection_that_is_open(project: Project) -> None:
     project.write("ada", "bob")
     async with served(project.load()) as (app, url):
@@ -539,6 +580,11 @@ async def test_a_fault_leaves_the_callers_as_they_were(change: str, project: Pro
             assert await ada.call("does__echo") == 200
 
 
+@attack(
+    "operator",
+    "removes the last token from a configuration that listens to the network",
+    "the change is refused, and the callers stay as they were",
+)
 async def test_a_change_never_opens_the_endpoint_to_the_world(project: Project, caplog: Any) -> None:
     project.write("ada", more='[http]\nlisten = "0.0.0.0:0"\n')
     config = msgspec.structs.replace(load_config(project.path), store=IN_MEMORY.store)

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from tests.hostile.attacks import attack
 from tests.plugins import behaviours
 from tests.upstreams.behind import until
 from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, WAYS, Way, limited, plugin_of
@@ -127,6 +128,11 @@ async def test_a_full_queue_says_so_at_once(way: Way) -> None:
     assert codes[:2] == ["QUEUE_OVERLOADED", "QUEUE_OVERLOADED"]
 
 
+@attack(
+    "caller",
+    "starts more calls than may be in flight",
+    "those beyond the limit are refused at once with a retry time",
+)
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_too_many_calls_in_flight_are_refused(way: Way) -> None:
     async with way.client(BEHAVIOURS, config=limited(calls=3)) as client:
@@ -242,6 +248,11 @@ def _disk_full(*_: Any, **__: Any) -> Any:
     raise OSError("no space left on device")
 
 
+@attack(
+    "caller",
+    "calls tools that exit, cancel themselves or return what is no content",
+    "the call fails, and the gateway goes on",
+)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 async def test_a_tool_cannot_take_the_server_with_it(way: Way) -> None:
     async with way.client(BEHAVIOURS) as client:

@@ -11,6 +11,7 @@ import anyio
 import psutil
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.victims.family import NAMES
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, QUICK_WAYS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
@@ -96,6 +97,11 @@ def modern_request(name: str, arguments: dict[str, Any], meta: dict[str, Any] | 
     return head.encode() + body
 
 
+@attack(
+    "caller",
+    "starts commands and hangs up",
+    "the call is cancelled, and its whole process tree is gone",
+)
 @pytest.mark.anyio
 @pytest.mark.parametrize("token", [None, "tok"])
 async def test_hanging_up_ends_the_call_and_its_tree(token: str | None, tmp_path: Path) -> None:
@@ -139,6 +145,11 @@ async def test_a_deadline_ends_the_whole_tree(way: Way, tool: str, tmp_path: Pat
     assert family
 
 
+@attack(
+    "operator",
+    "kills the gateway with SIGKILL while commands run",
+    "none of them survives",
+)
 def test_nothing_survives_a_server_that_was_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from mcp import Client
 
+from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -68,6 +69,11 @@ def request(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
 
 
+@attack(
+    "caller",
+    "sends 10,000 calls, cancels and times out at random",
+    "each has one terminal answer and one entry in the audit; nothing is left behind",
+)
 @pytest.mark.timeout(180)
 def test_every_call_gets_one_terminal_answer_and_one_entry(tmp_path: Path) -> None:
     load = Load(seed=20260728)

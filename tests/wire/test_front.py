@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from anyio.abc import SocketStream
 
+from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.config import HttpSettings
@@ -124,6 +125,11 @@ async def test_a_client_that_hangs_up_takes_its_call_along(server: tuple[App, in
     assert [record.entry.outcome for record in entries] == ["cancelled"]
 
 
+@attack(
+    "stranger",
+    "sends a good head first and one that differs by a name on the same connection",
+    "each head is judged by itself",
+)
 async def test_a_known_head_does_not_open_the_door_for_another(server: tuple[App, int]) -> None:
     """The head is known again by its bytes: one byte more or less is another head, and is judged anew."""
     async with await anyio.connect_tcp("127.0.0.1", server[1]) as stream:

@@ -19,6 +19,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import hostile, text_of
 from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
@@ -127,6 +128,11 @@ async def test_claims_say_who_somebody_is_and_what_they_see(mode: str, project: 
     assert {record.entry.caller for record in entries} == {"ada", "agents:u1", "reader:u2", "reader:u3"}
 
 
+@attack(
+    "caller",
+    "comes in by the same OAuth rule as somebody else",
+    "they are two callers with a state each",
+)
 async def test_two_who_come_in_by_one_rule_share_no_state(project: Project) -> None:
     tokens = [project.issuer.token(RESOURCE, sub=sub, scope="tools:read") for sub in ("u1", "u2", "u1")]
     config = project.load('[callers.reader]\nscopes = ["tools:read"]\n')
@@ -205,6 +211,11 @@ FALSE: dict[str, Any] = {
 }
 
 
+@attack(
+    "stranger",
+    "shows access tokens that are expired, of another audience or issuer, unsigned, altered, or signed with the public key",
+    "401 each time, and nothing of the token is repeated",
+)
 @pytest.mark.parametrize("kind", FALSE)
 async def test_a_token_that_is_not_true_lets_nobody_in(kind: str, project: Project) -> None:
     token = FALSE[kind](project.issuer)

@@ -10,6 +10,7 @@ import anyio
 import psutil
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.workspace.repos import FILES, USERS, build, first, make_repo, paths, search, workspace_client, write
 from tests.workspace.test_ends import nobody_left
 from toolpost.testing import data_of, error_of
@@ -21,6 +22,11 @@ from toolpost.workspace.spec import Limits, spec_of
 pytestmark = pytest.mark.anyio
 
 
+@attack(
+    "repository",
+    "replaces a folder by a link that leads out of the root",
+    "nothing outside is read or shown",
+)
 async def test_a_folder_that_became_a_link_out_of_the_root_is_not_entered(tmp_path: Path) -> None:
     """git goes on listing the files that it knows, as if they were there."""
     root = make_repo(tmp_path / "shop", {**FILES, "inner/deep/notes.py": "def harmless(): ...\n"})
@@ -41,6 +47,11 @@ async def test_a_folder_that_became_a_link_out_of_the_root_is_not_entered(tmp_pa
     assert error["code"] == "FORBIDDEN"
 
 
+@attack(
+    "repository",
+    "swaps a folder for a link in the moment that it is read",
+    "the swap is noticed, and nothing outside is shown",
+)
 async def test_a_folder_swapped_for_a_link_in_the_moment_it_is_read_is_noticed(tmp_path: Path) -> None:
     root = make_repo(tmp_path / "shop", {**FILES, "swap/a.txt": "harmless\n"})
     write(tmp_path, {"outside/a.txt": "secret\n"})
@@ -70,6 +81,11 @@ async def test_a_folder_swapped_for_a_link_in_the_moment_it_is_read_is_noticed(t
     assert all("secret" not in json.dumps(answer.structured_content) for answer in answers)
 
 
+@attack(
+    "repository",
+    "puts a named pipe where a file was",
+    "it is not opened, and nothing hangs",
+)
 async def test_to_look_at_a_pipe_is_not_felt_at_its_other_end(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     os.mkfifo(root / "pipe.py")
@@ -126,6 +142,11 @@ async def test_a_file_that_no_parser_gets_over_is_named_and_the_others_are_index
     await nobody_left()
 
 
+@attack(
+    "caller",
+    "searches with globs made of stars",
+    "they are matched at once, or refused",
+)
 async def test_globs_of_stars_take_no_time(tmp_path: Path) -> None:
     root = make_repo(tmp_path, {**FILES, "a" * 100 + ".py": "def " + "e" * 100 + "(): ...\n"})
     async with workspace_client(root) as client:
@@ -177,6 +198,11 @@ async def test_a_search_that_is_called_off_stops(tmp_path: Path) -> None:
     assert len(by_words["hits"]) == 1
 
 
+@attack(
+    "repository",
+    "holds a huge file",
+    "it is shown in parts, in little memory",
+)
 async def test_a_huge_file_is_shown_in_little_memory(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     with (root / "huge.log").open("wb") as file:

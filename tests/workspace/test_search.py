@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from tests.hostile.attacks import attack
 from tests.workspace.repos import FILES, USERS, build, first, make_repo, paths, search, workspace_client, write
 from toolpost.testing import error_of
 from toolpost.workspace.query import glob_pattern
@@ -136,6 +137,11 @@ async def test_a_pattern_matches_lines_and_definitions_come_first(client: Client
     assert [(hit["path"], hit["line"]) for hit in anchored["hits"]] == [("src/snake.py", 1)]
 
 
+@attack(
+    "caller",
+    "searches with a pattern of exponential cost",
+    "the pattern runs in linear time",
+)
 @pytest.mark.parametrize("query", ["(a+)+$", "(x+x+)+y", "(.*)*" * 20 + "z", "(?:a|a)*b", "[a-z]{1,1000}" * 3])
 async def test_a_pattern_that_would_take_for_ever_elsewhere_ends(client: Client, query: str) -> None:
     started = time.monotonic()

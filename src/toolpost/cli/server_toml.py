@@ -25,7 +25,7 @@ def servers_in(text: str, path: Path) -> dict[str, Any]:
 def _read(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
 
 
@@ -53,7 +53,7 @@ def with_servers(text: str, path: Path, tables: Mapping[str, str], *, may_show: 
     meant = before | {"servers": present | {name: _parsed(name, table) for name, table in tables.items()}}
     try:
         is_as_meant = tomllib.loads(new) == meant
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         is_as_meant = False
     if not is_as_meant:
         what = "write them as [servers.NAME] tables"

@@ -33,6 +33,9 @@ def read_jsonc(text: str) -> Json:
         raise NotJson(error.msg[:1].lower() + error.msg[1:], plain, error.pos) from error
     except RecursionError as error:
         raise NotJson("it is nested too deep", plain, 0) from error
+    except ValueError as error:
+        # Python refuses to read a number of more than 4,300 digits.
+        raise NotJson("a number is too long", plain, 0) from error
     return value
 
 

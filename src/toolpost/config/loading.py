@@ -41,7 +41,8 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
         return _from_client(text, path, folder)
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
     return _converted(values, path)
 

@@ -1,5 +1,6 @@
 """The lock file: every tool's whole definition, written down so that no change goes unnoticed. Text in, text out."""
 
+import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -109,8 +110,12 @@ def _decoded(text: str, name: str) -> Json:
         ) from error
     except RecursionError as error:
         raise BadLock(f"{name} is nested too deeply.", hint=_RESTORE) from error
+    except ValueError as error:
+        # Python refuses to read a number of more than 4,300 digits.
+        raise BadLock(f"{name} holds a number that is too long.", hint=_RESTORE) from error
     if doubled:
-        line = [*_lines_of(doubled[0], text), 1][1:][0]
+        # The second of them; both may be on one line, or in another spelling.
+        line = list(itertools.islice(itertools.chain([1], _lines_of(doubled[0], text)), 3))[-1]
         raise BadLock(f"{name}, line {line}: `{doubled[0]}` is there twice.", hint="keep one of the two", line=line)
     return content
 
@@ -141,7 +146,12 @@ def _locked(tool: str, entry: Json, text: str, name: str) -> LockedTool:
         raise bad(f": {error}.", _RESTORE) from error
     if locked.definition.name != tool:
         raise bad(f" holds the definition of `{locked.definition.name}`.", _RESTORE)
-    if locked.digests != locked.definition.digests:
+    try:
+        digests = locked.definition.digests
+    except (ValueError, RecursionError) as error:
+        # `json` reads numbers beyond a double, NaN and halves of surrogate pairs, none of which is JSON.
+        raise bad(" holds a value that no definition has.", _RESTORE) from error
+    if locked.digests != digests:
         raise bad(
             ": the definition is not what its digests say; it was edited by hand.",
             "undo the edit; `toolpost lock --accept` is how a change is taken over",

@@ -60,7 +60,9 @@ Many clients send all of a body before they read: a caller whose message is too 
 
 BUSY_S: Final = 1
 
-_PLAIN_HEAD: Final = re.compile(rb"POST /mcp HTTP/1\.1(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\x00]*)+\r\n\r\n")
+_PLAIN_HEAD: Final = re.compile(
+    rb"POST /mcp HTTP/1\.1(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*)+\r\n\r\n"
+)
 _EVENTS: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
     b"x-accel-buffering: no\r\ntransfer-encoding: chunked\r\n\r\n"

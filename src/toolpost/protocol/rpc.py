@@ -114,6 +114,8 @@ _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def parse(raw: bytes) -> Message:
     """Read one message, or say what is wrong with it."""
     refuse_deep_nesting(raw)
+    if not raw.isascii():
+        _refuse_bad_utf8(raw)
     if (call := _plain_call(raw)) is not None:
         return call
     try:
@@ -126,6 +128,14 @@ def parse(raw: bytes) -> Message:
     if wire.jsonrpc != "2.0":
         raise ProtocolError(INVALID_REQUEST, 'A message says "jsonrpc": "2.0"', request_id=request_id or b"null")
     return Message(raw, request_id, wire.method, bytes(wire.params))
+
+
+def _refuse_bad_utf8(raw: bytes) -> None:
+    """Refuse bytes that msgspec passes over in an id, which goes back as it came, and in members that it skips."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
 
 
 def _plain_call(raw: bytes) -> Message | None:

@@ -36,6 +36,8 @@ class EventReader:
 
     def feed(self, chunk: bytes) -> None:
         """Take a chunk, tell the events that it completes."""
+        if not chunk:
+            return  # it would stand between a CR and its LF, and make two line ends of them
         if self._is_after_cr or b"\r" in chunk:
             chunk = self._with_plain_ends(chunk)
         first, *others = chunk.split(b"\n")
@@ -46,7 +48,7 @@ class EventReader:
 
     def _with_plain_ends(self, chunk: bytes) -> bytes:
         """Make every line end a newline. A CR ends its line at once, so the LF that may follow it is nothing."""
-        if self._is_after_cr and chunk:
+        if self._is_after_cr:
             chunk = chunk.removeprefix(b"\n")
             self._is_after_cr = False
         self._is_after_cr = chunk.endswith(b"\r")
