@@ -1,0 +1,40 @@
+"""A server that knows both eras, and can ask its client in the handshake era alone: on stdio, or as an application."""
+
+import os
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+
+from tests.upstreams.servers.asking import ask, text
+
+
+async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+    tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in ("version", "elicit")]
+    return types.ListToolsResult(tools=tools)
+
+
+async def call_tool(
+    context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+) -> types.CallToolResult:
+    if params.name == "version":
+        return text({"version": context.protocol_version, "pid": os.getpid()})
+    return text(await ask(context, "form"))
+
+
+def make_server() -> "Server[Any]":
+    return Server[Any]("both", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def main() -> None:
+    from mcp.server.stdio import stdio_server
+
+    server = make_server()
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    anyio.run(main)
