@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 SERVER = Path(__file__).parent / "servers" / "logging_server.py"
-LOG_LEVEL = {"io.modelcontextprotocol/logLevel": "debug"}
+LOG_LEVEL: Any = {"io.modelcontextprotocol/logLevel": "debug"}
 
 
 def logging_server(version: str, **options: Any) -> ServerSpec:

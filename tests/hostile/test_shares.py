@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Shared:
 async def shared(
     tmp_path: Path, limits: str = "", *, callers: tuple[str, ...] = ("ada", "bob"), **options: Any
 ) -> AsyncIterator[Shared]:
-    config = Project(tmp_path).write(*callers, more=f"[limits]\n{limits}\n").load()
+    config = Project(tmp_path).write(*callers, more=f"[tasks]\nafter_s = 0\n[limits]\n{limits}\n").load()
     plugins = [plugin_of(BEHAVIOURS)]
     async with open_app(config, plugins=plugins, bundled=False, **options) as app, open_http(app) as url:
         async with AsyncExitStack() as stack:
@@ -229,7 +230,7 @@ async def test_connections_to_a_server(tmp_path: Path, monkeypatch: pytest.Monke
     assert served.contents
 
 
-def routed(key: str) -> dict[str, Any]:
+def routed(key: str) -> Any:
     return {META_KEY: {"routingKey": key}}
 
 
@@ -263,7 +264,7 @@ async def test_servers_of_one_s_own(tmp_path: Path) -> None:
         ada, bob = await gateway.client("ada"), await gateway.client("bob")
         async with anyio.create_task_group() as tasks:
             for key in "ab":
-                tasks.start_soon(lambda k=key: ada.call_tool("up__sleep", {"seconds": 30}, meta=routed(k)))
+                tasks.start_soon(partial(ada.call_tool, "up__sleep", {"seconds": 30}, meta=routed(key)))
             await anyio.sleep(0.5)
             refused = await ada.call_tool("up__count", meta=routed("c"))
             served = await bob.call_tool("up__count", meta=routed("a"))
