@@ -1,5 +1,6 @@
 """What a server says about one caller's calls reaches no other caller: log messages, late ones too, and its last words."""
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client
 from mcp_types import LoggingMessageNotificationParams
@@ -31,7 +33,7 @@ pytestmark = [
 ]
 
 SERVER = Path(__file__).parent / "servers" / "logging_server.py"
-LOG_LEVEL = {"io.modelcontextprotocol/logLevel": "debug"}
+LOG_LEVEL: Any = {"io.modelcontextprotocol/logLevel": "debug"}
 
 
 def logging_server(version: str, **options: Any) -> ServerSpec:
@@ -216,6 +218,79 @@ async def test_last_words_are_not_shown_to_other_callers(tmp_path: Path) -> None
     # Nobody else had a call with the process that Ada brought down: what it said is about her own.
     assert "password" in seen["root"]
     assert "password" in seen["ada"]
+
+
+class RawSession:
+    """A session of the handshake era by hand: what the stream of no request brings, with the ids of its events."""
+
+    def __init__(self, http: httpx2.AsyncClient, url: str, session: str) -> None:
+        self._http = http
+        self._url = url
+        self._headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+
+    @classmethod
+    async def open(cls, http: httpx2.AsyncClient, url: str) -> "RawSession":
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        session = cls(http, url, (await http.post(url, json=body)).headers["mcp-session-id"])
+        await session.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return session
+
+    async def post(self, body: Any) -> None:
+        await self._http.post(self._url, json=body, headers=self._headers)
+
+    async def say(self, text: str) -> None:
+        wish = {"name": "up__say", "arguments": {"text": text, "seconds": 0.1}}
+        await self.post({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": wish})
+
+    async def listen(self, heard: list[str], after: str = "", for_s: float = 1.0) -> str:
+        """Listen for a while; returns the id of the last event."""
+        headers = self._headers | {"accept": "text/event-stream"} | ({"last-event-id": after} if after else {})
+        last = after
+        with anyio.move_on_after(for_s):
+            async with self._http.stream("GET", self._url, headers=headers) as stream:
+                async for line in stream.aiter_lines():
+                    if line.startswith("id: "):
+                        last = line[4:]
+                    elif line.startswith("data: ") and len(line) > 6:
+                        heard.append(json.loads(line[6:])["params"]["data"])
+        return last
+
+
+@attack(
+    "caller",
+    "comes back to a lost event stream with the id of its last event, after the server has logged about others",
+    "the stream of that session goes on; no event of another session is in it",
+)
+async def test_a_resumed_stream_has_no_events_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "LATE_S", 0.0)
+    async with ears(tmp_path, "2025-11-25") as gateway, AsyncExitStack() as stack:
+
+        async def session(name: str) -> RawSession:
+            said = {"authorization": f"Bearer {name}-token", "accept": "application/json, text/event-stream"}
+            http = await stack.enter_async_context(httpx2.AsyncClient(headers=said, timeout=20))
+            return await RawSession.open(http, gateway.url)
+
+        ada, bob = await session("ada"), await session("bob")
+        first, theirs, rest = list[str](), list[str](), list[str]()
+        last = ""
+
+        async def listen_first() -> None:
+            nonlocal last
+            last = await ada.listen(first)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen_first)
+            tasks.start_soon(lambda: bob.listen(theirs, for_s=2.0))
+            await anyio.sleep(0.3)
+            await ada.say("about ada")
+            await anyio.sleep(1.0)
+            await bob.say("about bob")
+            await ada.listen(rest, after=last, for_s=0.5)
+
+    assert last
+    assert (first, theirs) == (["about ada"], ["about bob"])
+    assert rest == []
 
 
 async def test_on_a_gateway_without_callers_everybody_is_the_same() -> None:

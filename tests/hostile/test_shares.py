@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack
 from tests.tasks.asking import DECLARED
-from tests.upstreams.behind import hostile, text_of
+from tests.upstreams.behind import hostile, text_of, until
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, plugin_of, stdio_peer
@@ -71,7 +72,7 @@ class Shared:
 async def shared(
     tmp_path: Path, limits: str = "", *, callers: tuple[str, ...] = ("ada", "bob"), **options: Any
 ) -> AsyncIterator[Shared]:
-    config = Project(tmp_path).write(*callers, more=f"[limits]\n{limits}\n").load()
+    config = Project(tmp_path).write(*callers, more=f"[tasks]\nafter_s = 0\n[limits]\n{limits}\n").load()
     plugins = [plugin_of(BEHAVIOURS)]
     async with open_app(config, plugins=plugins, bundled=False, **options) as app, open_http(app) as url:
         async with AsyncExitStack() as stack:
@@ -79,8 +80,10 @@ async def shared(
 
 
 @asynccontextmanager
-async def flooded(count: int, call: Callable[[], Awaitable[CallToolResult]]) -> AsyncIterator[list[Any]]:
-    """Make calls that do not end for as long as this is open; yields the errors of those that were refused."""
+async def flooded(
+    count: int, call: Callable[[], Awaitable[CallToolResult]], *, refuses: int = 0
+) -> AsyncIterator[list[Any]]:
+    """Make calls that do not end for as long as this is open; yields the errors of those that were refused, once they were."""
     refused: list[Any] = []
 
     async def one() -> None:
@@ -91,7 +94,8 @@ async def flooded(count: int, call: Callable[[], Awaitable[CallToolResult]]) -> 
     async with anyio.create_task_group() as tasks:
         for _ in range(count):
             tasks.start_soon(one)
-        await anyio.sleep(0.3)
+        await anyio.sleep(0.2)
+        await until(lambda: len(refused) >= refuses)
         yield refused
         tasks.cancel_scope.cancel()
 
@@ -119,7 +123,7 @@ async def test_calls_in_flight(tmp_path: Path, mode: str, tool: str) -> None:
     async with shared(tmp_path, "calls = 6", servers=[hostile()]) as gateway:
         ada, bob = await gateway.client("ada", mode), await gateway.client("bob", mode)
         await bob.call_tool("up__echo")
-        async with flooded(8, lambda: ada.call_tool(tool, {"seconds": 30})) as refused:
+        async with flooded(8, lambda: ada.call_tool(tool, {"seconds": 30}), refuses=5) as refused:
             served = [
                 await bob.call_tool("up__echo", {"text": "bob"}),
                 await bob.call_tool("does__echo", {"text": "x"}),
@@ -137,7 +141,7 @@ async def test_calls_in_flight(tmp_path: Path, mode: str, tool: str) -> None:
 async def test_a_single_caller_gets_everything(tmp_path: Path) -> None:
     async with shared(tmp_path, "calls = 6", callers=("ada",)) as gateway:
         ada = await gateway.client("ada")
-        async with flooded(8, lambda: ada.call_tool("does__sleep", {"seconds": 30})) as refused:
+        async with flooded(8, lambda: ada.call_tool("does__sleep", {"seconds": 30}), refuses=2) as refused:
             pass
 
     assert len(refused) == 2
@@ -171,11 +175,10 @@ async def test_places_in_a_queue(tmp_path: Path, mode: str, tool: str) -> None:
     async with shared(tmp_path, "waiting = 8", servers=[hostile(strategy="singleton")]) as gateway:
         ada, bob = await gateway.client("ada", mode), await gateway.client("bob", mode)
         await bob.call_tool("up__echo")
-        with anyio.fail_after(5):
-            async with flooded(8, lambda: ada.call_tool(tool, {"seconds": 0.6})) as refused:
-                # One of Ada's runs and four wait: with a plain queue Bob's would wait for all of them, three seconds.
-                with anyio.fail_after(1.6):
-                    served = await bob.call_tool(tool, {"seconds": 0})
+        async with flooded(8, lambda: ada.call_tool(tool, {"seconds": 1}), refuses=3) as refused:
+            # One of Ada's runs and four wait: with a plain queue Bob's would wait for all of them.
+            with anyio.fail_after(3):
+                served = await bob.call_tool(tool, {"seconds": 0})
 
     assert len(refused) == 3
     assert_overloaded(refused[0], limit=4)
@@ -229,7 +232,7 @@ async def test_connections_to_a_server(tmp_path: Path, monkeypatch: pytest.Monke
     assert served.contents
 
 
-def routed(key: str) -> dict[str, Any]:
+def routed(key: str) -> Any:
     return {META_KEY: {"routingKey": key}}
 
 
@@ -263,7 +266,7 @@ async def test_servers_of_one_s_own(tmp_path: Path) -> None:
         ada, bob = await gateway.client("ada"), await gateway.client("bob")
         async with anyio.create_task_group() as tasks:
             for key in "ab":
-                tasks.start_soon(lambda k=key: ada.call_tool("up__sleep", {"seconds": 30}, meta=routed(k)))
+                tasks.start_soon(partial(ada.call_tool, "up__sleep", {"seconds": 30}, meta=routed(key)))
             await anyio.sleep(0.5)
             refused = await ada.call_tool("up__count", meta=routed("c"))
             served = await bob.call_tool("up__count", meta=routed("a"))

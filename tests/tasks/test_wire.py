@@ -20,11 +20,11 @@ from tests.postgres import Postgres
 from tests.tasks.asking import AT_ONCE, ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.upstreams.behind import hostile
 from tests.upstreams.test_asking import asking_behind
-from tests.ways import ENVELOPE, IN_MEMORY, MODERN, WAYS, Way, limited, plugin_of, stdio_peer, stdio_server
+from tests.ways import ENVELOPE, IN_MEMORY, MODERN, WAYS, Way, plugin_of, stdio_peer, stdio_server
 from tests.wire.callers import Project
 from toolpost.app import open_app, open_http
 from toolpost.config import Config, StoreSettings
-from toolpost.config.settings import TaskSettings
+from toolpost.config.settings import LimitSettings, TaskSettings
 from toolpost.deferred import orphans
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
@@ -336,7 +336,8 @@ async def test_what_a_server_asks_is_found_and_answered_by_whoever_looks_in(back
 
 
 async def test_nobody_keeps_more_tasks_than_there_is_room_for() -> None:
-    async with asked(limited(tasks=2)) as (ask, _):
+    few = msgspec.structs.replace(AT_ONCE, limits=LimitSettings(tasks=2))
+    async with asked(few) as (ask, _):
         answers = [await ask("tools/call", call("errands__echo", text="x")) for _ in range(3)]
 
     assert [answer.get("result", {}).get("resultType") for answer in answers] == ["task", "task", None]

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from toolpost.contracts.caller import Caller
-from toolpost.contracts.errors import ErrorCode, NotFound
+from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded
 from toolpost.contracts.ids import JsonObject
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.admin import Admin
@@ -26,7 +26,7 @@ from toolpost.endpoints.lane import METHODS, Lane, log_refused, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
 from toolpost.endpoints.pages import Pages
 from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
-from toolpost.endpoints.refusal import Refused, forbidden
+from toolpost.endpoints.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
@@ -66,6 +66,7 @@ class HttpEndpoint:
         self._health = health
         self._metrics = metrics
         self._bare_names = bare_names
+        self._streams = shares.streams
         self._sessions = Sessions(shares.sessions)
         self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, loads_early=loads_early)
 
@@ -212,7 +213,8 @@ class HttpEndpoint:
             if request.method == "POST":
                 await self._post(request, admission.caller)
             elif (lost := self._lost_stream(request, admission.caller)) is not None:
-                await resume(*lost, request.receive, request.send)
+                with _refusing(), self._streams.held(admission.caller.id):
+                    await resume(*lost, request.receive, request.send)
             else:
                 await self._sdk.serve(request, admission.caller, request.receive)
         elif request.path.startswith(METADATA_PATH):
@@ -381,6 +383,15 @@ async def _check_parameter_headers(call: Call, arguments: JsonObject, request: H
         # One that was held is nobody's any more: its state has been used.
         call.cancel("the client came back with headers that do not match the body")
         raise ProtocolError(era.HEADER_MISMATCH, problem, request_id=request_id)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say in HTTP what there is too much of."""
+    try:
+        yield
+    except QueueOverloaded as error:
+        raise overloaded(error) from error
 
 
 @contextmanager

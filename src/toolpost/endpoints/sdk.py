@@ -41,8 +41,8 @@ from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
 from toolpost.upstreams.asking import ROOTS_CHANGED
 
-EVENTS_KEPT: Final = 1_000
-"""How many events of the SDK's streams can be asked for again, of all sessions together."""
+EVENTS_KEPT: Final = 100
+"""How many events of the SDK's streams of one session can be asked for again."""
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
@@ -157,18 +157,34 @@ class SdkServer:
 
     def http_manager(self, *, body_limit: int) -> StreamableHTTPSessionManager:
         """Return what serves HTTP. Sessions are limited and end by our own table: the SDK does not see the lean lane's calls."""
-        return StreamableHTTPSessionManager(
+        return _SessionManager(
             app=self._server,
             session_idle_timeout=None,
             max_request_body_size=body_limit,
             max_sessions=None,
-            event_store=RecentEvents(),
             retry_interval=RETRY_MS,
         )
 
 
+class _SessionManager(StreamableHTTPSessionManager):
+    """Gives each session a store of events of its own.
+
+    The SDK names streams by the ids of requests, and the one of no request always alike: in a store that sessions share, one of
+    them would be sent the events of all others.
+    """
+
+    @property
+    def event_store(self) -> EventStore:
+        """A store for a session that is being opened, which is when the SDK asks for one."""
+        return RecentEvents()
+
+    @event_store.setter
+    def event_store(self, _value: EventStore | None) -> None:
+        """Take none: the SDK sets one for all sessions."""
+
+
 class RecentEvents(EventStore):
-    """The latest events of the SDK's streams, for clients that lost one. All sessions share them: an id cannot be guessed."""
+    """The latest events of the SDK's streams of one session, for a client that lost one."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[str, tuple[str, mcp_types.JSONRPCMessage | None]] = OrderedDict()
