@@ -56,15 +56,18 @@ class KnownCaller:
         )
 
     def id_for(self, claims: "Claims") -> CallerId:
-        """Name whoever has these claims: two who come in by one rule are still two."""
-        return CallerId(self.name if self.subjects else f"{self.name}:{claims.subject}")
+        """Return the id of a holder of these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
+        if self.subjects:
+            return CallerId(self.name)
+        return CallerId(f"{self.name}:{claims.subject or f':{claims.client}'}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
     """What an access token says, once it is known to be true."""
 
-    subject: str
+    subject: str | None
+    """Its `sub`; None in a token that stands for a client alone, which fits no caller with `subjects`."""
     client: str | None
     scopes: frozenset[str]
     expires_at: float
