@@ -106,7 +106,7 @@ class ServerHost:
                 for source in staged.values():
                     self._let_go(source)
                 raise
-            return self._commit(wanted, staged)
+            return self._commit(wanted, staged, await self._revise(wanted, staged))
 
     def _source(self, spec: ServerSpec, successor_of: ServerSource | None = None) -> ServerSource:
         return ServerSource(
@@ -134,9 +134,30 @@ class ServerHost:
             for source in staged.values():
                 tasks.start_soon(source.supervisor.ensure_ready)
 
-    def _commit(self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerSource]) -> "Applied":
+    async def _revise(
+        self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerSource]
+    ) -> dict[str, ServerSource]:
+        """Make sources that hold running servers to other rules; their processes, and the calls on them, go on."""
+        revised: dict[str, ServerSource] = {}
+        for name, spec in wanted.items():
+            if name not in staged and (current := self.sources[name]).spec != spec:
+                revised[name] = self._source(spec, successor_of=current)
+                await revised[name].succeed(current)
+        return revised
+
+    def _commit(
+        self,
+        wanted: Mapping[str, ServerSpec],
+        staged: Mapping[str, ServerSource],
+        revised: Mapping[str, ServerSource],
+    ) -> "Applied":
         before = dict(self.sources)
-        after = {name: staged.get(name) or self._revised(before[name], spec) for name, spec in wanted.items()}
+        after = {name: staged.get(name) or revised.get(name) or before[name] for name in wanted}
+        for name, source in revised.items():
+            source.supervisor.adopt(source.spec, on_tools=source.learn)
+            if self._tasks is not None:
+                # The server may have told of other tools just before it was adopted.
+                self._tasks.start_soon(source.succeed, before[name])
         self.sources.clear()
         self.sources.update(after)
         for name, source in before.items():
@@ -151,20 +172,8 @@ class ServerHost:
             added=sorted(after.keys() - before.keys()),
             removed=sorted(before.keys() - after.keys()),
             restarted=sorted(name for name in staged if name in before),
-            revised=sorted(
-                name for name in after.keys() & before.keys() if name not in staged and after[name] is not before[name]
-            ),
+            revised=sorted(revised),
         )
-
-    def _revised(self, current: ServerSource, spec: ServerSpec) -> ServerSource:
-        """Hold the same server to other rules; its processes, and the calls on them, go on."""
-        if current.spec == spec:
-            return current
-        source = self._source(spec, successor_of=current)
-        source.supervisor.adopt(spec, on_tools=source.learn)
-        if current.definitions is not None:
-            source.learn(current.definitions, current.build)
-        return source
 
     def _let_go(self, source: ServerSource) -> None:
         """End a server for good, when the calls that it carries are answered."""
@@ -195,7 +204,7 @@ class ServerHost:
                 await self.promises.recall(source.name)
                 remembered = await self._known.recall(source.name)
                 if remembered is not None:
-                    source.learn(remembered.definitions, remembered.build)
+                    await source.learn(remembered.definitions, remembered.build)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self.promises.run)

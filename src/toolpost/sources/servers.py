@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
+import anyio
 import msgspec
 
 from toolpost.authoring.context import Context
@@ -19,6 +21,7 @@ from toolpost.sources.naming import tool_names
 from toolpost.sources.promises import Mode, Promises, Standing
 from toolpost.sources.rounds import check_asking, is_asking, resumption_fields, with_answers
 from toolpost.sources.withholding import withheld
+from toolpost.upstreams.lists import Slices
 from toolpost.upstreams.news import News
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Sent, Supervisor
@@ -38,6 +41,15 @@ class _Progress(msgspec.Struct):
 
 
 _progress = msgspec.json.Decoder(_Progress)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The tools of a server by how they stand to their promises."""
+
+    held: dict[ToolName, HeldTool] = field(default_factory=dict)
+    withheld: dict[ToolName, HeldTool] = field(default_factory=dict)
+    standings: dict[ToolName, Standing] = field(default_factory=dict)
 
 
 class ServerSource:
@@ -76,6 +88,7 @@ class ServerSource:
         self.standings: dict[ToolName, Standing] = {}
         """The tools that are not as they promised, and how they differ."""
         self._refused: list[ContractRefused] = []
+        self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
 
     @property
     def contracts(self) -> list[Contract]:
@@ -97,74 +110,103 @@ class ServerSource:
         """The tools that were turned away."""
         return self._refused
 
-    def learn(self, definitions: list[JsonObject], build: str) -> None:
-        """Take the server's definitions and its version; what has not changed is not compiled again."""
-        if (definitions, build) == (self.definitions, self.build):
+    async def succeed(self, other: "ServerSource") -> None:
+        """Take over what another source of the same server knows, once it has learned what it was told of."""
+        before = self.definitions
+        async with self._learning:
+            pass
+        if other.definitions is not None and self.definitions is before:
+            await self.learn(other.definitions, other.build)
+
+    async def learn(self, definitions: list[JsonObject], build: str) -> None:
+        """Take the server's definitions and its version; what has not changed is not compiled again.
+
+        Thousands of tools take seconds to compile, so this is done in slices, beside the tools that are there: they are replaced
+        at the end, together. Two instances of a server may tell of its tools at once; the later one waits.
+        """
+        async with self._learning:
+            if (definitions, build) == (self.definitions, self.build):
+                self._on_seen(self)
+                return
+            slices = Slices()
+            compiled, refused = await self._compile(definitions, build, slices)
+            placed = _Placed()
+            for name, tool in compiled.items():
+                self._place(name, tool, placed)
+                await slices.give_way()
+            self.definitions, self.build = definitions, build
+            self._compiled, self._refused = compiled, refused
+            self._use(placed)
             self._on_seen(self)
-            return
+            self._on_change(self)
+
+    async def _compile(
+        self, definitions: list[JsonObject], build: str, slices: Slices
+    ) -> tuple[dict[ToolName, HeldTool], list[ContractRefused]]:
+        """Return the tools of these definitions, and the reasons against those that are turned away."""
         before = {tool.contract.terms.name: tool for tool in self._compiled.values()}
         # Another build is in every contract.
         known = {str(d.get("name")): d for d in self.definitions or ()} if build == self.build else {}
         names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
-        self.definitions, self.build = definitions, build
-        self._compiled, self._refused = {}, []
+        compiled: dict[ToolName, HeldTool] = {}
+        refused: list[ContractRefused] = []
         for definition in definitions:
+            await slices.give_way()
             if not _is_named(definition):
-                self._refuse(definition, "name", "a tool has a name")
+                refused.append(self._refusal(definition, "name", "a tool has a name"))
                 continue
             tool: str = definition["name"]
-            if not self.spec.admits(tool) or names[tool] in self._compiled:
+            if not self.spec.admits(tool) or names[tool] in compiled:
                 continue
             is_known = known.get(tool) == definition and tool in before and before[tool].contract.name == names[tool]
-            self._hold(definition, names[tool], before[tool] if is_known else None)
-        self._place()
-        self._on_seen(self)
-        self._on_change(self)
+            held = before[tool] if is_known else self._hold(definition, names[tool], build)
+            if isinstance(held, ContractRefused):
+                refused.append(held)
+            else:
+                compiled[names[tool]] = held
+        return compiled, refused
 
     def reconsider(self) -> None:
         """Look again at how the tools stand to their promises: one was judged, or there is another lock."""
         before = self._held.keys(), self.standings
-        self._place()
+        placed = _Placed()
+        for name, tool in self._compiled.items():
+            self._place(name, tool, placed)
+        self._use(placed)
         if before != (self._held.keys(), self.standings):
             self._on_change(self)
 
-    def _place(self) -> None:
-        """List the tools that keep their promises; those that do not are withheld, where that is enforced."""
-        held, back, standings = {}, {}, {}
-        for name, tool in self._compiled.items():
-            standing = self._promises.standing(self.name, tool.contract)
-            if standing is not None:
-                standings[name] = standing
-            if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
-                back[name] = withheld(tool, standing, self._promises)
-            else:
-                held[name] = tool
-        self._held, self._withheld, self.standings = held, back, standings
+    def _place(self, name: ToolName, tool: HeldTool, placed: _Placed) -> None:
+        """List a tool that keeps its promises; one that does not is withheld, where that is enforced."""
+        standing = self._promises.standing(self.name, tool.contract)
+        if standing is not None:
+            placed.standings[name] = standing
+        if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
+            placed.withheld[name] = withheld(tool, standing, self._promises)
+        else:
+            placed.held[name] = tool
 
-    def _hold(self, definition: JsonObject, name: ToolName, known: HeldTool | None) -> None:
-        if known is not None:
-            self._compiled[name] = known
-            return
+    def _use(self, placed: _Placed) -> None:
+        self._held, self._withheld, self.standings = placed.held, placed.withheld, placed.standings
+
+    def _hold(self, definition: JsonObject, name: ToolName, build: str) -> HeldTool | ContractRefused:
         try:
             contract = contract_of_upstream(
                 definition,
                 server=self.name,
                 name=name,
                 closes=self.spec.unknown_arguments == "reject",
-                version=self.build,
+                version=build,
                 timeout_s=self.timeout_s,
             )
             mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused as refusal:
-            self._note_refusal(refusal)
-            return
+            return self._log_refusal(refusal)
         except BadAnnotation as error:
-            self._refuse(definition, "inputSchema", str(error))
-            return
+            return self._refusal(definition, "inputSchema", str(error))
         except Exception as error:  # noqa: BLE001 (a schema may be strange in any way; the server's other tools are not)
-            self._refuse(definition, "definition", str(error) or type(error).__name__)
-            return
-        self._compiled[name] = HeldTool(
+            return self._refusal(definition, "definition", str(error) or type(error).__name__)
+        return HeldTool(
             contract=contract,
             source=self.name,
             invoke=self._invoker(contract.terms.name, mirrors or None),
@@ -174,14 +216,14 @@ class ServerSource:
             read=self._read,
         )
 
-    def _refuse(self, definition: JsonObject, place: str, reason: str) -> None:
+    def _refusal(self, definition: JsonObject, place: str, reason: str) -> ContractRefused:
         tool = str(definition.get("name"))[:128]
         message = f"server `{self.name}`, tool `{tool}`, {place}: {reason}"
-        self._note_refusal(ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason))
+        return self._log_refusal(ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason))
 
-    def _note_refusal(self, refusal: ContractRefused) -> None:
-        self._refused.append(refusal)
+    def _log_refusal(self, refusal: ContractRefused) -> ContractRefused:
         event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+        return refusal
 
     def _asker(self, tool: str) -> Callable[[JsonObject, Context], Sent | None]:
         head = _wish_head(tool)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +57,7 @@ class Keeper(Protocol):
         """Say what is wanted of it besides answers."""
         ...
 
-    def learn(self, tools: list[JsonObject], build: str, /) -> None:
+    def learn(self, tools: list[JsonObject], build: str, /) -> Awaitable[None]:
         """Take the server's tools, and the version that it gives itself."""
         ...
 
@@ -94,7 +94,7 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
     try:
         async with _open_wire(spec, instance, manner, keeper) as wire:
             try:
-                await _meet(instance, wire, manner, keeper)
+                await _meet(instance, wire, manner, keeper, spec.name)
             except BaseException as error:
                 # Told before its processes are ended, which takes a while: whoever waits need not.
                 if (other := manner.after(error, spec)) is None:
@@ -112,10 +112,10 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
     return other
 
 
-async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper) -> None:
+async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper, server: str) -> None:
     instance.wire = wire
     instance.greeting = await greet(wire, probes=manner.probes)
-    keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
+    await keeper.learn(await fetch_tools(wire, instance.greeting, server), instance.greeting.build)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.wishes = keeper.wishes_of(instance)
