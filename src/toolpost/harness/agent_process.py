@@ -63,7 +63,8 @@ class AgentProcess:
         """Say that it is gone, with its last words."""
         if self._wrote_too_much:
             return AgentOutputTooLong(
-                f"The agent `{self.name}` failed: {self.reason}.", hint="ask for less at once, or have it write to a file"
+                f"The agent `{self.name}` failed: {self.reason}.",
+                hint="ask for less at once, or have it write to a file",
             )
         words = "\n".join(self._last_words) or None
         hint = None if words else "it has said nothing on stderr; its command, tried in a shell, may say more"
