@@ -10,6 +10,7 @@ import msgspec
 
 from toolpost.cli.failures import show_error
 from toolpost.cli.show import print_table, table
+from toolpost.cli.terminal import printable
 from toolpost.store import AuditRecord, AuditVerdict
 
 _COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER", "CALL", "TOOL")
@@ -94,7 +95,7 @@ def _row(record: AuditRecord) -> tuple[str, ...]:
 
 def _print_line(values: dict[str, Any]) -> None:
     # In ASCII: a text that was tampered with may be no Unicode.
-    click.echo(json.dumps({_camel(name): value for name, value in values.items()}, default=repr))
+    click.echo(printable(json.dumps({_camel(name): value for name, value in values.items()}, default=repr)))
 
 
 def _camel(name: str) -> str:

@@ -35,7 +35,7 @@ def show_failure(error: Exception, *, debug: bool) -> ExitCode:
     """Show what a command failed with, and return what to end with."""
     error = _root(error)
     if debug:
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        click.echo(printable("".join(traceback.format_exception(error))), err=True)
     if isinstance(error, ToolpostError):
         own_words = isinstance(error, SourceError)
         show_error(

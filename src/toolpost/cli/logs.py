@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
         told |= {name: value for name, value in _fields_of(record).items() if name not in told}
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
+        return printable(json.dumps(told, ensure_ascii=False, default=str))
 
 
 def _level(record: logging.LogRecord) -> str:
