@@ -14,6 +14,7 @@ import msgspec
 
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.redaction import conceal_known
 from toolpost.harness.port import AgentGone, AgentOutputTooLong
 from toolpost.protocol.lines import TooLong
 from toolpost.upstreams import process_tree
@@ -84,7 +85,7 @@ class AgentProcess:
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
-        await each_log_line(self.process.stderr, self._last_words.append)
+        await each_log_line(self.process.stderr, lambda line: self._last_words.append(conceal_known(line)))
 
     async def watch(self) -> None:
         """See it end: its exit is its end, whoever may still hold its pipes."""
