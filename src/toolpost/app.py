@@ -266,6 +266,8 @@ def _harness(
 ) -> Harness:
     settings = config.harness
     specs = [AgentSpec(**vars(resolved)) for resolved in config.resolved_agents().values()]
+    for spec in specs:
+        concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     ready = {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs}
     cwd = Path(config.project).absolute()
     ready |= {

@@ -19,7 +19,16 @@ from toolpost.cli.options import config_option, configured, json_option
 from toolpost.cli.signals import on_signals
 from toolpost.config import Config
 from toolpost.contracts.errors import ErrorCode, NotFound
-from toolpost.store import AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome, open_store, store_exists
+from toolpost.store import (
+    AuditFilter,
+    AuditLog,
+    AuditRecord,
+    AuditVerdict,
+    Outcome,
+    open_store,
+    store_exists,
+    verify_audit,
+)
 from toolpost.store.urls import shown_url
 
 POLL_S: Final = 0.5
@@ -50,7 +59,7 @@ _BATCH: Final = 1_000
 @click.option("--call", "call_id", metavar="ID", help="One call.")
 @click.option("--trace", "trace_id", metavar="ID", help="The calls of one trace.")
 @click.option("--follow", is_flag=True, help="Go on with calls as they end.")
-@click.option("--verify", is_flag=True, help="Check the whole chain instead; filters do not apply.")
+@click.option("--verify", is_flag=True, help="Check the whole chain instead, and change nothing; filters do not apply.")
 @config_option
 @json_option("Print one JSON object a line.")
 def audit(config_path: Path | None, *, follow: bool, verify: bool, as_json: bool, **wanted: Any) -> ExitCode:
@@ -63,6 +72,8 @@ def audit(config_path: Path | None, *, follow: bool, verify: bool, as_json: bool
     if verify:
         verdict = run_async(_verified, config)
         view.show_verdict(verdict)
+        if verdict.is_empty:
+            return ExitCode.USAGE
         return ExitCode.OK if verdict.is_intact else ExitCode.FAILED
     matching = AuditFilter(**wanted)
     if follow:
@@ -73,8 +84,8 @@ def audit(config_path: Path | None, *, follow: bool, verify: bool, as_json: bool
 
 
 async def _verified(config: Config) -> AuditVerdict:
-    async with _open_log(config) as log:
-        return await log.verify()
+    await _refuse_without_store(config)
+    return await verify_audit(config.store_url)
 
 
 async def _found(config: Config, matching: AuditFilter) -> Sequence[AuditRecord]:
@@ -113,10 +124,14 @@ def _limit(matching: AuditFilter) -> int:
 
 @asynccontextmanager
 async def _open_log(config: Config) -> AsyncIterator[AuditLog]:
-    if why := await _why_nothing_is_on_record(config):
-        raise NotFound(f"{why}: nothing is on record.", hint="`toolpost serve` and `toolpost call` make one")
+    await _refuse_without_store(config)
     async with open_store(config.store_url) as store:
         yield store.audit
+
+
+async def _refuse_without_store(config: Config) -> None:
+    if why := await _why_nothing_is_on_record(config):
+        raise NotFound(f"{why}: nothing is on record.", hint="`toolpost serve` and `toolpost call` make one")
 
 
 async def _why_nothing_is_on_record(config: Config) -> str | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from toolpost.cli.failures import show_error
 from toolpost.cli.show import print_table, table
+from toolpost.cli.terminal import printable
 from toolpost.store import AuditRecord, AuditVerdict
 
 _COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER", "CALL", "TOOL")
@@ -40,9 +41,25 @@ class _TableView:
         print_table(laid_out, bounded=False)
 
     def show_verdict(self, verdict: AuditVerdict) -> None:
-        if verdict.is_intact:
+        if verdict.is_empty:
+            show_error(
+                "there is nothing to verify: the audit has no entries",
+                "an audit that had some is known by its head; compare with one that was kept elsewhere, or with a backup",
+            )
+        elif verdict.is_intact:
             click.echo(f"all {verdict.checked} entries are sound\nhead: {verdict.head}")
-            return
+        elif verdict.broken_seq is None:
+            show_error(f"the audit cannot be verified: {verdict.reason}", "compare with a backup")
+        else:
+            self._show_break(verdict)
+        if verdict.noted:
+            click.echo(
+                f"note: {verdict.noted} more entries are written down beside the store and not in the chain yet; "
+                "they are taken over when the store is next opened",
+                err=True,
+            )
+
+    def _show_break(self, verdict: AuditVerdict) -> None:
         show_error(
             f"entry {verdict.broken_seq} is not as it was written: {verdict.reason}",
             f"the {verdict.checked} entries before it are sound; compare with a backup",
@@ -61,7 +78,9 @@ class _JsonView:
             _print_line(sealed)
 
     def show_verdict(self, verdict: AuditVerdict) -> None:
-        _print_line({"is_intact": verdict.is_intact, **asdict(verdict)})
+        found = "empty" if verdict.is_empty else "sound" if verdict.is_intact else "broken"
+        is_intact = verdict.is_intact and not verdict.is_empty
+        _print_line({"is_intact": is_intact, "verdict": found, **asdict(verdict)})
 
 
 TABLE_VIEW: Final[View] = _TableView()
@@ -76,7 +95,7 @@ def _row(record: AuditRecord) -> tuple[str, ...]:
 
 def _print_line(values: dict[str, Any]) -> None:
     # In ASCII: a text that was tampered with may be no Unicode.
-    click.echo(json.dumps({_camel(name): value for name, value in values.items()}, default=repr))
+    click.echo(printable(json.dumps({_camel(name): value for name, value in values.items()}, default=repr)))
 
 
 def _camel(name: str) -> str:

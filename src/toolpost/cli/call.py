@@ -16,7 +16,7 @@ from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import as_clause, issues_in, show_error
 from toolpost.cli.in_process import complete_tool_names, find_tool, open_quiet_app, run_async, warn_of_problems
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
-from toolpost.cli.show import print_json
+from toolpost.cli.show import print_encoded, print_json
 from toolpost.cli.signals import on_signals
 from toolpost.cli.terminal import printable
 from toolpost.config import Config
@@ -77,7 +77,7 @@ def call(
     wish = Wish(tool=name, words=read_words(arguments), limit_s=limit_s, quiet=quiet)
     answer, has_run_out = run_async(answered, configured(config_path, plugins), wish)
     if as_json:
-        click.echo(answer.payload)
+        print_encoded(answer.payload)
     return _show(answer, has_run_out=has_run_out, only_failure=as_json)
 
 
@@ -127,7 +127,7 @@ def _show(answer: Answer, *, has_run_out: bool, only_failure: bool) -> ExitCode:
     if not only_failure:
         print_json(payload["data"] if is_wrapped else payload)
         if kinds := ", ".join(str(block.get("type")) for block in answer.content):
-            click.echo(f"also in the answer, and not shown here: {kinds}", err=True)
+            click.echo(printable(f"also in the answer, and not shown here: {kinds}"), err=True)
     return ExitCode.OK
 
 

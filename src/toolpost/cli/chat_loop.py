@@ -133,7 +133,7 @@ def _greet(chat: Chat) -> None:
     agents = chat.client.agents()
     answers = chat.agent or next((a["name"] for a in agents if a.get("isDefault")), None)
     who = f"{answers} answers" if answers else "no agent is configured"
-    click.echo(f"{who} at {chat.client.gateway.url}; /help lists commands, Ctrl-D ends it", err=True)
+    click.echo(printable(f"{who} at {chat.client.gateway.url}; /help lists commands, Ctrl-D ends it"), err=True)
     if chat.thread is not None:
         _recall(chat, chat.client.thread(chat.thread))
 
@@ -182,7 +182,7 @@ def _change_agent(chat: Chat, name: str) -> None:
     if name not in names:
         raise NotFound(f"No agent is called `{name}`.", hint=f"there are: {', '.join(names) or 'none'}")
     chat.agent = name
-    click.echo(f"{name} answers from now on", err=True)
+    click.echo(printable(f"{name} answers from now on"), err=True)
 
 
 def _help(word: str) -> None:

@@ -55,7 +55,7 @@ class JsonView:
 
     def show(self, event: TurnEvent) -> None:
         """Write the event."""
-        self._out.write(encode_event(event).decode() + "\n")
+        self._out.write(printable(encode_event(event).decode()) + "\n")
         self._out.flush()
 
     def end(self) -> None:
@@ -80,7 +80,7 @@ class PlainView:
             self._out.flush()
             self._last = event.text
         elif isinstance(event, ToolUsed) and not self._quiet:
-            click.echo(f"tool: {event.tool} {event.state}{_details(event)}", err=True)
+            click.echo(printable(f"tool: {event.tool} {event.state}{_details(event)}"), err=True)
         elif isinstance(event, TurnEnded):
             self.end()
             show_ending(event)
@@ -146,7 +146,7 @@ class TerminalView:
         if message["text"]:
             self.console.print(_markdown(str(message["text"])))
         if "state" in details:
-            click.echo(f"({details['state']})", err=True)
+            click.echo(printable(f"({details['state']})"), err=True)
 
     def _show_tool(self, event: ToolUsed) -> None:
         known = self._tools.get(event.id)

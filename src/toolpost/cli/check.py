@@ -96,12 +96,16 @@ def _print_text(checked: Checked, file: LockFile) -> None:
         warn(f"cannot tell about `{name}`: {reason}")
     if checked.failures:
         click.echo(
-            f"{counted(len(checked.failures), 'tool')} of {checked.compared} broke the promise in {file.path.name}"
+            printable(
+                f"{counted(len(checked.failures), 'tool')} of {checked.compared} broke the promise in {file.path.name}"
+            )
         )
         click.echo("hint: raise schemaVersion, or take the change over: toolpost lock --accept NAME", err=True)
     elif not checked.missing:
         click.echo(
-            "; ".join([f"{counted(checked.compared, 'tool')} compared with {file.path.name}", *_in_short(checked)])
+            printable(
+                "; ".join([f"{counted(checked.compared, 'tool')} compared with {file.path.name}", *_in_short(checked)])
+            )
         )
 
 

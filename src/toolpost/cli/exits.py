@@ -27,7 +27,8 @@ class ExitCode(IntEnum):
         2,
         (
             "Whoever typed it can put it right: bad arguments, an unknown tool, command or option."
-            " `check` ends with this if it could not tell, because a server did not start."
+            " `check` ends with this if it could not tell, because a server did not start,"
+            " and `audit --verify` if there is nothing to verify."
         ),
     )
     SETUP = 3, "Whoever runs Toolpost can: the configuration, an address in use, a missing capability."

@@ -10,11 +10,12 @@ import click
 from toolpost.cli.exits import ExitCode, exit_code_for
 from toolpost.cli.terminal import printable, styled
 from toolpost.contracts.errors import SourceError, ToolpostError
+from toolpost.contracts.redaction import conceal_known
 
 
 def tell(label: str, text: str, *, colour: str) -> None:
     """Write `label: text` on stderr, in colour where there is any."""
-    click.echo(f"{styled(f'{label}:', colour, bold=True)} {printable(text)}", err=True)
+    click.echo(f"{styled(f'{label}:', colour, bold=True)} {conceal_known(printable(text))}", err=True)
 
 
 def warn(text: str) -> None:
@@ -35,7 +36,7 @@ def show_failure(error: Exception, *, debug: bool) -> ExitCode:
     """Show what a command failed with, and return what to end with."""
     error = _root(error)
     if debug:
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        click.echo(conceal_known(printable("".join(traceback.format_exception(error)))), err=True)
     if isinstance(error, ToolpostError):
         own_words = isinstance(error, SourceError)
         show_error(

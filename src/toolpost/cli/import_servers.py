@@ -16,6 +16,7 @@ from toolpost.cli.safe_files import back_up, text_of, write_whole
 from toolpost.cli.server_toml import server_table, servers_in, set_values, with_servers
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.takeover import Variables, taken_over
+from toolpost.cli.terminal import printable
 from toolpost.config import CONFIG_NAME, FoundServer, ServerSettings, read_client_file
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.contracts.ids import JsonObject
@@ -242,12 +243,12 @@ def _tell(work: _Import, looked_at: Iterable[Path], tables: dict[str, str], *, d
         warn(problem)
     if not work.rows:
         files = ", ".join(map(str, looked_at)) or "the places that clients use"
-        click.echo(f"no servers were found in {files}")
+        click.echo(printable(f"no servers were found in {files}"))
     elif not tables:
-        click.echo(f"nothing to write to {work.target}")
+        click.echo(printable(f"nothing to write to {work.target}"))
     else:
         noun = "server" if len(tables) == 1 else "servers"
-        click.echo(f"{len(tables)} {noun} {'would be' if dry_run else 'were'} written to {work.target}")
+        click.echo(printable(f"{len(tables)} {noun} {'would be' if dry_run else 'were'} written to {work.target}"))
 
 
 def _outcome(row: _Row, *, dry_run: bool) -> str:

@@ -16,6 +16,7 @@ from toolpost.cli.failures import tell
 from toolpost.cli.options import config_option, json_option, own_url
 from toolpost.cli.safe_files import back_up, backups_of, text_of, write_whole
 from toolpost.cli.show import print_json_line
+from toolpost.cli.terminal import printable
 from toolpost.config import CONFIG_NAME, Config, load_config
 from toolpost.config.json_edit import NoObject, member_at, with_member, without_member
 from toolpost.config.jsonc import NotJson
@@ -265,15 +266,15 @@ def _print_facts(target: _Target, change: Change, backup: Path | None, **more: J
 
 def _tell_installed(target: _Target, change: Change, backup: Path | None, entry: JsonObject, *, dry_run: bool) -> None:
     if change == "none":
-        click.echo(f"`{target.name}` is in {target.path} already: nothing changed")
+        click.echo(printable(f"`{target.name}` is in {target.path} already: nothing changed"))
         return
     if dry_run:
-        click.echo(f"would be put into {target.path}:\n{target.snippet(entry)}")
+        click.echo(printable(f"would be put into {target.path}:\n{target.snippet(entry)}"))
         return
-    click.echo(f"`{target.name}` is in {target.path} now")
+    click.echo(printable(f"`{target.name}` is in {target.path} now"))
     if backup:
-        click.echo(f"what it was before is in {backup}")
-    click.echo(f"restart {target.client.title}, or let it reload its servers")
+        click.echo(printable(f"what it was before is in {backup}"))
+    click.echo(printable(f"restart {target.client.title}, or let it reload its servers"))
     if target.scope == "project" and "command" in entry:
         tell("note", "the entry names a program on this machine: think before you commit the file", colour="cyan")
     if "headers" in entry:
@@ -296,8 +297,8 @@ def _tell_of_doubles(target: _Target, config_path: Path | None) -> None:
 
 def _tell_removed(target: _Target, change: Change, backup: Path | None, *, dry_run: bool) -> None:
     if change == "none":
-        click.echo(f"there is no `{target.name}` in {target.path}: nothing changed")
+        click.echo(printable(f"there is no `{target.name}` in {target.path}: nothing changed"))
         return
-    click.echo(f"`{target.name}` {'would be taken' if dry_run else 'is'} out of {target.path}")
+    click.echo(printable(f"`{target.name}` {'would be taken' if dry_run else 'is'} out of {target.path}"))
     if backup:
-        click.echo(f"what it was before is in {backup}")
+        click.echo(printable(f"what it was before is in {backup}"))

@@ -16,6 +16,7 @@ from toolpost.cli.lock_files import LockFile, lock_option, only_option
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.pins import pinned_tools
 from toolpost.cli.show import print_json_line
+from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.drift import Drift, drifts
 from toolpost.contracts.errors import InvalidRequest, NotFound, UpstreamUnavailable
@@ -130,4 +131,4 @@ def _print_end(path: Path, tools: Tools, found: Sequence[Drift], *, written: boo
     counts = {kind: sum(drift.kind == kind for drift in found) for kind in kinds}
     changes = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "nothing new"
     did = "would hold" if dry_run else "holds" if written else "holds, as before,"
-    click.echo(f"{path} {did} {counted(len(tools), 'tool')}: {changes}")
+    click.echo(printable(f"{path} {did} {counted(len(tools), 'tool')}: {changes}"))

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from toolpost.cli.terminal import printable, styled
 from toolpost.contracts.errors import ToolpostError
+from toolpost.contracts.redaction import conceal_known
 
 LogFormat = Literal["text", "json"]
 
@@ -39,7 +40,7 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = " ".join(f"{name}={_quoted(value)}" for name, value in _fields_of(record).items())
         line = f"{at} {_level(record)} {printable(record.getMessage())}" + (f"  {fields}" if fields else "")
-        return f"{line}\n{printable(trace)}" if (trace := self._trace(record)) else line
+        return conceal_known(f"{line}\n{printable(trace)}" if (trace := self._trace(record)) else line)
 
     def _trace(self, record: logging.LogRecord) -> str | None:
         # An error of ours states its fact in the line itself.
@@ -62,7 +63,7 @@ class JsonFormatter(logging.Formatter):
         told |= {name: value for name, value in _fields_of(record).items() if name not in told}
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
+        return conceal_known(printable(json.dumps(told, ensure_ascii=False, default=str)))
 
 
 def _level(record: logging.LogRecord) -> str:

@@ -13,7 +13,9 @@ _OPENING = """\
 <!-- Made by `python -m toolpost.cli.reference > docs/reference/cli.md`; a test compares the two. -->
 
 Answers go to stdout, everything else (progress, warnings, errors, logs) to stderr. `--json` gives answers for other programs.
-Colour is for terminals only.
+Colour is for terminals only. In words that servers, tools, files or callers wrote, characters that steer a terminal or hide in it
+(escape sequences, C1 controls, bidirectional and invisible characters) are written as `\\uXXXX`, in `--json` too,
+which means the same.
 
 An error says what happened and what to do next:
 

@@ -61,14 +61,21 @@ def print_json(value: Json) -> None:
     if not has_colour(sys.stdout):
         click.echo(text)
         return
-    from rich.json import JSON
+    from rich.highlighter import JSONHighlighter
+    from rich.text import Text
 
-    console().print(JSON(text, indent=2), soft_wrap=True)
+    # Coloured as it stands: rich's own JSON would read it, and write the characters that were spelled out.
+    console().print(JSONHighlighter()(Text(text)), soft_wrap=True)
 
 
 def print_json_line(value: Any) -> None:
     """Print JSON for machines: one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    click.echo(printable(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
+
+
+def print_encoded(raw: bytes) -> None:
+    """Print JSON for machines that is encoded already."""
+    click.echo(printable(raw.decode()))
 
 
 def heading(text: str) -> str:

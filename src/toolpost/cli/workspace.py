@@ -16,7 +16,7 @@ from toolpost.cli.failures import warn
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.in_process import run_async
 from toolpost.cli.options import config_option, configured, json_option
-from toolpost.cli.show import print_json_line
+from toolpost.cli.show import print_encoded, print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.cli.workspace_view import print_built, print_hits, print_status, print_update
 from toolpost.config import Config
@@ -156,7 +156,7 @@ def _run(
     wish = Wish(tool=f"workspace__{tool}", words=[arguments], limit_s=None, quiet=quiet)
     answer, has_run_out = run_async(answered, configured(config_path), wish)
     if as_json:
-        click.echo(answer.payload)
+        print_encoded(answer.payload)
     payload: Json = msgspec.json.decode(answer.payload)
     if answer.is_error:
         return show_failure_of(answer, payload, has_run_out=has_run_out)

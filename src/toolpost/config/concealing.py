@@ -1,14 +1,15 @@
 """A server's own words without its secrets: what it was given, it may print."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
+from urllib.parse import quote, quote_plus, unquote
 
 from toolpost.config.secrets import rewritten
 from toolpost.config.servers import ServerSettings
-from toolpost.contracts.redaction import REDACTED
+from toolpost.contracts.redaction import REDACTED, SHORTEST, remember_secrets
 
-SHORTEST: Final = 4
-"""What is shorter gives nothing away, and would be found in every other word."""
+LINE_SHORTEST: Final = 16
 
 
 class GivenSecrets(Protocol):
@@ -36,11 +37,14 @@ class GivenSecrets(Protocol):
 
 
 def secrets_in(server: GivenSecrets) -> list[str]:
-    """Return the secrets that a server was given, longest first."""
+    """Return the secrets that a server was given, longest first, each as it is and as an address or JSON has it."""
     found: set[str] = set()
 
     def note(_key: str, _name: str, secret: str) -> str:
-        found.add(secret.replace("$${", "${"))
+        given = secret.replace("$${", "${")
+        # Of a key that has several lines, a line is printed at a time.
+        lines = [line for line in given.splitlines() if len(line) >= LINE_SHORTEST]
+        found.update((given, quote(given, safe=""), quote_plus(given), unquote(given), json.dumps(given)[1:-1], *lines))
         return REDACTED
 
     rewritten(_as_written(server), note)
@@ -48,8 +52,9 @@ def secrets_in(server: GivenSecrets) -> list[str]:
 
 
 def concealing(server: GivenSecrets) -> Callable[[str], str]:
-    """Return what takes a server's secrets out of a text."""
+    """Return what takes a server's secrets out of a text; logs and errors of this process are shown without them from now on."""
     secrets = secrets_in(server)
+    remember_secrets(secrets)
 
     def conceal(text: str) -> str:
         for secret in secrets:

@@ -1,8 +1,13 @@
-"""Which names hold secrets, and values without them. Judged by name alone: a value never says what it is."""
+"""Which names hold secrets, and values without them; and the secrets that this process was given, wherever they turn up.
+
+Names are judged by their words. Values are not: the only ones that are known to be secret are those that were remembered, and
+log lines, tracebacks and errors are shown without them.
+"""
 
 import functools
 import itertools
 import re
+from collections.abc import Iterable
 
 from toolpost.contracts.ids import Json
 
@@ -87,6 +92,35 @@ def is_secret_name(name: str) -> bool:
     if found == {"token"}:
         return _HARMLESS_BESIDE_TOKEN.isdisjoint(words) or not _TOKEN_KINDS.isdisjoint(words)
     return bool(found) or ("tokens" in words and not _TOKEN_KINDS.isdisjoint(words))
+
+
+SHORTEST = 4
+"""What is shorter gives nothing away, and would be found in every other word."""
+
+_REMEMBERED_LIMIT = 10_000
+
+_remembered: dict[str, None] = {}
+_longest_first: tuple[str, ...] = ()
+
+
+def remember_secrets(secrets: Iterable[str]) -> None:
+    """Have these values taken out of whatever `conceal_known` is given from now on; the oldest of very many are forgotten."""
+    global _longest_first  # noqa: PLW0603 (one process, one log)
+    new = [secret for secret in secrets if len(secret) >= SHORTEST and secret not in _remembered]
+    if not new:
+        return
+    _remembered.update(dict.fromkeys(new))
+    while len(_remembered) > _REMEMBERED_LIMIT:
+        del _remembered[next(iter(_remembered))]
+    _longest_first = tuple(sorted(_remembered, key=len, reverse=True))
+
+
+def conceal_known(text: str) -> str:
+    """Return a text without the values of secrets that were remembered."""
+    for secret in _longest_first:
+        if secret in text:
+            text = text.replace(secret, REDACTED)
+    return text
 
 
 def redacted(value: Json) -> Json:

@@ -6,6 +6,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -24,10 +25,12 @@ from toolpost.endpoints.front import FrontProtocol
 from toolpost.endpoints.head import Head, head_of, split_head
 from toolpost.endpoints.lane import METHODS, Lane, log_refused, progress_token
 from toolpost.endpoints.late import LateSdk, parameter_header_problem
+from toolpost.endpoints.leaving import closed_on_removal
 from toolpost.endpoints.pages import Pages
 from toolpost.endpoints.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
 from toolpost.endpoints.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.request import HttpRequest, Receive, Scope, Send
+from toolpost.endpoints.roster import Admission
 from toolpost.endpoints.sdk_http import SdkHttp
 from toolpost.endpoints.sessions import Session, Sessions
 from toolpost.endpoints.talks import TalkApi
@@ -37,6 +40,8 @@ from toolpost.pipeline import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
 from toolpost.shares import EndpointShares
+
+LISTEN: Final = "subscriptions/listen"
 
 
 class HttpEndpoint:
@@ -199,8 +204,11 @@ class HttpEndpoint:
 
     async def _let_go(self) -> None:
         """End what callers have open who may come in no more, whenever others are known."""
+        replaced = self._access.roster.replaced
         while True:
-            await self._access.roster.replaced.wait()
+            await replaced.wait()
+            # Before the work, which takes a while: others may be known again by its end.
+            replaced = self._access.roster.replaced
             self._sdk.reseat(self._access.roster.scopes_of)
             for session_id in self._sessions.of_others_than(self._access.roster.knows):
                 await self._sdk.end(session_id)
@@ -211,12 +219,13 @@ class HttpEndpoint:
             request.view = view.within(admission.scopes)
             self._lane.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
-                await self._post(request, admission.caller)
+                await self._post(request, admission)
             elif (lost := self._lost_stream(request, admission.caller)) is not None:
                 with _refusing(), self._streams.held(admission.caller.id):
                     await resume(*lost, request.receive, request.send)
             else:
-                await self._sdk.serve(request, admission.caller, request.receive)
+                async with closed_on_removal(request, self._access.roster, admission):
+                    await self._sdk.serve(request, admission.caller, request.receive)
         elif request.path.startswith(METADATA_PATH):
             await self._answer_metadata(request)
         elif request.path == HEALTH_PATH:
@@ -264,7 +273,8 @@ class HttpEndpoint:
             raise forbidden("Only a caller with `admin = true` may see what everybody does")
         await send_text(request.send, self._metrics().encode(), METRICS_TYPE)
 
-    async def _post(self, request: HttpRequest, caller: Caller) -> None:
+    async def _post(self, request: HttpRequest, admission: Admission) -> None:
+        caller = admission.caller
         if not request.is_json:
             raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
         body = await request.body(self.body_limit)
@@ -272,7 +282,10 @@ class HttpEndpoint:
             return
         try:
             message = rpc.parse(body)
-            if not await self._in_lane(message, request, caller):
+            if message.method == LISTEN:
+                async with closed_on_removal(request, self._access.roster, admission):
+                    await self._sdk.serve(request, caller, request.replayed(body), message)
+            elif not await self._in_lane(message, request, caller):
                 await self._sdk.serve(request, caller, request.replayed(body), message)
         except ProtocolError as error:
             log_refused(error, caller)

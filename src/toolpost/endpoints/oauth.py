@@ -83,16 +83,25 @@ _FAULTS: Final[dict[type[Exception], str]] = {
 
 
 def _claims_in(decoded: JsonObject, server: ResourceServer) -> Claims:
+    subject = decoded.get("sub")
     client = decoded.get("client_id") or decoded.get("azp")
-    subject = decoded.get("sub") or client
-    if not isinstance(subject, str) or not subject.isprintable() or len(subject) > SUBJECT_LIMIT:
+    client = client if isinstance(client, str) else None
+    # The client stands in for a missing `sub` only as what tells holders apart: it must never pass for a subject, because an
+    # issuer that lets clients choose their id would let them choose whom they come in as.
+    identity = client if subject is None else subject
+    if not isinstance(identity, str) or not _is_name(identity):
         raise server.refusal("The token does not say whose it is")
     return Claims(
         subject=subject,
-        client=client if isinstance(client, str) else None,
+        client=client,
         scopes=frozenset(_words(decoded.get("scope")) + _words(decoded.get("scp"))),
         expires_at=float(decoded["exp"]) + LEEWAY_S,
     )
+
+
+def _is_name(identity: str) -> bool:
+    """Return whether an identity can stand in an id; by a leading `:`, which no URI has, `KnownCaller.id_for` marks clients."""
+    return identity.isprintable() and 0 < len(identity) <= SUBJECT_LIMIT and not identity.startswith(":")
 
 
 def _words(value: Any) -> list[str]:

@@ -8,6 +8,8 @@ import hashlib
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, NewType, Protocol
 
@@ -57,15 +59,18 @@ class KnownCaller:
         )
 
     def id_for(self, claims: "Claims") -> CallerId:
-        """Name whoever has these claims: two who come in by one rule are still two."""
-        return CallerId(self.name if self.subjects else f"{self.name}:{claims.subject}")
+        """Return the id of a holder of these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
+        if self.subjects:
+            return CallerId(self.name)
+        return CallerId(f"{self.name}:{claims.subject or f':{claims.client}'}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
     """What an access token says, once it is known to be true."""
 
-    subject: str
+    subject: str | None
+    """Its `sub`; None in a token that stands for a client alone, which fits no caller with `subjects`."""
     client: str | None
     scopes: frozenset[str]
     expires_at: float
@@ -95,12 +100,23 @@ class Judge(Protocol):
 class Admission:
     """Somebody who was let in, and what they see, for as long as that holds."""
 
-    __slots__ = ("_is_withdrawn", "_until", "caller", "is_admin", "scopes", "view")
+    __slots__ = ("_is_withdrawn", "_until", "caller", "claims", "is_admin", "scopes", "token", "view")
 
     def __init__(
-        self, caller: Caller, *, scopes: tuple[Scope, ...], is_admin: bool, until: float | None = None
+        self,
+        caller: Caller,
+        *,
+        scopes: tuple[Scope, ...],
+        is_admin: bool,
+        until: float | None = None,
+        token: TokenDigest | None = None,
+        claims: "tuple[OAuthRules, Claims] | None" = None,
     ) -> None:
         self.caller = caller
+        self.token = token
+        """What was shown: a token of ours, or one that was lent."""
+        self.claims = claims
+        """What was shown otherwise: the claims of an access token, and the rules by which it was true."""
         self.scopes = scopes
         self.view: View = EVERYTHING.within(scopes)
         self.is_admin = is_admin
@@ -161,6 +177,7 @@ class Roster:
         self._by_token: dict[TokenDigest, Admission] = {}
         self._judged: OrderedDict[TokenDigest, Admission] = OrderedDict()
         self._lent: dict[TokenDigest, Admission] = {}
+        self._open: dict[object, tuple[Admission, Callable[[], None]]] = {}
         self.everybody: Admission | None = None
         """Set where nobody is asked for a token."""
         self.replaced = anyio.Event()
@@ -174,7 +191,7 @@ class Roster:
         self._callers.are_several = members.are_several
         self._callers.admins = members.admins
         self._by_token = {
-            known.token: self._admission(known, CallerId(known.name))
+            known.token: self._admission(known, CallerId(known.name), token=known.token)
             for known in members.callers
             if known.token is not None
         }
@@ -184,6 +201,7 @@ class Roster:
         for admission in before:
             admission.withdraw()
         self._renew_lent()
+        self._close_open()
         self.replaced.set()
         self.replaced = anyio.Event()
 
@@ -200,12 +218,15 @@ class Roster:
 
         What administrators may do is not lent: an agent does what it reads.
         """
-        self._lent[digest_of(token)] = Admission(replace(caller, is_admin=False), scopes=scopes, is_admin=False)
+        digest = digest_of(token)
+        lent = replace(caller, is_admin=False)
+        self._lent[digest] = Admission(lent, scopes=scopes, is_admin=False, token=digest)
 
     def take_back(self, token: bytes) -> None:
         """Let nobody in by a token that was lent."""
         if (admission := self._lent.pop(digest_of(token), None)) is not None:
             admission.withdraw()
+            self._close_open()
 
     def find_lent(self, token: bytes) -> Admission | None:
         """Return who shows a token that was lent."""
@@ -223,7 +244,7 @@ class Roster:
         if known is None:
             raise forbidden("The token is true, and names nobody who may call tools here")
         until = min(claims.expires_at, time.time() + JUDGED_S)
-        admission = self._admission(known, known.id_for(claims), until)
+        admission = self._admission(known, known.id_for(claims), until, claims=(members.judge.rules, claims))
         self._judged[digest_of(token)] = admission
         while len(self._judged) > JUDGED_LIMIT:
             self._judged.popitem(last=False)
@@ -266,9 +287,52 @@ class Roster:
                 del self._lent[digest]
                 continue
             scopes = tuple(dict.fromkeys((*before.scopes, *now)))
-            self._lent[digest] = Admission(before.caller, scopes=scopes, is_admin=False)
+            self._lent[digest] = Admission(before.caller, scopes=scopes, is_admin=False, token=digest)
 
-    def _admission(self, known: KnownCaller, caller: CallerId, until: float | None = None) -> Admission:
-        scopes = self._scopes(known)
-        somebody = Caller(id=caller, transport="http", is_admin=known.is_admin)
-        return Admission(somebody, scopes=scopes, is_admin=known.is_admin, until=until)
+    def _admission(
+        self,
+        known: KnownCaller,
+        caller: CallerId,
+        until: float | None = None,
+        *,
+        token: TokenDigest | None = None,
+        claims: tuple[OAuthRules, Claims] | None = None,
+    ) -> Admission:
+        return Admission(
+            Caller(id=caller, transport="http", is_admin=known.is_admin),
+            scopes=self._scopes(known),
+            is_admin=known.is_admin,
+            until=until,
+            token=token,
+            claims=claims,
+        )
+
+    @contextmanager
+    def on_removal(self, admission: Admission, leave: Callable[[], None]) -> Iterator[None]:
+        """Call `leave` once what was shown for this admission lets its caller in no more, at once if that is so already."""
+        key = object()
+        self._open[key] = admission, leave
+        try:
+            self._close_open()
+            yield
+        finally:
+            self._open.pop(key, None)
+
+    def _close_open(self) -> None:
+        for key, (admission, leave) in list(self._open.items()):
+            if not self._still_admits(admission):
+                del self._open[key]
+                leave()
+
+    def _still_admits(self, before: Admission) -> bool:
+        """Return whether the same token would let in the same caller now, with whatever scopes."""
+        if before.token is not None:
+            now = self._by_token.get(before.token) or self._lent.get(before.token)
+        elif before.claims is not None:
+            rules, claims = before.claims
+            judge = self.members.judge
+            known = self.members.meant_by(claims) if judge is not None and judge.rules == rules else None
+            return known is not None and known.id_for(claims) == before.caller.id
+        else:
+            now = self.everybody
+        return now is not None and now.caller.id == before.caller.id

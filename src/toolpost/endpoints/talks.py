@@ -23,6 +23,7 @@ from toolpost.endpoints import talk_values as values
 from toolpost.endpoints.access import Access
 from toolpost.endpoints.descriptors import has_run_out
 from toolpost.endpoints.exchange import send_json
+from toolpost.endpoints.leaving import closed_on_removal
 from toolpost.endpoints.openapi import Described, description
 from toolpost.endpoints.refusal import Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.request import HttpRequest
@@ -83,9 +84,9 @@ class TalkApi:
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
             standing = Standing(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-            given = await route.handler(
-                self, Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
-            )
+            ask = Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
+            async with closed_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
+                given = await route.handler(self, ask)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)

@@ -14,7 +14,8 @@ import msgspec
 
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
-from toolpost.harness.port import AgentGone
+from toolpost.contracts.redaction import conceal_known
+from toolpost.harness.port import AgentGone, AgentOutputTooLong
 from toolpost.protocol.lines import TooLong
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.outbox import Outbox
@@ -46,6 +47,7 @@ class AgentProcess:
         self._inbox: asyncio.Queue[JsonObject | None] = asyncio.Queue()
         self._last_words: deque[str] = deque(maxlen=STDERR_LINES)
         self._odd = 0
+        self._wrote_too_much = False
         self._is_read = anyio.Event()
 
     def send(self, raw: bytes) -> None:
@@ -60,6 +62,11 @@ class AgentProcess:
 
     def error(self) -> AgentGone:
         """Say that it is gone, with its last words."""
+        if self._wrote_too_much:
+            return AgentOutputTooLong(
+                f"The agent `{self.name}` failed: {self.reason}.",
+                hint="ask for less at once, or have it write to a file",
+            )
         words = "\n".join(self._last_words) or None
         hint = None if words else "it has said nothing on stderr; its command, tried in a shell, may say more"
         return AgentGone(f"The agent `{self.name}` is gone: {self.reason or 'it was closed'}.", hint=hint, stderr=words)
@@ -78,7 +85,7 @@ class AgentProcess:
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
-        await each_log_line(self.process.stderr, self._last_words.append)
+        await each_log_line(self.process.stderr, lambda line: self._last_words.append(conceal_known(line)))
 
     async def watch(self) -> None:
         """See it end: its exit is its end, whoever may still hold its pipes."""
@@ -100,6 +107,11 @@ class AgentProcess:
         self.lose(reason)
 
     def _take(self, line: bytes) -> None:
+        if isinstance(line, TooLong) and self.reason is None:
+            # It may have been the answer itself: without it the turn would wait for its time limit, or end without a part of it.
+            self._wrote_too_much = True
+            self.lose(f"it wrote a line of more than {LINE_LIMIT:,} bytes, the limit")
+            return
         message = _message(line)
         if message is not None:
             self._odd = 0
@@ -145,8 +157,6 @@ async def first_error_alone() -> AsyncIterator[None]:
 
 
 def _message(line: bytes) -> JsonObject | None:
-    if isinstance(line, TooLong):
-        return None
     try:
         found: Any = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -10,7 +10,7 @@ from toolpost.harness.crew import Crew, Wanted
 from toolpost.harness.history import History, HistoryLimits, history_of
 from toolpost.harness.hooks import Hooks
 from toolpost.harness.pool import Pool
-from toolpost.harness.port import AgentGone
+from toolpost.harness.port import AgentGone, AgentOutputTooLong
 from toolpost.harness.turn import TurnRun
 from toolpost.store.threads import Threads
 
@@ -45,7 +45,7 @@ class Asking:
         try:
             await ask()
         except AgentGone as gone:
-            if run.heard or not was_warm or run.stop_kind is not None:
+            if run.heard or not was_warm or run.stop_kind is not None or isinstance(gone, AgentOutputTooLong):
                 raise
             event(_log, logging.INFO, "session had closed; another one is opened", **run.ids, reason=gone.message)
             await ask()

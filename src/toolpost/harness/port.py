@@ -19,6 +19,10 @@ class AgentGone(UpstreamUnavailable):
     """The agent's session has closed."""
 
 
+class AgentOutputTooLong(AgentGone):
+    """The agent wrote more than is read of it; it is not asked again, because it has done its work and would do it twice."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SessionOrder:
     """What a session is opened with."""

@@ -11,7 +11,7 @@ import msgspec
 
 from toolpost.authoring.conversation import Listener, TurnInfo
 from toolpost.contracts.caller import Standing
-from toolpost.contracts.errors import CallCancelled, GatewayError, ToolpostError, ToolTimedOut
+from toolpost.contracts.errors import CallCancelled, GatewayError, ToolFailed, ToolpostError, ToolTimedOut
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent, TurnState
@@ -29,6 +29,9 @@ TOOL_TEXT: Final = 2_000
 
 TEXT_LIMIT: Final = 8 * 1024 * 1024
 """Characters of an answer; an agent that says more is stopped."""
+
+OUTPUT_LIMIT: Final = 64 * 1024 * 1024
+"""Characters of all that an agent says, thinks and is told by tools in one turn."""
 
 
 class TurnRun:
@@ -60,6 +63,7 @@ class TurnRun:
         self._session: AgentSession | None = None
         self._parts: list[str] = []
         self._size = 0
+        self._output = 0
         self._tools: dict[str, ToolUsed] = {}
         self._scope: anyio.CancelScope | None = None
 
@@ -126,10 +130,14 @@ class TurnRun:
     def _take(self, heard: AgentEvent) -> None:
         if isinstance(heard, AgentEnd):
             return
+        size = len(heard.result or "") if isinstance(heard, ToolUsed) else len(heard.text)
+        self._output += size
+        if self._output > OUTPUT_LIMIT:
+            raise _too_long("in one turn", OUTPUT_LIMIT)
         if isinstance(heard, Said):
-            self._size += len(heard.text)
+            self._size += size
             if self._size > TEXT_LIMIT:
-                raise ToolpostError("The agent said more than an answer may hold.")
+                raise _too_long("in one answer", TEXT_LIMIT)
             self._parts.append(heard.text)
         elif isinstance(heard, ToolUsed) and (heard.id in self._tools or len(self._tools) < TOOLS_KEPT):
             self._tools[heard.id] = _together(self._tools.get(heard.id), heard)
@@ -188,6 +196,13 @@ class TurnRun:
             what = f"The agent did not end its answer within {self.timeout_s:g} s."
             hint = "ask for less at once, or raise the agent's timeout_s"
         return ToolTimedOut(what, timeout_ms=round(self.timeout_s * 1000), hint=hint)
+
+
+def _too_long(where: str, limit: int) -> ToolFailed:
+    return ToolFailed(
+        f"The agent wrote more than {limit:,} characters {where}, the limit.",
+        hint="ask for less at once, or have it write to a file",
+    )
 
 
 def _together(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:

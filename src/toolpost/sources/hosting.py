@@ -15,7 +15,7 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import PluginName
 from toolpost.contracts.lockfile import Tools
 from toolpost.sources.promises import Mode, Promises
-from toolpost.sources.servers import Prepared, ServerSource
+from toolpost.sources.servers import ServerSource
 from toolpost.sources.watch import Watch
 from toolpost.store import KnownTools
 from toolpost.upstreams.news import News
@@ -108,10 +108,7 @@ class ServerHost:
                 for source in staged.values():
                     self._let_go(source)
                 raise
-            revised = {
-                name: await self._revise(self.sources[name], wanted[name]) for name in wanted if name not in staged
-            }
-            return self._commit(wanted, staged, revised)
+            return self._commit(wanted, staged, await self._revise(wanted, staged))
 
     def _source(self, spec: ServerSpec, successor_of: ServerSource | None = None) -> ServerSource:
         return ServerSource(
@@ -140,14 +137,30 @@ class ServerHost:
             for source in staged.values():
                 tasks.start_soon(source.supervisor.ensure_ready)
 
+    async def _revise(
+        self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerSource]
+    ) -> dict[str, ServerSource]:
+        """Make sources that hold running servers to other rules; their processes, and the calls on them, go on."""
+        revised: dict[str, ServerSource] = {}
+        for name, spec in wanted.items():
+            if name not in staged and (current := self.sources[name]).spec != spec:
+                revised[name] = self._source(spec, successor_of=current)
+                await revised[name].succeed(current)
+        return revised
+
     def _commit(
         self,
         wanted: Mapping[str, ServerSpec],
         staged: Mapping[str, ServerSource],
-        revised: Mapping[str, tuple[ServerSource, Prepared | None]],
+        revised: Mapping[str, ServerSource],
     ) -> "Applied":
         before = dict(self.sources)
-        after = {name: staged.get(name) or self._revised(before[name], *revised[name]) for name in wanted}
+        after = {name: staged.get(name) or revised.get(name) or before[name] for name in wanted}
+        for name, source in revised.items():
+            source.supervisor.adopt(source.spec, on_tools=source.learn)
+            if self._tasks is not None:
+                # The server may have told of other tools just before it was adopted.
+                self._tasks.start_soon(source.succeed, before[name])
         self.sources.clear()
         self.sources.update(after)
         for name, source in before.items():
@@ -162,26 +175,8 @@ class ServerHost:
             added=sorted(after.keys() - before.keys()),
             removed=sorted(before.keys() - after.keys()),
             restarted=sorted(name for name in staged if name in before),
-            revised=sorted(
-                name for name in after.keys() & before.keys() if name not in staged and after[name] is not before[name]
-            ),
+            revised=sorted(revised),
         )
-
-    async def _revise(self, current: ServerSource, spec: ServerSpec) -> tuple[ServerSource, Prepared | None]:
-        """Prepare to hold the same server to other rules."""
-        if current.spec == spec:
-            return current, None
-        source = self._source(spec, successor_of=current)
-        return source, await source.prepare_like(current)
-
-    @staticmethod
-    def _revised(current: ServerSource, source: ServerSource, prepared: Prepared | None) -> ServerSource:
-        """Hold the same server to other rules; its processes, and the calls on them, go on."""
-        if source is not current:
-            source.supervisor.adopt(source.spec, on_tools=source.learn)
-            if prepared is not None:
-                source.take(prepared)
-        return source
 
     def _let_go(self, source: ServerSource) -> None:
         """End a server for good, when the calls that it carries are answered."""

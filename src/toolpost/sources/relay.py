@@ -17,6 +17,7 @@ from toolpost.protocol.rpc import Resumption
 from toolpost.sources.rounds import Fields, check_asking, is_asking, resumption_fields, with_answers
 from toolpost.sources.servers import ServerSource, routing_key
 from toolpost.upstreams.asking import CALLS, Respondent
+from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.wire import ServerRefused, encode
 
 _log = logging.getLogger("toolpost.relay")
@@ -189,14 +190,13 @@ class Relay:
         return [shown(server, item) for server in self.sources for item in found.get(server, ())]
 
     async def _pages(self, server: str, method: str, field: str, asker: Asker) -> list[JsonObject]:
-        items: list[JsonObject] = []
-        params: JsonObject = {}
+        listed = ListReader(server, field)
+        wish = b""
         for _ in range(PAGES_LIMIT):
-            page = await self._ask(server, method, params, asker)
-            items += [item for item in page.get(field) or () if isinstance(item, dict)]
-            if page.get("nextCursor") is None:
-                return items
-            params = {"cursor": page["nextCursor"]}
+            cursor = await listed.take(await self._requested(server, method, wish, {}, asker))
+            if cursor is None:
+                return listed.items
+            wish = b'"cursor":%b' % encode(cursor)
         raise UpstreamUnavailable(f"`{server}` has a list without an end")
 
     async def _ask(self, server: str, method: str, params: JsonObject, asker: Asker) -> JsonObject:

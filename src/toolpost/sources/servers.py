@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+import anyio
 import msgspec
 from anyio import to_thread
 
@@ -21,6 +23,7 @@ from toolpost.sources.naming import tool_names
 from toolpost.sources.promises import Mode, Promises, Standing
 from toolpost.sources.rounds import check_asking, is_asking, resumption_fields, with_answers
 from toolpost.sources.withholding import withheld
+from toolpost.upstreams.lists import Slices
 from toolpost.upstreams.news import News
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Sent, Supervisor
@@ -49,10 +52,17 @@ QUICK_DEFINITIONS_BYTES = 32 * 1024
 class Prepared(NamedTuple):
     """The definitions of a server, compiled."""
 
-    definitions: list[JsonObject]
-    build: str
     tools: dict[ToolName, HeldTool]
     refused: list[ContractRefused]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The tools of a server by how they stand to their promises."""
+
+    held: dict[ToolName, HeldTool] = field(default_factory=dict)
+    withheld: dict[ToolName, HeldTool] = field(default_factory=dict)
+    standings: dict[ToolName, Standing] = field(default_factory=dict)
 
 
 class ServerSource:
@@ -92,6 +102,7 @@ class ServerSource:
         self.standings: dict[ToolName, Standing] = {}
         """The tools that are not as they promised, and how they differ."""
         self._refused: list[ContractRefused] = []
+        self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
 
     @property
     def contracts(self) -> list[Contract]:
@@ -113,38 +124,41 @@ class ServerSource:
         """The tools that were turned away."""
         return self._refused
 
+    async def succeed(self, other: "ServerSource") -> None:
+        """Take over what another source of the same server knows, once it has learned what it was told of."""
+        before = self.definitions
+        async with self._learning:
+            pass
+        if other.definitions is not None and self.definitions is before:
+            await self.learn(other.definitions, other.build)
+
     async def learn(self, definitions: list[JsonObject], build: str) -> None:
         """Take the server's definitions and its version; what has not changed is not compiled again.
 
-        Many definitions or large ones are compiled in a thread: a server decides what it sends, and calls go on meanwhile.
+        A server decides what it sends, and calls go on meanwhile: many definitions or large ones are compiled in a thread, and
+        compared with their promises in slices, beside the tools that are there. These are replaced at the end, together. Two
+        instances of a server may tell of its tools at once; the later one waits.
         """
-        if (definitions, build) == (self.definitions, self.build):
+        async with self._learning:
+            if (definitions, build) == (self.definitions, self.build):
+                self._on_seen(self)
+                return
+            known = self._known(build)
+            if _are_quick(definitions):
+                prepared = self._prepare(definitions, build, known)
+            else:
+                prepared = await to_thread.run_sync(self._prepare, definitions, build, known, abandon_on_cancel=True)
+            slices, placed = Slices(), _Placed()
+            for name, tool in prepared.tools.items():
+                self._place(name, tool, placed)
+                await slices.give_way()
+            for refusal in prepared.refused:
+                event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+            self.definitions, self.build = definitions, build
+            self._compiled, self._refused = prepared.tools, prepared.refused
+            self._use(placed)
             self._on_seen(self)
-            return
-        known = self._known(build)
-        if _are_quick(definitions):
-            prepared = self._prepare(definitions, build, known)
-        else:
-            prepared = await to_thread.run_sync(self._prepare, definitions, build, known, abandon_on_cancel=True)
-        self.take(prepared)
-
-    def take(self, prepared: "Prepared") -> None:
-        """Serve what was prepared from now on."""
-        self.definitions, self.build = prepared.definitions, prepared.build
-        self._compiled, self._refused = prepared.tools, prepared.refused
-        for refusal in prepared.refused:
-            event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
-        self._place()
-        self._on_seen(self)
-        self._on_change(self)
-
-    async def prepare_like(self, other: "ServerSource") -> "Prepared | None":
-        """Compile the definitions of another source under the rules of this one; None if they are not known."""
-        if other.definitions is None:
-            return None
-        return await to_thread.run_sync(
-            self._prepare, other.definitions, other.build, self._known(other.build), abandon_on_cancel=True
-        )
+            self._on_change(self)
 
     def _known(self, build: str) -> dict[str, tuple[JsonObject, HeldTool]]:
         """Return what is compiled already, by the server's own names; another build is in every contract."""
@@ -156,9 +170,9 @@ class ServerSource:
 
     def _prepare(
         self, definitions: list[JsonObject], build: str, known: Mapping[str, tuple[JsonObject, HeldTool]]
-    ) -> "Prepared":
+    ) -> Prepared:
         names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
-        prepared = Prepared(definitions, build, {}, [])
+        prepared = Prepared({}, [])
         for definition in definitions:
             if not _is_named(definition):
                 prepared.refused.append(self._refusal(definition, "name", "a tool has a name"))
@@ -180,22 +194,25 @@ class ServerSource:
     def reconsider(self) -> None:
         """Look again at how the tools stand to their promises: one was judged, or there is another lock."""
         before = self._held.keys(), self.standings
-        self._place()
+        placed = _Placed()
+        for name, tool in self._compiled.items():
+            self._place(name, tool, placed)
+        self._use(placed)
         if before != (self._held.keys(), self.standings):
             self._on_change(self)
 
-    def _place(self) -> None:
-        """List the tools that keep their promises; those that do not are withheld, where that is enforced."""
-        held, back, standings = {}, {}, {}
-        for name, tool in self._compiled.items():
-            standing = self._promises.standing(self.name, tool.contract)
-            if standing is not None:
-                standings[name] = standing
-            if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
-                back[name] = withheld(tool, standing, self._promises)
-            else:
-                held[name] = tool
-        self._held, self._withheld, self.standings = held, back, standings
+    def _place(self, name: ToolName, tool: HeldTool, placed: _Placed) -> None:
+        """List a tool that keeps its promises; one that does not is withheld, where that is enforced."""
+        standing = self._promises.standing(self.name, tool.contract)
+        if standing is not None:
+            placed.standings[name] = standing
+        if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
+            placed.withheld[name] = withheld(tool, standing, self._promises)
+        else:
+            placed.held[name] = tool
+
+    def _use(self, placed: _Placed) -> None:
+        self._held, self._withheld, self.standings = placed.held, placed.withheld, placed.standings
 
     def _hold(self, definition: JsonObject, name: ToolName, build: str) -> HeldTool:
         try:

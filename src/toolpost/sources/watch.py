@@ -46,9 +46,11 @@ class Watch:
     def names(self) -> Names:
         """The names of all tools that there are."""
         if self._names is None:
-            held = (contract.name for contracts in self._contracts().values() for contract in contracts)
-            self._names = Names([*self._beside, *held])
+            self._names = self._all_names(self._contracts())
         return self._names
+
+    def _all_names(self, contracts: Contracts) -> Names:
+        return Names([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
 
     def look(self) -> None:
         """Look again soon: some server has other tools."""
@@ -62,13 +64,14 @@ class Watch:
             await anyio.sleep(SETTLE_S)
             self._asked = anyio.Event()
             contracts = self._contracts()
-            # Thousands of texts take seconds: calls go on meanwhile.
-            found = await anyio.to_thread.run_sync(partial(self._looked, contracts, self.names), abandon_on_cancel=True)
+            # Thousands of names and texts take seconds: calls go on meanwhile.
+            found = await anyio.to_thread.run_sync(partial(self._looked, contracts), abandon_on_cancel=True)
             before, self._found = self._found, found
             for server, tools in found.items():
                 _tell(server, tools, before.get(server, {}))
 
-    def _looked(self, contracts: Contracts, names: Names) -> dict[PluginName, Suspicions]:
+    def _looked(self, contracts: Contracts) -> dict[PluginName, Suspicions]:
+        names = self._all_names(contracts)
         looks: dict[ToolName, tuple[Digest, Look]] = {}
         found: dict[PluginName, Suspicions] = {}
         for server, held in contracts.items():

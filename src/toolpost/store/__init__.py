@@ -19,6 +19,7 @@ migrate               migrations/KIND/*.sql: which there are, which are missing
 sqlite                SqliteStore: one file, one writer, a few readers
 sqlite_ROOM           a room in it: audit, keys, known_tools, pins, seen, wakeups, tables
 sqlite_connection     how a database file is opened, and what its errors mean
+sqlite_verify         the audit of a file, verified without touching it
 sqlite_readers        reading, on connections of its own
 sqlite_migrate        migrations, applied at open
 group_commit          the writer: everything that waits, in one transaction
@@ -39,7 +40,7 @@ A room is made for both stores at once; CONTRIBUTING.md says how.
 """
 
 from toolpost.store.audit import AuditEntry, AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome
-from toolpost.store.base import Store, StoreFacts, open_store, store_exists
+from toolpost.store.base import Store, StoreFacts, open_store, store_exists, verify_audit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
@@ -68,4 +69,5 @@ __all__ = [
     "Wakeups",
     "open_store",
     "store_exists",
+    "verify_audit",
 ]

@@ -74,13 +74,21 @@ class AuditVerdict:
     head: Digest
     """The hash of the last sound record. Kept elsewhere, it proves a rewritten chain too."""
     broken_seq: int | None = None
-    """The first record that is not as it was written."""
+    """The first record that is not as it was written; None too where the store could not even be read."""
     reason: str | None = None
+    """What is wrong, if anything is."""
+    noted: int = 0
+    """Entries that were written down beside the store and are not in the chain yet: opening the store takes them over."""
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was changed, removed or slipped in."""
-        return self.broken_seq is None
+        """Whether nothing was changed, removed or slipped in. An empty chain is, too, and proves nothing."""
+        return self.reason is None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to verify."""
+        return self.is_intact and self.checked == 0
 
 
 class AuditLog(Protocol):

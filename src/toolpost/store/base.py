@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.store.audit import AuditLog
+from toolpost.store.audit import AuditLog, AuditVerdict
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
@@ -16,7 +16,7 @@ from toolpost.store.seen import SeenTools
 from toolpost.store.shelf import Shelf
 from toolpost.store.tables import Tables
 from toolpost.store.threads import Threads
-from toolpost.store.urls import MEMORY, PostgresPlace, place_of
+from toolpost.store.urls import MEMORY, PostgresPlace, SqlitePlace, place_of
 from toolpost.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -134,6 +134,17 @@ async def store_exists(url: str | Path) -> bool:
     if isinstance(place, PostgresPlace):
         return await _postgres().exists(place)
     return _is_file(place.path)
+
+
+async def verify_audit(url: str | Path) -> AuditVerdict:
+    """Verify the audit of a store that exists; a SQLite file is left as it is, whatever may be done to it."""
+    place = place_of(url)
+    if isinstance(place, SqlitePlace) and isinstance(place.path, Path):
+        from toolpost.store.sqlite_verify import verify_file
+
+        return await verify_file(place.path.expanduser())
+    async with open_store(url) as store:
+        return await store.audit.verify()
 
 
 def _is_file(path: str | Path) -> bool:

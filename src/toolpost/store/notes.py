@@ -111,6 +111,16 @@ def take_over_notes(store: Path, connection: sqlite3.Connection, append: Append)
             os.close(fd)
 
 
+def count_noted(store: Path) -> int:
+    """Count the entries in the notes of all processes, without taking them over."""
+    noted = 0
+    for path in store.parent.glob(f"{store.name}{_MARK}*"):
+        with contextlib.suppress(OSError):
+            lines = path.read_bytes().partition(_END)[0].splitlines()
+            noted += sum(_entry_in(line) is not None for line in lines)
+    return noted
+
+
 def _left_behind(store: Path) -> Iterator[tuple[Path, int]]:
     if sys.platform == "win32":
         return

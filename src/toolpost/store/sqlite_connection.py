@@ -67,11 +67,12 @@ def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
     url = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(url, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
     # A text that was tampered with may be no Unicode; it has to be read to be named.
-    connection.text_factory = _lenient_text
+    connection.text_factory = lenient_text
     return connection
 
 
-def _lenient_text(raw: bytes) -> str:
+def lenient_text(raw: bytes) -> str:
+    """Read a text that may be no Unicode."""
     return raw.decode("utf-8", "surrogateescape")
 
 

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.contracts.redaction import REDACTED, is_secret_name
+from toolpost.contracts.redaction import REDACTED, is_secret_name, remember_secrets
 
 MEMORY: Final = ":memory:"
 SCHEMA: Final = "toolpost"
@@ -59,6 +59,8 @@ def _postgres_place(url: str) -> PostgresPlace:
         raise BadConfiguration("the store's URL cannot be read", hint=_HINT) from error
     if not parts.scheme or not url.startswith(f"{parts.scheme}://"):
         raise BadConfiguration("the store's URL names no store that is known", hint=_HINT)
+    if parts.password:
+        remember_secrets((parts.password, unquote(parts.password)))
     schema = dict(options).get("schema", SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema) or schema.startswith("pg_"):
         raise BadConfiguration(

@@ -1,6 +1,5 @@
 """Meeting a server: which era it speaks, what it can do, which tools it has."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -9,7 +8,6 @@ import anyio
 import msgspec
 
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.events import event
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.version import __version__
 from toolpost.protocol.era import (
@@ -23,9 +21,8 @@ from toolpost.protocol.era import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 from toolpost.upstreams.asking import OFFERED
+from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
-
-_log = logging.getLogger("toolpost.upstreams")
 
 CLIENT: Final = {"name": "toolpost", "version": __version__}
 PROBE_S: Final = 5.0
@@ -33,7 +30,6 @@ PROBE_S: Final = 5.0
 
 BUILD_LIMIT: Final = 128
 PAGES_LIMIT: Final = 1_000
-TOOLS_LIMIT: Final = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,24 +182,16 @@ Learn = Callable[[list[JsonObject], str], Awaitable[None]]
 """Takes the tools of a server, and the version that the server gives itself."""
 
 
-async def fetch_tools(wire: Wire, greeting: Greeting) -> list[JsonObject]:
-    """List every tool as it came: no field lost, no order changed."""
+async def fetch_tools(wire: Wire, greeting: Greeting, server: str) -> list[JsonObject]:
+    """List the tools as they came: no field lost, no order changed, none beyond the limits of `lists`."""
     if "tools" not in greeting.capabilities:
         return []
-    found: list[JsonObject] = []
-    seen: set[str] = set()
+    tools = ListReader(server, "tools")
     fields = b""
     for _ in range(PAGES_LIMIT):
-        page = _object(await wire.request("tools/list", fields))
-        tools = page.get("tools")
-        found += [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str):
-            return found
-        if cursor in seen or len(found) > TOOLS_LIMIT:
-            event(_log, logging.WARNING, "list of tools cut short", tools=len(found), cursor=cursor[:100])
-            return found
-        seen.add(cursor)
+        cursor = await tools.take(await wire.request("tools/list", fields))
+        if cursor is None:
+            return tools.items
         fields = b'"cursor":%b' % encode(cursor)
     raise UpstreamUnavailable("its list of tools has no end")
 

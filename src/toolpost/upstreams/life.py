@@ -101,7 +101,7 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
     try:
         async with _open_wire(spec, instance, manner, keeper) as wire:
             try:
-                await _meet(instance, wire, manner, keeper)
+                await _meet(instance, wire, manner, keeper, spec.name)
             except BaseException as error:
                 # Told before its processes are ended, which takes a while: whoever waits need not.
                 if (other := manner.after(error, spec)) is None:
@@ -119,12 +119,12 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
     return other
 
 
-async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper) -> None:
+async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper, server: str) -> None:
     instance.wire = wire
     instance.greeting = await greet(wire, probes=manner.probes)
     if not instance.is_mirror:
         # In another era the same tools may look different, and would seem to change to and fro.
-        await keeper.learn(await fetch_tools(wire, instance.greeting), instance.greeting.build)
+        await keeper.learn(await fetch_tools(wire, instance.greeting, server), instance.greeting.build)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.wishes = keeper.wishes_of(instance)

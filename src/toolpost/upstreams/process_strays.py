@@ -24,6 +24,14 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def family_of(pid: int) -> list[psutil.Process]:
+    """Return a process and everyone below it; nobody if it is gone."""
+    try:
+        return [psutil.Process(pid), *descendants(pid)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 def end_strays(known: list[psutil.Process], cookie: str, grace_s: float, until: float) -> None:
     """End who got away from the reaper: who was below it before, and who carries the cookie."""
     graced_until = min(time.monotonic() + grace_s, until - 0.5)

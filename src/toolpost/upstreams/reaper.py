@@ -4,10 +4,21 @@ Runs as a process of its own between the gateway and the command (POSIX); `proce
 On Linux it is a child subreaper: whatever the command starts, and however that hides, stays below this
 process, and so is found and ended. The socket to the gateway is its lifeline: when that ends, the tree does.
 
+The command runs as the same user, so it can kill or stop its reaper. On Linux there are therefore two processes: the
+guard, which the gateway starts, and the reaper, its child. Each survives the other:
+
+- The reaper is killed or stopped: the guard is told, kills it, adopts what it leaves, and ends that.
+- The guard is killed: the reaper gets SIGTERM from the kernel, and ends the tree. A stopped guard is no harm by itself.
+- The gateway is killed: the reaper loses its lifeline, the guard gets SIGTERM, and kills a reaper that takes too long.
+- Both are stopped, and the gateway is killed: each is a process group of its own in the gateway's session, so the kernel
+  sends SIGHUP and SIGCONT when it orphans the guard's, and the guard goes on as above.
+
+Only who kills both at once gets away from them; `process_posix` then sweeps by what is known of the tree.
+
 Every command waits for this file to start, so it imports nothing of Toolpost and as little of Python as it
 can: `_signal` and `_ctypes`, the C halves of `signal` and `ctypes`, save half of the start.
 
-What it says, a line each: `started PID ADOPTS`, `failed ERRNO`, `exited CODE`, `unkilled PID ERRNO`, `gone`.
+What it says, a line each: `started PID ADOPTS REAPER`, `failed ERRNO`, `exited CODE`, `unkilled PID ERRNO`, `gone`.
 """
 
 # ruff: noqa: TID251 - this is the other half of process_tree: it starts and ends processes
@@ -18,6 +29,7 @@ import sys
 import time
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGKILL: int = _signal.SIGKILL
 _SIGTERM: int = _signal.SIGTERM
@@ -29,18 +41,79 @@ _SETTLE_S = 0.2
 _KILL_S = 0.8
 """SIGKILL takes milliseconds; what is left after this cannot be killed."""
 
+_LATE_S = 0.3
+"""How long beyond its own limits a reaper may take, before its guard kills it."""
 
-def main(options: list[str]) -> None:
-    """Run one command until nothing of it is left."""
+
+def main(options: list[str]) -> int:
+    """Run one command until nothing of it is left, and return the exit code: 0 unless the guard could not end all."""
     control, gateway, adopts, size_bytes, words = map(int, options[:5])
+    grace_s = float(options[5])
+    parent = gateway
     os.set_inheritable(control, False)
     is_subreaper = bool(adopts) and _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
+    if os.getppid() != parent:
+        return 0  # The gateway died before its death could be noticed.
+    if is_subreaper:
+        # Not to be traced by the command: a process that is held by a tracer looks alive, and does nothing.
+        _prctl(_PR_SET_DUMPABLE, 0)
+        parent = os.getpid()
+        if (reaper := os.fork()) != 0:
+            os.close(control)
+            return _guard(reaper, grace_s)
+        os.setpgid(0, 0)
+        is_subreaper = _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
     order = _read_order(control, size_bytes).split(b"\0")
-    if os.getppid() != gateway:
-        return  # The gateway died before its death could be noticed.
-    watch = Watch(control, adopts=is_subreaper, grace_s=float(options[5]))
-    watch.run(order[0], order[1 : words + 1], order[words + 1 :])
+    if os.getppid() == parent:
+        watch = Watch(control, adopts=is_subreaper, grace_s=grace_s)
+        watch.run(order[0], order[1 : words + 1], order[words + 1 :])
+    return 0
+
+
+def _guard(reaper: int, grace_s: float) -> int:
+    """Wait for the reaper's end, then end whatever it left; a reaper that is stopped or late is killed. Return main's code."""
+    _let_go_of_stdio()
+    wake = _wake_on_signals()
+    news = select.poll()
+    news.register(wake, select.POLLIN)
+    kill_at: float | None = None
+    while True:
+        pid, status = os.waitpid(reaper, os.WNOHANG | os.WUNTRACED)
+        if pid and not os.WIFSTOPPED(status):
+            break
+        if pid or (kill_at is not None and time.monotonic() >= kill_at):
+            os.kill(reaper, _SIGKILL)
+        if _is_told_to_end(news, wake, kill_at) and kill_at is None:
+            # The reaper has lost its lifeline as well, most of the time. It has what it needs for an orderly end, and no more.
+            os.kill(reaper, _SIGTERM)
+            kill_at = time.monotonic() + _SETTLE_S + grace_s + _KILL_S + _LATE_S
+    killed_until = time.monotonic() + _KILL_S
+    while (is_anyone_left := _reap()) and time.monotonic() < killed_until:
+        for pid, _group in _family():
+            try:
+                os.kill(pid, _SIGKILL)
+            except OSError:
+                continue  # It is gone, or not ours to kill: then it is still there at the end.
+        _is_told_to_end(news, wake, time.monotonic() + 0.01)
+    return int(is_anyone_left)
+
+
+def _is_told_to_end(news: select.poll, wake: int, until: float | None) -> bool:
+    """Wait for a signal until this time, and return whether it asked for the end; SIGCHLD does not."""
+    limit_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+    return bool(news.poll(limit_ms)) and any(number != _SIGCHLD for number in os.read(wake, 512))
+
+
+def _reap() -> bool:
+    """Reap what has died, and return whether any child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 class Watch:
@@ -68,7 +141,7 @@ class Watch:
             return
         self._runs = True
         _let_go_of_stdio()
-        self._say(f"started {self._command} {int(self._adopts)}")
+        self._say(f"started {self._command} {int(self._adopts)} {os.getpid()}")
         self._watch()
         self._end()
         self._say("gone")
@@ -92,7 +165,7 @@ class Watch:
             # Again and again: what forked meanwhile, or has just been orphaned, is found the next time.
             self._signal_all(_SIGKILL)
             self._wait(time.monotonic() + 0.01)
-        for pid, _group in self._family() if self._is_anyone_left() else []:
+        for pid, _group in _family() if self._is_anyone_left() and self._adopts else []:
             self._say_unkilled(pid, 0)
 
     def _wait(self, until: float | None) -> None:
@@ -121,7 +194,7 @@ class Watch:
 
     def _signal_all(self, number: int) -> None:
         """Signal each process of the tree once: many take a second SIGTERM for impatience."""
-        family = self._family()
+        family = _family() if self._adopts else []
         takes_group = self._runs or not self._adopts
         if takes_group:
             self._signal(-self._command, number)
@@ -136,14 +209,6 @@ class Watch:
             return
         except OSError as error:
             self._say_unkilled(abs(pid), error.errno or 0)
-
-    def _family(self) -> list[tuple[int, int]]:
-        """Return the pid and the group of every descendant, parents first."""
-        children = _children_by_parent() if self._adopts else {}
-        family = list(children.get(os.getpid(), []))
-        for pid, _group in family:
-            family += children.get(pid, [])
-        return family
 
     def _say_unkilled(self, pid: int, errno: int) -> None:
         if pid not in self._unkilled:
@@ -213,6 +278,15 @@ def _has_members(group: int) -> bool:
     return True
 
 
+def _family() -> list[tuple[int, int]]:
+    """Return the pid and the group of every descendant, parents first (Linux)."""
+    children = _children_by_parent()
+    family = list(children.get(os.getpid(), []))
+    for pid, _group in family:
+        family += children.get(pid, [])
+    return family
+
+
 def _children_by_parent() -> dict[int, list[tuple[int, int]]]:
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib starts slowly
@@ -254,5 +328,4 @@ def _prctl(option: int, value: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
-    os._exit(0)  # At once: an orderly farewell of Python takes milliseconds.
+    os._exit(main(sys.argv[1:]))  # At once: an orderly farewell of Python takes milliseconds.

@@ -390,4 +390,5 @@ class Supervisor:
         instance = self._pool.any_ready()
         if instance is not None and instance.wire is not None and instance.greeting is not None:
             with anyio.fail_after(instances.START_LIMIT_S):
-                await self._on_tools(await fetch_tools(instance.wire, instance.greeting), instance.greeting.build)
+                tools = await fetch_tools(instance.wire, instance.greeting, self.spec.name)
+                await self._on_tools(tools, instance.greeting.build)
