@@ -269,7 +269,7 @@ class HttpEndpoint:
         if body is None:
             return
         try:
-            message = rpc.parse(body)
+            message = rpc.parse(body) if len(body) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(body)
             if not await self._in_lane(message, request, caller):
                 await self._sdk.serve(request, caller, request.replayed(body), message)
         except ProtocolError as error:
