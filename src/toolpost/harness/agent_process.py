@@ -16,13 +16,14 @@ from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.harness.port import AgentGone
 from toolpost.protocol.lines import TooLong
+from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.pipe_lines import each_line, each_log_line
 
 _log = logging.getLogger("toolpost.harness")
 
-LINE_LIMIT: Final = 16 * 1024 * 1024
+LINE_LIMIT: Final = 8 * 1024 * 1024
 STDERR_LINES: Final = 20
 ODD_LIMIT: Final = 1_000
 """How many lines that are no messages are passed over in a row; one who prints more is no agent."""
@@ -148,7 +149,8 @@ def _message(line: bytes) -> JsonObject | None:
     if isinstance(line, TooLong):
         return None
     try:
+        check_shape(line)
         found: Any = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, BadShape):
         return None
     return found if isinstance(found, dict) else None

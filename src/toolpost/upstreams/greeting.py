@@ -22,6 +22,7 @@ from toolpost.protocol.era import (
     SERVER_INFO,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
 from toolpost.upstreams.asking import OFFERED
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
 
@@ -34,6 +35,8 @@ PROBE_S: Final = 5.0
 BUILD_LIMIT: Final = 128
 PAGES_LIMIT: Final = 1_000
 TOOLS_LIMIT: Final = 20_000
+LIST_VALUE_LIMIT: Final = 50 * TOOLS_LIMIT
+"""How many JSON values a page of tools may hold; one of millions would take seconds to decode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +197,7 @@ async def fetch_tools(wire: Wire, greeting: Greeting) -> list[JsonObject]:
     seen: set[str] = set()
     fields = b""
     for _ in range(PAGES_LIMIT):
-        page = _object(await wire.request("tools/list", fields))
+        page = _object(await wire.request("tools/list", fields), value_limit=LIST_VALUE_LIMIT)
         tools = page.get("tools")
         found += [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         cursor = page.get("nextCursor")
@@ -212,9 +215,12 @@ class _Nonsense(UpstreamUnavailable):
     """The server's answer makes no sense."""
 
 
-def _object(raw: bytes) -> JsonObject:
+def _object(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> JsonObject:
     try:
+        check_shape(raw, value_limit=value_limit)
         value: Any = msgspec.json.decode(raw)
+    except BadShape as error:
+        raise _Nonsense(f"its answer {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _Nonsense(f"its answer is not JSON: {error}") from error
     if not isinstance(value, dict):
