@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolpost.contracts.redaction import is_secret_name, redacted
+from toolpost.contracts.redaction import DISTINCT_NAMES_LIMIT, NAME_LIMIT, REDACTED, is_secret_name, redacted
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,15 @@ def test_parts_without_secrets_are_shared_and_order_is_kept() -> None:
 
     assert list(answer) == ["a", "password", "z"]
     assert answer["a"] is value["a"]
+
+
+def test_a_name_that_is_too_long_to_be_read_is_taken_for_a_secret_one() -> None:
+    assert not is_secret_name("a" * NAME_LIMIT)
+    assert is_secret_name("a" * (NAME_LIMIT + 1))
+
+
+def test_only_so_many_different_names_are_read() -> None:
+    row = {f"n{number}": number for number in range(DISTINCT_NAMES_LIMIT)}
+
+    assert redacted([row, row]) == [row, row]
+    assert redacted([row, {"one_more": 1, "n0": 0}]) == [row, {"one_more": REDACTED, "n0": 0}]

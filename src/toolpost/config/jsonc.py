@@ -10,7 +10,9 @@ from typing import Final
 
 from toolpost.contracts.ids import Json
 
-_STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
+# Without giving anything back, and also where its end is missing: else each quote in such a string is tried as a beginning,
+# which takes time in proportion to the square of its length.
+_STRING: Final = r'"(?:[^"\\\n]|\\.)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/|/\*", re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Self
 
@@ -96,8 +97,8 @@ def _decoded(text: str, name: str) -> Json:
     def once(pairs: list[tuple[str, Any]]) -> JsonObject:
         found = dict(pairs)
         if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            doubled.append(next(key for key in keys if keys.count(key) > 1))
+            times = Counter(key for key, _ in pairs)
+            doubled.append(next(key for key, _ in pairs if times[key] > 1))
         return found
 
     try:

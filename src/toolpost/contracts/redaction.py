@@ -80,9 +80,19 @@ _HARMLESS_BESIDE_TOKEN = frozenset(
 _ABOUT = frozenset({"count", "enabled", "length", "name", "policy", "required", "type"})
 
 
-@functools.lru_cache(maxsize=4096)
+NAME_LIMIT = 256
+"""Longer names are taken for secret ones unread: no property is called so, and a caller may send one of megabytes."""
+DISTINCT_NAMES_LIMIT = 2_000
+"""To read a name takes microseconds, and a caller may send tens of thousands of different ones in a value."""
+
+
 def is_secret_name(name: str) -> bool:
     """Say whether what is kept under this name must not be shown; words are read in any spelling of names."""
+    return len(name) > NAME_LIMIT or _is_secret_name(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or words[-1] in _ABOUT:
         return False
@@ -124,23 +134,41 @@ def conceal_known(text: str) -> str:
 
 
 def redacted(value: Json) -> Json:
-    """Return the value without what secret names hold; the very same object when there is nothing to hide."""
+    """Return the value without what secret names hold; the very same object when there is nothing to hide.
+
+    In a value with more than `DISTINCT_NAMES_LIMIT` different names the later ones are all taken for secret.
+    """
     if isinstance(value, dict):
-        return _redacted_object(value)
+        return _redacted_object(value, {})
     if isinstance(value, list):
-        return _redacted_array(value)
+        return _redacted_array(value, {})
     return value
 
 
-def _redacted_object(value: dict[str, Json]) -> Json:
-    changed = {}
+def _redacted_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
+    changed: dict[str, Json] = {}
     for name, held in value.items():
-        kept = REDACTED if is_secret_name(name) else redacted(held)
-        if kept is not held:
+        if (is_secret := judged.get(name)) is None:
+            if len(judged) < DISTINCT_NAMES_LIMIT:
+                is_secret = judged[name] = len(name) > NAME_LIMIT or _is_secret_name(name)
+            else:
+                is_secret = True
+        if is_secret:
+            changed[name] = REDACTED
+        elif isinstance(held, dict):
+            if (kept := _redacted_object(held, judged)) is not held:
+                changed[name] = kept
+        elif isinstance(held, list) and (kept := _redacted_array(held, judged)) is not held:
             changed[name] = kept
     return value | changed if changed else value
 
 
-def _redacted_array(value: list[Json]) -> Json:
-    kept = [redacted(item) if isinstance(item, dict | list) else item for item in value]
-    return kept if any(new is not old for new, old in zip(kept, value, strict=True)) else value
+def _redacted_array(value: list[Json], judged: dict[str, bool]) -> Json:
+    changed: dict[int, Json] = {}
+    for number, item in enumerate(value):
+        if isinstance(item, dict):
+            if (kept := _redacted_object(item, judged)) is not item:
+                changed[number] = kept
+        elif isinstance(item, list) and (kept := _redacted_array(item, judged)) is not item:
+            changed[number] = kept
+    return [changed.get(number, item) for number, item in enumerate(value)] if changed else value

@@ -19,7 +19,8 @@ from toolpost.contracts.shown import cut
 TEXT_LIMIT = 100_000
 PER_TOOL_LIMIT = 20
 DEPTH_LIMIT = 100
-PLACE_LIMIT = 4_096
+PLACE_LIMIT = 500
+"""How long a place is told: beyond this it names what is around, and what is there is read all the same."""
 
 _AROUND = 40
 
@@ -127,17 +128,20 @@ def _texts(definition: Definition) -> Iterator[tuple[str, str]]:
     left = TEXT_LIMIT
     while waiting and left > 0:
         place, value, depth = waiting.pop()
-        if len(place) > PLACE_LIMIT:
-            continue
         if isinstance(value, str):
             yield place, value[:left]
             left -= len(value)
         elif isinstance(value, dict) and depth < DEPTH_LIMIT:
             for key, inner in value.items():
-                here = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+                # Every text holds its place: with names of any length, a small schema would fill gigabytes.
+                here = place if len(place) > PLACE_LIMIT else f"{place}/{_step(key)}"
                 waiting += [(here, inner, depth + 1), (here, key, depth + 1)]
         elif isinstance(value, list) and depth < DEPTH_LIMIT:
             waiting += [(f"{place}/{number}", inner, depth + 1) for number, inner in enumerate(value)]
+
+
+def _step(key: str) -> str:
+    return key[:PLACE_LIMIT].replace("~", "~0").replace("/", "~1")
 
 
 # Hidden text
@@ -170,9 +174,10 @@ def _name_of(letter: str) -> str:
 def _has_its_place(text: str, found: re.Match[str]) -> bool:
     if found[0] not in _JOINERS:
         return False
-    before, after = text[: found.start()][-1:], text[found.end() :][:1]
+    start, end = found.span()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
     if found[0] == "\ufeff":
-        return found.start() == 0
+        return start == 0
     # An invisible sign between letters that need none hides a word from filters.
     return any(letter and not letter.isascii() for letter in (before, after)) or found[0] == "\u00ad"
 
@@ -190,7 +195,7 @@ _FORGET = (
     rf"{_NEAR}\b(?:previous|prior|earlier|above|preceding|system|other)\b"
     rf"{_NEAR}\b(?:instruction|prompt|message|rule|guideline|direction)s?\b"
 )
-_MARK = r"<\s*/?\s*(?:important|system|instructions?|secret|hidden|admin|assistant|prompt)\s*>"
+_MARK = r"<\s*+(?:/\s*+)?(?:important|system|instructions?|secret|hidden|admin|assistant|prompt)\s*>"
 _FILES = (
     r"(?:~|/home/\w+|/root|\$HOME|%USERPROFILE%)[/\\]\.(?:ssh|aws|gnupg|cursor|claude|kube|netrc|env)\b"
     r"|\bid_rsa\b|/etc/(?:passwd|shadow)\b"

@@ -1,7 +1,8 @@
 """JSON values as JSON sees them, where Python sees them otherwise."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from toolpost.contracts.ids import Json
 
@@ -54,11 +55,19 @@ def is_same_json(one: Json, other: Json) -> bool:
 
 def unique(values: Iterable[Json]) -> list[Json]:
     """Return the values without repetitions, in order."""
-    kept: list[Json] = []
+    kept: dict[Hashable, Json] = {}
     for value in values:
-        if not is_among(value, kept):
-            kept.append(value)
-    return kept
+        kept.setdefault((isinstance(value, bool), _hashable(value)), value)
+    return list(kept.values())
+
+
+def _hashable(value: Json) -> Any:
+    """Return what equals that of another value if and only if the values are equal."""
+    if isinstance(value, dict):
+        return dict, frozenset((name, _hashable(held)) for name, held in value.items())
+    if isinstance(value, list):
+        return list, tuple(_hashable(item) for item in value)
+    return value
 
 
 def value_at(value: Json, path: Iterable[str | int]) -> Json:

@@ -103,7 +103,7 @@ class Connection:
             self._idle.set()
 
     async def _take(self, raw: bytes, feed: "_LateFeed") -> None:
-        message = rpc.parse(raw)
+        message = rpc.parse(raw) if len(raw) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(raw)
         method = message.method
         if method in (CANCELLED, CANCEL_REQUEST) and self._cancel(message):
             return
@@ -268,7 +268,7 @@ class Connection:
 
     def _deliver(self, raw: bytes) -> None:
         """Take what the SDK says to the client, and learn from it which revision was agreed."""
-        message = rpc.parse(raw)
+        message = rpc.parse_outgoing(raw)
         if message.id is not None and message.method is None and (answered := self._asked.pop(message.key, None)):
             if (agreed := _agreed_version(raw)) is not None:
                 self._revision = era.REVISIONS.get(agreed)

@@ -281,7 +281,7 @@ class HttpEndpoint:
         if body is None:
             return
         try:
-            message = rpc.parse(body)
+            message = rpc.parse(body) if len(body) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(body)
             if message.method == LISTEN:
                 async with closed_on_removal(request, self._access.roster, admission):
                     await self._sdk.serve(request, caller, request.replayed(body), message)

@@ -35,7 +35,8 @@ from toolpost.endpoints.sdk_respondent import StandingRespondent
 from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.tasks import EXTENSION, TaskLane
 from toolpost.protocol.era import MODERN
-from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
+from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.shares import EndpointShares
 from toolpost.sources.relay import Relay
 from toolpost.store import AuditLog
@@ -237,6 +238,7 @@ class SdkConnection:
 
     async def feed(self, raw: bytes) -> None:
         """Pass a message on."""
+        refuse_bad_shape(raw, value_limit=SDK_VALUE_LIMIT)
         try:
             message = mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
         except ValidationError as error:

@@ -21,6 +21,7 @@ from toolpost.endpoints.seat import SEAT, Seat
 from toolpost.endpoints.sessions import Session, Sessions
 from toolpost.protocol import rpc
 from toolpost.protocol.era import MODERN
+from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.shares import Shares
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class SdkHttp:
         """Leave a request to the SDK, and note the sessions that it opens and closes."""
         if self._sessions.is_foreign(request.session_id, caller, request.view):
             raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
+        if message is not None:
+            rpc.refuse_bad_shape(message.raw, value_limit=SDK_VALUE_LIMIT)
         manager = await self._started()
         show(request.scope, request.view)
         opening = message if message is not None and _opens_session(request, message) else None

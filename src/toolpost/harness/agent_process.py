@@ -17,13 +17,14 @@ from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.redaction import conceal_known
 from toolpost.harness.port import AgentGone, AgentOutputTooLong
 from toolpost.protocol.lines import TooLong
+from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.upstreams import process_tree
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.pipe_lines import each_line, each_log_line
 
 _log = logging.getLogger("toolpost.harness")
 
-LINE_LIMIT: Final = 16 * 1024 * 1024
+LINE_LIMIT: Final = 8 * 1024 * 1024
 STDERR_LINES: Final = 20
 ODD_LIMIT: Final = 1_000
 """How many lines that are no messages are passed over in a row; one who prints more is no agent."""
@@ -158,7 +159,8 @@ async def first_error_alone() -> AsyncIterator[None]:
 
 def _message(line: bytes) -> JsonObject | None:
     try:
+        check_shape(line)
         found: Any = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, BadShape):
         return None
     return found if isinstance(found, dict) else None

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -12,11 +12,17 @@ from toolpost.contracts.ids import Json
 from toolpost.pipeline.call import Call
 from toolpost.pipeline.stage import Outcome
 from toolpost.pipeline.validate import Validation
+from toolpost.protocol.shape import BadShape, decode
 from toolpost.sources.rounds import is_asking
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode
 _NOTHING = msgspec.Raw(b"null")
+
+VALUE_LIMIT: Final = 100_000
+"""How many values a result may hold that is checked against an output schema."""
+PLAIN_LIMIT_BYTES: Final = 128 * 1024
+"""Decoded in 15 ms, whatever is in it."""
 
 
 async def passed_on(
@@ -33,7 +39,7 @@ async def passed_on(
     if call.tool.contract.gives is not None and not is_error and results != "off":
         try:
             raw = fields.get("structuredContent", _NOTHING)
-            await validation.check_result(call, msgspec.json.decode(raw), raw, content_of=lambda: _content(fields))
+            await validation.check_result(call, _structured(call, raw), raw, content_of=lambda: _content(fields))
         except InvalidResult as violation:
             call.blame(violation.message)
             if results == "enforce":
@@ -60,12 +66,26 @@ def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
     if gives is not None and not is_error and returned.results != "off":
         raw_result = fields.get("structuredContent", _NOTHING)
         # Whatever is wrong with it, or takes long to look at, is for the task.
-        if len(memoryview(raw_result)) > gives.quick_bytes or not gives.is_valid(msgspec.json.decode(raw_result)):
+        limit_bytes = min(gives.quick_bytes, PLAIN_LIMIT_BYTES)
+        if len(memoryview(raw_result)) > limit_bytes or not gives.is_valid(msgspec.json.decode(raw_result)):
             return None
     return Outcome(_encode(fields), passed=fields, is_error=is_error)
 
 
+def _structured(call: Call, raw: msgspec.Raw) -> Json:
+    try:
+        return decode(bytes(raw), value_limit=VALUE_LIMIT)
+    except BadShape as error:
+        raise InvalidResult(
+            f"The result of `{call.tool.contract.name}` cannot be checked against its output schema: it {error}",
+            hint='ask the tool for less at a time, or set `results = "off"` for its server',
+        ) from error
+
+
 def _content(fields: Mapping[str, msgspec.Raw]) -> list[Json]:
     raw = fields.get("content")
-    blocks = None if raw is None else msgspec.json.decode(raw)
+    try:
+        blocks = None if raw is None else decode(bytes(raw))
+    except BadShape:
+        return []
     return blocks if isinstance(blocks, list) else []

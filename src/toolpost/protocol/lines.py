@@ -12,13 +12,13 @@ class LineSplitter:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
+        # Not a list of parts: of single bytes that would take forty times the room.
+        self._held = bytearray()
         self._is_skipping = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take a chunk, give the lines that it completes, without their ends. Empty lines are nothing."""
-        if not self._parts and not self._is_skipping and data.find(b"\n") == len(data) - 1 <= self._limit:
+        if not self._held and not self._is_skipping and data.find(b"\n") == len(data) - 1 <= self._limit:
             # What nearly every chunk is: one whole line.
             if data.strip():
                 yield data[:-1]
@@ -31,10 +31,11 @@ class LineSplitter:
         self._keep(rest)
 
     def _complete(self, end: bytes) -> bytes:
+        if not self._held and not self._is_skipping and len(end) <= self._limit:
+            return end
         self._keep(end)
-        line = b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
+        line = bytes(self._held)
+        self._held.clear()
         if self._is_skipping:
             self._is_skipping = False
             return TooLong(line)
@@ -43,9 +44,9 @@ class LineSplitter:
     def _keep(self, part: bytes) -> None:
         if self._is_skipping or not part:
             return
-        self._size += len(part)
-        if self._size > self._limit:
+        if len(self._held) + len(part) > self._limit:
             self._is_skipping = True
-            self._parts = [(self._parts[0] if self._parts else part)[:256]]
+            self._held += part[:256]
+            del self._held[256:]
         else:
-            self._parts.append(part)
+            self._held += part

@@ -40,6 +40,7 @@ class Mirrors:
     def __init__(self, schema: Json) -> None:
         """Find them; raises `BadAnnotation` for a schema that is to be refused."""
         self._headers: dict[Path, bytes] = {}
+        self._names: set[bytes] = set()
         for path, part in _positions(schema):
             if ANNOTATION in part:
                 self._add(path, part)
@@ -63,9 +64,10 @@ class Mirrors:
                 f"{ANNOTATION} of `{'.'.join(path)}`: only text, whole numbers and booleans are mirrored"
             )
         name = PREFIX + token.lower().encode()
-        if name in self._headers.values():
+        if name in self._names:
             raise BadAnnotation(f"{ANNOTATION} of `{'.'.join(path)}`: another argument has this header")
         self._headers[path] = name
+        self._names.add(name)
 
 
 def header_value(text: str) -> bytes:

@@ -14,6 +14,7 @@ from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.rpc import Resumption
+from toolpost.protocol.shape import BadShape, decode
 from toolpost.sources.rounds import Fields, check_asking, is_asking, resumption_fields, with_answers
 from toolpost.sources.servers import ServerSource, routing_key
 from toolpost.upstreams.asking import CALLS, Respondent
@@ -275,7 +276,9 @@ def _fields(raw: bytes, server: str) -> Fields:
 
 def _object(raw: bytes, server: str) -> JsonObject:
     try:
-        value: Any = msgspec.json.decode(raw)
+        value: Any = decode(raw)
+    except BadShape as error:
+        raise UpstreamUnavailable(f"`{server}` answered with something that {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamUnavailable(f"`{server}` answered with something that is not JSON") from error
     return value if isinstance(value, dict) else {}

@@ -16,6 +16,7 @@ from toolpost.upstreams.wire import ServerRefused, encode
 Fields = Mapping[str, msgspec.Raw]
 
 ROUNDS_LIMIT: Final = 10
+QUESTIONS_LIMIT: Final = 100
 PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.25
 
@@ -48,6 +49,8 @@ def check_asking(fields: Fields, respondent: Respondent | None, server: str) -> 
     """Return what a result asks for; a server that asks what the client cannot answer is at fault."""
     try:
         asked = _asking.decode(encode(fields)).inputRequests or {}
+        if len(asked) > QUESTIONS_LIMIT:
+            raise ServerRefused(-32600, f"it asks more than {QUESTIONS_LIMIT} things at once")
         for question in asked.values():
             if question.method not in CAPABILITY_OF:
                 raise ServerRefused(-32601, f"{question.method[:60]} is no question of MCP")

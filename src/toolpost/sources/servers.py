@@ -31,6 +31,9 @@ from toolpost.upstreams.wire import Notice, ServerRefused, encode
 
 _log = logging.getLogger("toolpost.sources")
 
+STRAY_LIMIT_BYTES = 64 * 1024
+"""How much a result may hold besides its content and its questions: `_meta`, and what is not known here."""
+
 _PASSED_ON = ("traceparent", "tracestate", "baggage")
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -42,7 +45,15 @@ class _Progress(msgspec.Struct):
     message: str | None = None
 
 
+class _KnownFields(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw(b"")
+    structuredContent: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815 (as on the wire)
+    inputRequests: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
+    requestState: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
+
+
 _progress = msgspec.json.Decoder(_Progress)
+_known_fields = msgspec.json.Decoder(_KnownFields)
 
 
 QUICK_DEFINITIONS_BYTES = 32 * 1024
@@ -367,6 +378,8 @@ def _read_progress(params: bytes) -> tuple[float | None, float | None, str | Non
 
 def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
     try:
+        if len(raw) > STRAY_LIMIT_BYTES:
+            _check_stray_fields(raw, server)
         fields = _fields.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_result(server, f"something that is no tool result: {error}") from error
@@ -381,6 +394,13 @@ def _result_fields(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
     if bytes(memoryview(fields.get("content", b""))[:1]) != b"[":
         raise _no_result(server, "something that is no tool result: it has no content")
     return fields
+
+
+def _check_stray_fields(raw: bytes, server: str) -> None:
+    """Refuse a result that is made of fields nobody knows: they are passed on one by one, and there may be a million."""
+    known = msgspec.structs.astuple(_known_fields.decode(raw))
+    if len(raw) - sum(len(memoryview(field)) for field in known) > STRAY_LIMIT_BYTES:
+        raise _no_result(server, f"a result with more than {STRAY_LIMIT_BYTES} bytes beside its content")
 
 
 def _no_result(server: str, what: str) -> UpstreamUnavailable:

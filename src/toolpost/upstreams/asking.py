@@ -12,6 +12,7 @@ import msgspec
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
+from toolpost.protocol.shape import BadShape, decode
 from toolpost.upstreams.message import Incoming
 from toolpost.upstreams.wire import ServerRefused, encode
 
@@ -266,7 +267,7 @@ def _caller_of(client: Hashable) -> Hashable:
 
 def _read(params: bytes) -> JsonObject:
     try:
-        value: Any = msgspec.json.decode(params or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value: Any = decode(params or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):
         return {}
     return value if isinstance(value, dict) else {}

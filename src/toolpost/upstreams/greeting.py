@@ -20,6 +20,7 @@ from toolpost.protocol.era import (
     SERVER_INFO,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
 from toolpost.upstreams.asking import OFFERED
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
@@ -200,9 +201,12 @@ class _Nonsense(UpstreamUnavailable):
     """The server's answer makes no sense."""
 
 
-def _object(raw: bytes) -> JsonObject:
+def _object(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> JsonObject:
     try:
+        check_shape(raw, value_limit=value_limit)
         value: Any = msgspec.json.decode(raw)
+    except BadShape as error:
+        raise _Nonsense(f"its answer {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _Nonsense(f"its answer is not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -16,6 +16,7 @@ import msgspec
 
 from toolpost.upstreams.http_events import EventListener, EventReader, EventTooLarge
 
+READ_BYTES: Final = 64 * 1024
 LINGER_S: Final = 0.25
 """How long an event stream may stay open behind what was waited for: then it is closed, and its connection with it."""
 
@@ -85,8 +86,12 @@ class Home(Protocol):
         """Take note of a connection that is gone."""
 
 
-class Connection(asyncio.Protocol):
-    """A connection that carries one request at a time."""
+class Connection(asyncio.BufferedProtocol):
+    """A connection that carries one request at a time.
+
+    It reads into a buffer of its own: what comes at once is told at once, and 256 KB of events, as a loop would read
+    otherwise, can take it far longer than a turn should.
+    """
 
     def __init__(self, home: Home, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since_s = 0.0
@@ -99,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._lingering: asyncio.TimerHandle | None = None
         self.take_ahead: Callable[[Response], bool] | None = None
         """Is told the answer to what was just sent before whoever waits for it, and says whether that was the end of it."""
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._start(None, is_head_method=False)
 
     def _start(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
@@ -108,8 +114,7 @@ class Connection(asyncio.Protocol):
         self._is_head_method = is_head_method
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
-        self._body: list[bytes] = []
-        self._size = 0
+        self._body: bytes | bytearray = b""
         self._unread = 0
         self._events: EventReader | None = None
         self._response: Response | None = None
@@ -176,6 +181,14 @@ class Connection(asyncio.Protocol):
                 self.drop(_lost(self._status, exc, sent=self._is_written))
         self._home.left(self)
 
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Say where to read to."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        self.data_received(bytes(self._buffer[:nbytes]))
+
     def data_received(self, data: bytes) -> None:
         """Read a part of the answer."""
         if self.answer is None or self.answer.done() or not self._is_written:
@@ -237,10 +250,15 @@ class Connection(asyncio.Protocol):
             if self._events.is_enough and self._lingering is None:
                 self._lingering = self._loop.call_later(LINGER_S, self._leave)
             return
-        self._size += len(data)
-        if self._size > self._limits.body:
+        if len(self._body) + len(data) > self._limits.body:
             raise _too_large("body", self._limits.body)
-        self._body.append(data)
+        if not self._body:
+            self._body = data
+        else:
+            if isinstance(self._body, bytes):
+                # Not a list of parts: of single bytes that would take forty times the room.
+                self._body = bytearray(self._body)
+            self._body += data
 
     def on_message_complete(self) -> None:
         """Note that the answer is whole, or only an interim one (1xx) that the real one follows."""
@@ -266,8 +284,7 @@ class Connection(asyncio.Protocol):
             events = self._events
             self._response = Response(self._status, self._headers, b"", events.last_id, events.retry_ms)
             return
-        body = self._body
-        self._response = Response(self._status, self._headers, body[0] if len(body) == 1 else b"".join(body))
+        self._response = Response(self._status, self._headers, bytes(self._body))
 
     def _answer(self) -> None:
         """Hand the answer over: after the parser has seen all bytes, since what follows it spoils the connection."""

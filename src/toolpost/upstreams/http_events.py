@@ -28,7 +28,7 @@ class EventReader:
         self._limit = limit
         self._tell = tell
         self._data: list[bytes] = []
-        self._parts: list[bytes] = []
+        self._line = bytearray()
         self._size = 0
         self._pending_id = b""
         self._is_after_cr = False
@@ -40,11 +40,12 @@ class EventReader:
             return  # it would stand between a CR and its LF, and make two line ends of them
         if self._is_after_cr or b"\r" in chunk:
             chunk = self._with_plain_ends(chunk)
-        first, *others = chunk.split(b"\n")
-        self._keep(first)
-        for part in others:
-            self._end_line()
-            self._keep(part)
+        *ended, rest = chunk.split(b"\n")
+        for end in ended:
+            self._end_line(end)
+        if rest:
+            self._count(rest)
+            self._line += rest
 
     def _with_plain_ends(self, chunk: bytes) -> bytes:
         """Make every line end a newline. A CR ends its line at once, so the LF that may follow it is nothing."""
@@ -54,21 +55,20 @@ class EventReader:
         self._is_after_cr = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _keep(self, part: bytes) -> None:
-        if not part:
-            return
+    def _count(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
             raise EventTooLarge
-        self._parts.append(part)
 
-    def _end_line(self) -> None:
-        parts = self._parts
-        if not parts:
+    def _end_line(self, end: bytes) -> None:
+        if not self._line and not end:
             self._end_event()
             return
-        line = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._parts = []
+        self._count(end)
+        line = end
+        if self._line:
+            line = bytes(self._line) + end
+            self._line.clear()
         if self._is_first_line:
             self._is_first_line = False
             line = line.removeprefix(_BOM)

@@ -1,8 +1,11 @@
 """What a server says, read: an answer, a notification, or a request of its own. No I/O."""
 
+from typing import Final
+
 import msgspec
 
 from toolpost.contracts.ids import Json
+from toolpost.protocol.shape import DECODE_LIMIT_BYTES, SDK_VALUE_LIMIT, BadShape, check_shape, decode
 from toolpost.upstreams.wire import ServerRefused
 
 
@@ -25,12 +28,14 @@ class Incoming(msgspec.Struct):
 class _Refusal(msgspec.Struct):
     code: int = -32603
     message: str = "the server gave no reason"
-    data: Json = None
+    data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Token(msgspec.Struct):
     progressToken: int | str | None = None  # noqa: N815 (as on the wire)
 
+
+_SMALL_BYTES: Final = 4_096
 
 _incoming = msgspec.json.Decoder(Incoming)
 _refusal = msgspec.json.Decoder(_Refusal)
@@ -38,20 +43,35 @@ _token = msgspec.json.Decoder(_Token)
 
 
 def read_message(raw: bytes) -> Incoming | None:
-    """Read a message from a server, None if it is none."""
+    """Read a message from a server, None if it is none, or one of its own that would take long to decode."""
+    if raw[:1] != b"{" and raw.lstrip()[:1] != b"{":
+        return None  # What a server prints that never meant to: the decoder takes longer to say so.
     try:
-        return _incoming.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        message = _incoming.decode(raw)
+        if message.method is not None and len(raw) > _SMALL_BYTES:
+            _check_own(bytes(message.params))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):
         return None
+    return message
+
+
+def _check_own(params: bytes) -> None:
+    """Hold what a server says by itself to limits: it is decoded, and the SDK may read it. A result is passed on in bytes."""
+    if len(params) > DECODE_LIMIT_BYTES:
+        raise BadShape(f"has more than {DECODE_LIMIT_BYTES} bytes")
+    check_shape(params, value_limit=SDK_VALUE_LIMIT)
 
 
 def refusal_of(raw: bytes) -> ServerRefused:
     """Read the error of a JSON-RPC answer."""
     try:
         refusal = _refusal.decode(raw)
+        data: Json = decode(bytes(refusal.data))
+    except BadShape as error:
+        return ServerRefused(-32603, f"the server's error {error}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ServerRefused(-32603, "the server's error makes no sense")
-    return ServerRefused(refusal.code, refusal.message, refusal.data)
+    return ServerRefused(refusal.code, refusal.message, data)
 
 
 def token_of(params: bytes) -> int | str | None:

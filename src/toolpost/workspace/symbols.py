@@ -213,8 +213,9 @@ def _comment_before(node: Any) -> str:
     line = node.start_point[0]
     before = node.prev_sibling
     while before is not None and before.type in _COMMENTS and line - before.end_point[0] <= 1:
-        lines.insert(0, _text(before))
+        lines.append(_text(before))
         line, before = before.start_point[0], before.prev_sibling
+    lines.reverse()
     return _COMMENT_MARKS.sub("", "\n".join(lines)[: 2 * DOC_LIMIT]).strip()[:DOC_LIMIT]
 
 

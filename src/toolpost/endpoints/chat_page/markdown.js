@@ -1,21 +1,27 @@
 // Markdown as elements. Text only ever becomes text: nothing here parses HTML, and links lead to http, https and mailto alone.
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+-]*)/;
-const ITEM = /^( *)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const INLINE =
-  /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|__(?=\S)([\s\S]*?\S)__|\*(?=\S)([^*]*?[^*\s])\*|\b_(?=\S)([^_]*?[^_\s])_\b|~~(?=\S)([\s\S]*?\S)~~|\[([^\]\n]*)\]\(\s*<?([^\s()<>]+(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s+"[^"\n]*")?\s*\)|(https?:\/\/[^\s<>"'`]*[^\s<>"'`.,;:!?)\]])/;
+const ITEM = /^( *)([-*+]|\d{1,9}[.)])\s+(\S.*|)$/;
+const STARTS = /[`*_~[]|https?:\/\//g;
+const LINK_TARGET = /\(\s*<?([^\s()<>]+(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s+"[^"\n]*")?\s*\)/y;
+const BARE_LINK = /https?:\/\/[^\s<>"'`]*[^\s<>"'`.,;:!?)\]]/y;
 const DEPTH = 8;
 
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
+  append(made, children.flat());
   return made;
+}
+
+// One by one: there may be more children than a function takes arguments.
+function append(parent, children) {
+  for (const child of children) parent.append(child);
 }
 
 export function render(text) {
   const made = document.createDocumentFragment();
-  made.append(...blocks(text.replaceAll("\r\n", "\n").split("\n"), 0));
+  append(made, blocks(text.replaceAll("\r\n", "\n").split("\n"), 0));
   return made;
 }
 
@@ -29,7 +35,7 @@ function blocks(lines, depth) {
     else if (fence) at = code(lines, at, fence, made);
     else if (/^ {0,3}#{1,6}\s/.test(line)) {
       const level = Math.min(6, line.trimStart().match(/^#+/)[0].length + 2);
-      made.push(element(`h${level}`, {}, ...inline(line.trim().replace(/^#+\s+|\s+#+$/g, ""))));
+      made.push(element(`h${level}`, {}, inline(headingOf(line))));
       at += 1;
     } else if (/^ {0,3}([-*_])( *\1){2,} *$/.test(line)) {
       made.push(element("hr"));
@@ -38,13 +44,24 @@ function blocks(lines, depth) {
       const start = at;
       while (at < lines.length && /^ {0,3}>/.test(lines[at])) at += 1;
       const inner = lines.slice(start, at).map((quoted) => quoted.replace(/^ {0,3}> ?/, ""));
-      made.push(element("blockquote", {}, ...blocks(inner, depth + 1)));
+      made.push(element("blockquote", {}, blocks(inner, depth + 1)));
     } else if (ITEM.test(line) && depth < DEPTH) at = list(lines, at, made, depth);
-    else if (line.includes("|") && /^[\s|:-]*-[\s|:-]*$/.test(lines[at + 1] ?? "") && lines[at + 1].includes("|"))
-      at = table(lines, at, made);
+    else if (line.includes("|") && isRule(lines[at + 1] ?? "")) at = table(lines, at, made);
     else at = paragraph(lines, at, made, depth);
   }
   return made;
+}
+
+// The words of a heading, without the marks around them.
+function headingOf(line) {
+  const words = line.trim().replace(/^#+\s+/, "");
+  let end = words.length;
+  while (words[end - 1] === "#") end -= 1;
+  return /\s/.test(words[end - 1] ?? "") ? words.slice(0, end).trimEnd() : words;
+}
+
+function isRule(line) {
+  return line.includes("|") && line.includes("-") && /^[\s|:-]*$/.test(line);
 }
 
 function code(lines, at, fence, made) {
@@ -78,8 +95,8 @@ function list(lines, at, made, depth) {
     }
     const parts = blocks(inner, depth + 1);
     // A short item is a line, not a paragraph.
-    if (parts[0]?.localName === "p") parts.splice(0, 1, ...parts[0].childNodes);
-    whole.append(element("li", {}, ...parts));
+    const short = parts[0]?.localName === "p" ? [...parts.shift().childNodes] : [];
+    whole.append(element("li", {}, short, parts));
     while (at < lines.length && !lines[at].trim() && ITEM.test(lines[at + 1] ?? "")) at += 1;
   }
   made.push(whole);
@@ -88,7 +105,7 @@ function list(lines, at, made, depth) {
 
 function table(lines, at, made) {
   const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
-  const row = (line, kind) => element("tr", {}, ...cells(line).map((cell) => element(kind, {}, ...inline(cell))));
+  const row = (line, kind) => element("tr", {}, cells(line).map((cell) => element(kind, {}, inline(cell))));
   const whole = element("table", {}, element("thead", {}, row(lines[at], "th")));
   const body = element("tbody");
   for (at += 2; at < lines.length && lines[at].includes("|"); at += 1) body.append(row(lines[at], "td"));
@@ -104,25 +121,123 @@ function paragraph(lines, at, made, depth) {
     if (ITEM.test(lines[at]) && depth < DEPTH) break;
     at += 1;
   }
-  made.push(element("p", {}, ...inline(lines.slice(start, at).join("\n"))));
+  made.push(element("p", {}, inline(lines.slice(start, at).join("\n"))));
   return at;
 }
 
+// Text is read from left to right, and an end is looked for once: 100 KB of beginnings without an end must not freeze the page.
 function inline(text, depth = 0) {
+  if (depth >= DEPTH) return text ? [text] : [];
   const made = [];
-  let found;
-  while (text && depth < DEPTH && (found = INLINE.exec(text))) {
-    const [whole, , source, strong, strong2, weak, weak2, gone, label, target, bare] = found;
-    if (found.index) made.push(text.slice(0, found.index));
-    if (source !== undefined) made.push(element("code", {}, source.trim() || source));
-    else if (strong ?? strong2) made.push(element("strong", {}, ...inline(strong ?? strong2, depth + 1)));
-    else if (weak ?? weak2) made.push(element("em", {}, ...inline(weak ?? weak2, depth + 1)));
-    else if (gone) made.push(element("del", {}, ...inline(gone, depth + 1)));
-    else made.push(link(bare ?? target, bare ?? label, whole));
-    text = text.slice(found.index + whole.length);
+  const ends = new Ends(text);
+  let from = 0;
+  STARTS.lastIndex = 0;
+  for (let start; (start = STARTS.exec(text)); ) {
+    const found = inlineAt(text, start.index, from, ends, depth);
+    if (found) {
+      if (start.index > from) made.push(text.slice(from, start.index));
+      made.push(found.node);
+      from = found.end;
+    }
+    // The inner text was read with the same expression.
+    STARTS.lastIndex = found ? found.end : start.index + 1;
   }
-  if (text) made.push(text);
+  if (from < text.length) made.push(text.slice(from));
   return made;
+}
+
+// Where things end, for positions that only grow: what was found is kept until it is passed.
+class Ends {
+  constructor(text) {
+    this.text = text;
+    this.known = new Map();
+    this.runs = null;
+    this.run = 0;
+  }
+
+  // Where the backticks end that begin at a position, or are there in the middle.
+  runFrom(at) {
+    if (this.run <= at) for (this.run = at + 1; this.text[this.run] === "`"; ) this.run += 1;
+    return this.run;
+  }
+
+  // The first match of a pattern at or after a position, -1 if there is none.
+  next(pattern, at) {
+    let known = this.known.get(pattern);
+    if (!known || (known.found !== -1 && known.found < at)) {
+      const global = new RegExp(pattern, "g");
+      global.lastIndex = at;
+      known = { found: global.exec(this.text)?.index ?? -1 };
+      this.known.set(pattern, known);
+    }
+    return known.found;
+  }
+
+  // The first run of exactly so many backticks at or after a position, -1 if there is none.
+  ticks(count, at) {
+    if (!this.runs) {
+      this.runs = new Map();
+      for (const run of this.text.matchAll(/`+/g)) {
+        const same = this.runs.get(run[0].length);
+        if (same) same.starts.push(run.index);
+        else this.runs.set(run[0].length, { starts: [run.index], passed: 0 });
+      }
+    }
+    const same = this.runs.get(count);
+    if (!same) return -1;
+    while (same.starts[same.passed] < at) same.passed += 1;
+    return same.starts[same.passed] ?? -1;
+  }
+}
+
+function inlineAt(text, at, from, ends, depth) {
+  const mark = text[at];
+  if (mark === "`") return sourceAt(text, at, ends);
+  if (mark === "[") return labelAt(text, at, ends);
+  if (mark === "h") return bareAt(text, at);
+  const name = mark === "~" ? "del" : "strong";
+  if (text[at + 1] === mark && isSolid(text[at + 2])) {
+    const end = ends.next(mark === "*" ? "\\S\\*\\*" : `\\S${mark}${mark}`, at + 2);
+    if (end !== -1) return { node: element(name, {}, inline(text.slice(at + 2, end + 1), depth + 1)), end: end + 3 };
+  }
+  if (mark === "~" || !isSolid(text[at + 1])) return null;
+  const end = ends.next(mark === "*" ? "\\*" : "_", at + 1);
+  if (end <= at + 1 || !isSolid(text[end - 1])) return null;
+  // An underscore within a word is part of it.
+  if (mark === "_" && ((at > from && isWord(text[at - 1])) || isWord(text[end + 1]))) return null;
+  return { node: element("em", {}, inline(text.slice(at + 1, end), depth + 1)), end: end + 1 };
+}
+
+function sourceAt(text, at, ends) {
+  const start = ends.runFrom(at);
+  const end = ends.ticks(start - at, start);
+  if (end === -1) return null;
+  const source = text.slice(start, end);
+  return { node: element("code", {}, source.trim() || source), end: end + start - at };
+}
+
+function labelAt(text, at, ends) {
+  const end = ends.next("[\\]\\n]", at + 1);
+  if (end === -1 || text[end] !== "]") return null;
+  LINK_TARGET.lastIndex = end + 1;
+  const target = LINK_TARGET.exec(text);
+  if (!target) return null;
+  const whole = text.slice(at, LINK_TARGET.lastIndex);
+  return { node: link(target[1], text.slice(at + 1, end), whole), end: at + whole.length };
+}
+
+function bareAt(text, at) {
+  BARE_LINK.lastIndex = at;
+  const found = BARE_LINK.exec(text);
+  return found && { node: link(found[0], found[0], found[0]), end: at + found[0].length };
+}
+
+function isSolid(letter) {
+  return letter !== undefined && /\S/.test(letter);
+}
+
+function isWord(letter) {
+  return letter !== undefined && /\w/.test(letter);
 }
 
 function link(target, label, whole) {
