@@ -71,6 +71,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         contracts="enforce",
         results="warn",
         strategy="per_session",
+        era="auto",
         min_ready=1,
         idle_s=10.0,
     )

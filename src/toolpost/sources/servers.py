@@ -357,7 +357,8 @@ def routing_key(caller: Caller, meta: JsonObject) -> str:
     """Say whose server of their own a call goes to: the caller's, and of a caller's those of one session or key."""
     facts = meta.get(META_KEY)
     chosen = facts.get("routingKey") if isinstance(facts, dict) else None
-    return f"{caller.id}\n{chosen if isinstance(chosen, str) else caller.session or ''}"
+    # A tab marks the instance of another era (`MIRROR`), which is not the caller's to choose.
+    return f"{caller.id}\n{chosen.replace(chr(9), ' ') if isinstance(chosen, str) else caller.session or ''}"
 
 
 def _reporting_to(context: Context) -> Notice | None:
