@@ -116,7 +116,7 @@ def with_argument(**keywords: Any) -> dict[str, Any]:
         (PLAIN | {"annotations": {"title": ORDER}}, "/annotations/title"),
         (PLAIN | {"annotations": {"x-note": [ORDER]}}, "/annotations/x-note/0"),
         (PLAIN | {"_meta": {"vendor/note": {"for": ORDER}}}, "/_meta/vendor~1note/for"),
-        (PLAIN | {"icons": [{"src": "x", "alt": ORDER}]}, "/others/icons/0/alt"),
+        (PLAIN | {"icons": [{"src": "x", "alt": ORDER}]}, "/icons/0/alt"),
         (PLAIN | {"outputSchema": {"type": "object", "description": ORDER}}, "/outputSchema/description"),
         (
             PLAIN | {"outputSchema": {"type": "object", "properties": {"b": {"enum": [ORDER]}}}},

@@ -84,7 +84,7 @@ async def test_an_order_in_any_new_text_gets_its_tool_withheld(tmp_path: Path) -
     lock(tmp_path, *((without_output if name == "output" else LOOKUP) | {"name": name} for name in changed), LOOKUP)
     maps.lists(*(tool | {"name": name} for name, tool in changed.items()), LOOKUP | {"_meta": {"build": "7"}})
     async with gateway(maps.spec(), config=enforcing(tmp_path)) as (app, client):
-        await until(lambda: [tool.name for tool in app.gateway.catalogue] == [LOOKUP_NAME])
+        await until(lambda: [tool.contract.name for tool in app.gateway.catalogue] == [LOOKUP_NAME])
         refused = {name: error_of(await client.call_tool(f"maps__{name}", WISH)) for name in changed}
         answer = await client.call_tool(LOOKUP_NAME, WISH)
 

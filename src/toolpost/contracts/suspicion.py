@@ -154,7 +154,7 @@ def _texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "
 
     What is left out is told, as `unread`: otherwise padding would hide what comes after it.
     """
-    waiting: list[tuple[str, Json, int, bool]] = [("", definition.to_json(), 0, False)]
+    waiting: list[tuple[str, Json, int, bool]] = [("", definition.as_sent(), 0, False)]
     left = TEXT_LIMIT
     while waiting:
         place, value, depth, is_name = waiting.pop()

@@ -97,6 +97,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
                 written[key] = list(value) if isinstance(value, tuple) else value
         return written
 
+    def as_sent(self) -> JsonObject:
+        """Write it with its other fields where a server has them: the document that places (JSON Pointers) are in."""
+        return self.others | {key: value for key, value in self.to_json().items() if key != "others"}
+
     @property
     def digests(self) -> Digests:
         """Name the three sides of this definition."""
