@@ -44,7 +44,8 @@ def shared() -> list[Text]:
 
 
 def is_flagged(text: Text) -> bool:
-    said, argument, name = text["text"], {"type": "string"}, "a"
+    said, name = text["text"], "a"
+    argument: dict[str, Any] = {"type": "string"}
     match text["at"]:
         case "argument description":
             argument["description"] = said
