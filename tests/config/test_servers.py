@@ -29,6 +29,7 @@ unknown_arguments = "reject"
 results = "warn"
 contracts = "enforce"
 strategy = "per_session"
+era = "handshake"
 min_ready = 1
 idle_s = 10
 enabled = true
@@ -71,7 +72,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         contracts="enforce",
         results="warn",
         strategy="per_session",
-        era="auto",
+        era="handshake",
         min_ready=1,
         idle_s=10.0,
     )

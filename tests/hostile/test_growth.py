@@ -106,7 +106,7 @@ def schema(**properties: Any) -> Schema:
 
 def consts(size: int) -> Callable[[], Any]:
     """A value that none of many branches takes."""
-    one_of = [{"const": number} for number in range(size // 8)]
+    one_of = [{"const": number} for number in range(size // 10)]
     known = compile_schema({"type": "object", "properties": {"a": {"anyOf": one_of}}}, root_object=True)
     return lambda: faults_in(known, {"a": "x"})
 

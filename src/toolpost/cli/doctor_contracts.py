@@ -59,7 +59,7 @@ def _findings(group: Group, config: Config, promised: _Promised) -> Iterator[Fin
     for tool in group.definitions:
         own = tool.name.removeprefix(f"{group.name}__")
         old, since = promised.of(tool.name)
-        if old is not None and not is_same(old, tool):
+        if old is not None and (not is_same(old, tool) or new_suspicions(old, tool, promised.names)):
             yield replace(_changed(old, tool, since, promised.names, is_enforced=is_enforced), tool=own)
         # What a plugin says is in the hands of whoever installed its code.
         for found in suspicions(tool, promised.names) if group.kind == "server" else ():

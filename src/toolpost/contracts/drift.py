@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -97,13 +97,13 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 def has_cause(old: Definition, new: Definition) -> bool:
     """Say whether anything but the versions is different."""
-    same = {"schema_version": 1, "tooling_version": ""}
+    same: dict[str, Any] = {"schema_version": 1, "tooling_version": "", "meta": {}}
     return msgspec.structs.replace(old, **same) != msgspec.structs.replace(new, **same)
 
 
 def is_same(old: Definition, new: Definition) -> bool:
-    """Say whether two definitions promise the same; which build it is makes no difference."""
-    return old == new or msgspec.structs.replace(old, tooling_version=new.tooling_version) == new
+    """Say whether two definitions promise the same; which build it is makes no difference, nor does `_meta`."""
+    return old == new or msgspec.structs.replace(old, tooling_version=new.tooling_version, meta=new.meta) == new
 
 
 def drifts(locked: Tools, live: Tools, *, judge: Judge) -> Iterator[Drift]:
@@ -131,7 +131,8 @@ def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: 
             new=new.definition if new else None,
             suspicions=suspicions(new.definition, names) if new else (),
         )
-    if is_same(old.definition, new.definition):
+    brought = new_suspicions(old.definition, new.definition, names) if old.definition != new.definition else []
+    if is_same(old.definition, new.definition) and not brought:
         return None
     return Drift(
         name=name,
@@ -140,5 +141,5 @@ def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: 
         old=old.definition,
         new=new.definition,
         judgement=judge(old.definition, new.definition),
-        suspicions=new_suspicions(old.definition, new.definition, names),
+        suspicions=brought,
     )

@@ -8,21 +8,27 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import chain, islice
+from typing import Literal
 
 import msgspec
 
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.contract import NAME_LIMIT
+from toolpost.contracts.decoding import readings
 from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.injection import THRESHOLD, Assessment, assess, pieces
 from toolpost.contracts.shown import cut
 
-TEXT_LIMIT = 100_000
+TEXT_LIMIT = 256 * 1024
+"""How many characters of a definition are read; that there are more is pointed out."""
 PER_TOOL_LIMIT = 20
+SPOKEN_OF_LIMIT = 1_000
+"""How many names in a definition are compared with those of tools: padding must not hide the one that counts."""
 DEPTH_LIMIT = 100
-PLACE_LIMIT = 500
-"""How long a place is told: beyond this it names what is around, and what is there is read all the same."""
+PLACE_LIMIT = 4_096
 
 _AROUND = 40
+_SHOWN_REASONS = 3
 
 
 class SuspicionKind(StrEnum):
@@ -32,6 +38,10 @@ class SuspicionKind(StrEnum):
     """Characters that a person does not see and a model reads."""
     INSTRUCTION = "instruction"
     """Words that tell a model what to do, rather than what the tool does."""
+    ENCODED_TEXT = "encoded-text"
+    """Words of that kind that have to be decoded first: base64, hex, escapes."""
+    UNREAD = "unread"
+    """Text beyond what is read: too much, or nested too deep."""
     SHADOWING = "shadowing"
     """The name of another server's tool, taken or given new rules."""
 
@@ -65,15 +75,24 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What reads like a tool's whole name, each with what is suspected if there is such a tool."""
 
 
-def look_at(definition: Definition) -> Look:
-    """Read every text of a definition once."""
+def look_at(definition: Definition, *, since: Definition | None = None) -> Look:
+    """Read every text of a definition once; with `since`, only those that were not in that one."""
+    known = frozenset(text for _, text, _ in _texts(since)) if since is not None else frozenset()
     found: list[Suspicion] = []
+    unread: dict[str, Suspicion] = {}
     spoken_of: dict[str, Suspicion] = {}
-    for place, text in _texts(definition):
-        found += [*_hidden(place, text), *_instructions(place, text)][: PER_TOOL_LIMIT - len(found)]
-        if place != "/name" and len(spoken_of) < PER_TOOL_LIMIT:
-            spoken_of = dict(_spoken_of(place, text)) | spoken_of
-    return Look(name=definition.name, suspicions=tuple(found), spoken_of=tuple(spoken_of.items())[:PER_TOOL_LIMIT])
+    for place, text, kind in _texts(definition):
+        if kind == "unread":
+            unread.setdefault(text, Suspicion(kind=SuspicionKind.UNREAD, place=place, message=text, excerpt=""))
+        elif text not in known and len(found) < PER_TOOL_LIMIT:
+            found += [*_hidden(place, text), *_orders(place, _spaced(text) if kind == "name" else text)]
+            if place != "/name" and len(spoken_of) < SPOKEN_OF_LIMIT:
+                spoken_of = dict(islice(_spoken_of(place, text), SPOKEN_OF_LIMIT)) | spoken_of
+    return Look(
+        name=definition.name,
+        suspicions=(*unread.values(), *found)[:PER_TOOL_LIMIT],
+        spoken_of=tuple(spoken_of.items())[:SPOKEN_OF_LIMIT],
+    )
 
 
 class Names:
@@ -94,9 +113,17 @@ class Names:
         return list(islice(chain(look.suspicions, self._shadows(look)), PER_TOOL_LIMIT))
 
     def brought(self, old: Look, new: Look) -> list[Suspicion]:
-        """Return the reasons that a change has brought: what was suspected before is not said again."""
+        """Return the reasons that a change has brought: what was suspected before is not said again.
+
+        `new` is the new definition since the old one.
+        """
         known = {(found.message, found.excerpt) for found in self.suspicions(old)}
-        return [found for found in self.suspicions(new) if (found.message, found.excerpt) not in known]
+        # What cannot be read may have changed too: it is never taken for known.
+        return [
+            found
+            for found in self.suspicions(new)
+            if found.kind is SuspicionKind.UNREAD or (found.message, found.excerpt) not in known
+        ]
 
     def _shadows(self, look: Look) -> Iterator[Suspicion]:
         """Yield how a tool bears the name of another server's, or speaks of it."""
@@ -119,29 +146,43 @@ def suspicions(definition: Definition, names: Names | None = None) -> list[Suspi
 
 def new_suspicions(old: Definition, new: Definition, names: Names | None = None) -> list[Suspicion]:
     """Return the reasons that a change has brought: what was suspected before is not said again."""
-    return (names or Names()).brought(look_at(old), look_at(new))
+    return (names or Names()).brought(look_at(old), look_at(new, since=old))
 
 
-def _texts(definition: Definition) -> Iterator[tuple[str, str]]:
-    """Yield every text that a model may see, and its place: names, descriptions, defaults, examples, values."""
-    waiting: list[tuple[str, Json, int]] = [("", definition.to_json(), 0)]
+def _texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "name", "unread"]]]:
+    """Yield every string that a model may see, with its place: each value and each name, used or not, known or not.
+
+    What is left out is told, as `unread`: otherwise padding would hide what comes after it.
+    """
+    waiting: list[tuple[str, Json, int, bool]] = [("", definition.as_sent(), 0, False)]
     left = TEXT_LIMIT
-    while waiting and left > 0:
-        place, value, depth = waiting.pop()
+    while waiting:
+        place, value, depth, is_name = waiting.pop()
+        if len(place) > PLACE_LIMIT:
+            yield cut(place), f"is at a place longer than {PLACE_LIMIT} characters, and not read", "unread"
+            continue
         if isinstance(value, str):
-            yield place, value[:left]
+            yield place, value[:left], "name" if is_name else "text"
             left -= len(value)
-        elif isinstance(value, dict) and depth < DEPTH_LIMIT:
-            for key, inner in value.items():
-                # Every text holds its place: with names of any length, a small schema would fill gigabytes.
-                here = place if len(place) > PLACE_LIMIT else f"{place}/{_step(key)}"
-                waiting += [(here, inner, depth + 1), (here, key, depth + 1)]
-        elif isinstance(value, list) and depth < DEPTH_LIMIT:
-            waiting += [(f"{place}/{number}", inner, depth + 1) for number, inner in enumerate(value)]
+            if left < 0:
+                yield place, f"is beyond the {TEXT_LIMIT} characters of a definition that are read", "unread"
+                return
+        elif isinstance(value, dict | list) and depth >= DEPTH_LIMIT:
+            yield place, f"is nested deeper than {DEPTH_LIMIT} levels, and not read", "unread"
+        elif isinstance(value, dict):
+            for key, inner in reversed(value.items()):
+                here = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+                waiting += [(here, inner, depth + 1, False), (here, key, depth + 1, True)]
+        elif isinstance(value, list):
+            waiting += [(f"{place}/{number}", inner, depth + 1, False) for number, inner in enumerate(value)][::-1]
 
 
-def _step(key: str) -> str:
-    return key[:PLACE_LIMIT].replace("~", "~0").replace("/", "~1")
+_HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def _spaced(name: str) -> str:
+    """Return the words of a name: `doNotTell` and `do_not_tell` say the same to a model."""
+    return _HUMPS.sub(" ", name.replace("_", " ").replace("-", " "))
 
 
 # Hidden text
@@ -149,7 +190,7 @@ def _step(key: str) -> str:
 # Format characters and unused planes; written by number, because here above all they must be seen.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|[\ufe00-\ufe0f]{2,}|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\ue000-\uf8ff\U000f0000-\U0010fffd]|[\ufe00-\ufe0f]{2,}|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
 _ESCAPED = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
 # Where a joiner or a mark of direction has its place: between emoji, and in scripts that need them.
@@ -163,7 +204,7 @@ def _hidden(place: str, text: str) -> Iterator[Suspicion]:
         if not _has_its_place(text, found):
             what = ", ".join(_name_of(letter) for letter in dict.fromkeys(found[0][:3]))
             message = f"{what}: a person does not see it, a model reads it"
-            yield _suspicion(SuspicionKind.HIDDEN_TEXT, place, message, text, found)
+            yield _suspicion(SuspicionKind.HIDDEN_TEXT, place, message, text, *found.span())
             return
 
 
@@ -174,63 +215,38 @@ def _name_of(letter: str) -> str:
 def _has_its_place(text: str, found: re.Match[str]) -> bool:
     if found[0] not in _JOINERS:
         return False
-    start, end = found.span()
-    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    before, after = text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]
     if found[0] == "\ufeff":
-        return start == 0
+        return found.start() == 0
     # An invisible sign between letters that need none hides a word from filters.
     return any(letter and not letter.isascii() for letter in (before, after)) or found[0] == "\u00ad"
 
 
-# Instructions
-
-# Within one sentence, and never far: a search takes time in proportion to the text.
-_NEAR = r"[^.\n]{0,40}"
-_HIDE = (
-    r"\b(?:do not|don't|never|without) (?:tell|mention|inform|notify|reveal|show|alert|let)(?:ing)?\b"
-    rf"{_NEAR}\busers?\b"
-)
-_FORGET = (
-    r"\b(?:ignore|disregard|forget|override)\b"
-    rf"{_NEAR}\b(?:previous|prior|earlier|above|preceding|system|other)\b"
-    rf"{_NEAR}\b(?:instruction|prompt|message|rule|guideline|direction)s?\b"
-)
-_MARK = r"<\s*+(?:/\s*+)?(?:important|system|instructions?|secret|hidden|admin|assistant|prompt)\s*>"
-_FILES = (
-    r"(?:~|/home/\w+|/root|\$HOME|%USERPROFILE%)[/\\]\.(?:ssh|aws|gnupg|cursor|claude|kube|netrc|env)\b"
-    r"|\bid_rsa\b|/etc/(?:passwd|shadow)\b"
-)
-_FIRST = (
-    r"\b(?:before|prior to) (?:using|calling|invoking|running) (?:any|every|all|each)\b"
-    rf"{_NEAR}\btools?\b{_NEAR}\b(?:must|always|call|read|send)\b"
-)
-_CARRY = (
-    r"\b(?:you|the (?:model|assistant|agent|ai|llm)) (?:must|should|have to) (?:always )?"
-    rf"(?:read|send|include|pass|forward|copy|upload)\b{_NEAR}"
-    r"\b(?:contents?|conversation|chat history|system prompt|credentials?|passwords?|private keys?)\b"
-)
-_ASK = (
-    rf"\b(?:pass|send|include|provide|forward|insert|put|copy)\b{_NEAR}"
-    r"\b(?:system prompt|chat history|conversation history|previous messages)\b"
-)
-_INSTRUCTIONS = {
-    message: re.compile(pattern, re.IGNORECASE)
-    for message, pattern in (
-        ("tells a model to forget what it was told", _FORGET),
-        ("tells a model to keep something from the user", _HIDE),
-        ("marks words as orders", _MARK),
-        ("asks for files or secrets that are not the tool's business", _FILES),
-        ("tells a model to call it before anything else", _FIRST),
-        ("tells a model to carry off what it knows", _CARRY),
-        ("asks for the conversation or the system prompt", _ASK),
-    )
-}
+# Orders
 
 
-def _instructions(place: str, text: str) -> Iterator[Suspicion]:
-    for message, pattern in _INSTRUCTIONS.items():
-        if found := pattern.search(text):
-            yield _suspicion(SuspicionKind.INSTRUCTION, place, message, text, found)
+def _orders(place: str, text: str) -> Iterator[Suspicion]:
+    """Yield at most one suspicion: what the text says, or what is encoded in it."""
+    for piece in pieces(text):
+        found = assess(piece)
+        if found.weight >= THRESHOLD:
+            yield _order(SuspicionKind.INSTRUCTION, place, _reasons(found), found)
+            return
+        for how, decoded in readings(piece):
+            found = assess(decoded)
+            # Nobody encodes harmless words: half of the weight is enough.
+            if found.weight >= THRESHOLD / 2:
+                message = f"{how} that decodes to a text which {_reasons(found)}"
+                yield _order(SuspicionKind.ENCODED_TEXT, place, message, found)
+                return
+
+
+def _order(kind: SuspicionKind, place: str, message: str, found: Assessment) -> Suspicion:
+    return _suspicion(kind, place, message, found.text, found.hits[0].start, found.hits[0].end)
+
+
+def _reasons(found: Assessment) -> str:
+    return ", and ".join(hit.family for hit in found.hits[:_SHOWN_REASONS])
 
 
 # Shadowing
@@ -253,7 +269,7 @@ def _spoken_of(place: str, text: str) -> Iterator[tuple[str, Suspicion]]:
     for found in _WORD.finditer(text) if "__" in text else ():
         if "__" in found[0] and len(found[0]) <= NAME_LIMIT:
             message = f"speaks of `{found[0]}`, which is another server's"
-            yield found[0], _suspicion(SuspicionKind.SHADOWING, place, message, text, found)
+            yield found[0], _suspicion(SuspicionKind.SHADOWING, place, message, text, *found.span())
 
 
 _ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", ".": "_"})
@@ -264,9 +280,9 @@ def _look(name: str) -> str:
     return unicodedata.normalize("NFKD", name).casefold().translate(_ALIKE)
 
 
-def _suspicion(kind: SuspicionKind, place: str, message: str, text: str, found: re.Match[str]) -> Suspicion:
-    start, end = max(0, found.start() - _AROUND), min(len(text), found.end() + _AROUND)
-    return Suspicion(kind=kind, place=place, message=message, excerpt=cut(_written_out(text[start:end])))
+def _suspicion(kind: SuspicionKind, place: str, message: str, text: str, start: int, end: int) -> Suspicion:
+    around = text[max(0, start - _AROUND) : end + _AROUND]
+    return Suspicion(kind=kind, place=place, message=message, excerpt=cut(_written_out(around)))
 
 
 def _written_out(text: str) -> str:

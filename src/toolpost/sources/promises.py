@@ -133,12 +133,15 @@ class Promises:
             self._pin(server, contract.name, new)
             return None
         promise, old = promised
-        if is_same(old, new):
+        is_promise_kept = is_same(old, new)
+        if is_promise_kept and old.meta == new.meta:
             return None
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
             return Standing(promise=promise, promised=old, judgement=None)
         brought = self.names().brought(verdict.old, verdict.new)
+        if is_promise_kept and not brought:
+            return None
         return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
 
     async def run(self) -> None:
@@ -227,4 +230,4 @@ class Promises:
 
 def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:
     judgement = judge(pair.old, pair.new) if is_quick(pair.old, pair.new) else None
-    return judgement, look_at(pair.old), look_at(pair.new)
+    return judgement, look_at(pair.old), look_at(pair.new, since=pair.old)

@@ -57,7 +57,7 @@ def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
 
 def _told_place(place: str, standing: Standing) -> str:
     """Say where, in the names that were promised: a new one may be meant for the model, as any other new word."""
-    value: Json = standing.promised.to_json()
+    value: Json = standing.promised.as_sent()
     steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
     for number, step in enumerate(steps):
         try:

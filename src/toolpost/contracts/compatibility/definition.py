@@ -47,11 +47,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     aliases: tuple[str, ...] = ()
     others: JsonObject = {}
     """What the definition says besides (`icons`, `execution` and the fields of the next revision), without `_meta`."""
+    meta: JsonObject = msgspec.field(default_factory=dict, name="_meta")
+    """What `_meta` has beside our facts. It promises nothing; a model may read it."""
 
     @classmethod
     def from_listed(cls, listed: Mapping[str, Any], *, name: str | None = None) -> Self:
         """Read an entry of `tools/list`; our facts, if it has them, are under our key of `_meta`."""
-        facts = _object(_object(listed.get("_meta")).get(META_KEY))
+        meta = _object(listed.get("_meta"))
+        facts = _object(meta.get(META_KEY))
         return cls(
             name=name or str(listed.get("name", "")),
             title=_text(listed.get("title")),
@@ -60,6 +63,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             output_schema=_schema(listed.get("outputSchema"), None),
             annotations=_object(listed.get("annotations")),
             others={key: value for key, value in listed.items() if key not in _LISTED and key != "_meta"},
+            meta={key: value for key, value in meta.items() if key != META_KEY},
             **_known(facts),
         )
 
@@ -93,6 +97,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
                 written[key] = list(value) if isinstance(value, tuple) else value
         return written
 
+    def as_sent(self) -> JsonObject:
+        """Write it with its other fields where a server has them: the document that places (JSON Pointers) are in."""
+        return self.others | {key: value for key, value in self.to_json().items() if key != "others"}
+
     @property
     def digests(self) -> Digests:
         """Name the three sides of this definition."""
@@ -101,7 +109,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         schema = {"inputSchema": takes, "outputSchema": gives}
         unsaid = {"title": None, "description": "", "toolingVersion": "", **schema}
         return Digests(
-            meaning=canonical_digest(self.to_json() | unsaid),
+            meaning=canonical_digest(msgspec.structs.replace(self, meta={}).to_json() | unsaid),
             schema=canonical_digest(schema),
             wording=canonical_digest(
                 {"title": self.title, "description": self.description, "input": takes_texts, "output": gives_texts}

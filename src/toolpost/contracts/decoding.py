@@ -1,0 +1,93 @@
+"""Readings of a text that a model can decode and a person does not: base64, hex, escapes, ROT13, backwards."""
+
+import base64
+import binascii
+import codecs
+import html
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+SHORTEST: Final = 8
+"""No reading is shorter than this many characters: too little for an order."""
+
+_DEPTH: Final = 2
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}")
+_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:0x)?((?:[0-9A-Fa-f]{2}){10,}|(?:[0-9A-Fa-f]{2}[ :,]){9,}[0-9A-Fa-f]{2})")
+_ESCAPE: Final = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u\{?([0-9A-Fa-f]{4,5})\}?|\\([0-7]{3})")
+_PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})")
+_ENTITY: Final = re.compile(r"&#x?[0-9A-Fa-f]{2,5};")
+# A few escapes are ordinary; a sentence takes more.
+_MANY: Final = 6
+# Words that orders hardly do without: their cipher or mirror image says that there is something to read.
+_TELLTALE: Final = (
+    *("ignore", "previous", "instructions", "disregard", "system", "prompt", "password", "credentials", "secret"),
+    *("reveal", "forward", "user", "conversation"),
+)
+_ROT13: Final = re.compile("|".join(codecs.encode(word, "rot13") for word in _TELLTALE), re.IGNORECASE)
+_BACKWARDS: Final = re.compile("|".join(word[::-1] for word in _TELLTALE), re.IGNORECASE)
+
+
+def readings(text: str, depth: int = _DEPTH) -> Iterator[tuple[str, str]]:
+    """Yield how a text, or a run in it, may be decoded, and what it says then; only what is text again."""
+    for how, decoded in _decoded(text):
+        if len(decoded) >= SHORTEST:
+            yield how, decoded
+            if depth > 1 and how not in {"backwards", "ROT13"}:
+                yield from readings(decoded, depth - 1)
+
+
+def _decoded(text: str) -> Iterator[tuple[str, str]]:
+    for found in _BASE64.finditer(text):
+        if (plain := _from_base64(found[0])) is not None:
+            yield "base64", plain
+    for found in _HEX.finditer(text):
+        digits = re.sub(r"[ :,]", "", found[1])
+        if (plain := _as_text(bytes.fromhex(digits))) is not None:
+            yield "hex", plain
+    if "\\" in text and _has_many(_ESCAPE, text):
+        yield "escapes", _ESCAPE.sub(_unescape, text)
+    if "%" in text and _has_many(_PERCENT, text):
+        yield "percent-encoding", unquote_to_bytes(text).decode(errors="replace")
+    if "&#" in text and _has_many(_ENTITY, text):
+        yield "character references", html.unescape(text)
+    if _ROT13.search(text):
+        yield "ROT13", codecs.encode(text, "rot13")
+    if _BACKWARDS.search(text):
+        yield "backwards", text[::-1]
+
+
+def _has_many(pattern: re.Pattern[str], text: str) -> bool:
+    return sum(1 for _, _ in zip(pattern.finditer(text), range(_MANY), strict=False)) == _MANY
+
+
+def _unescape(found: re.Match[str]) -> str:
+    number = int(found[3], 8) if found[3] else int(found[1] or found[2], 16)
+    return chr(number)
+
+
+def _from_base64(run: str) -> str | None:
+    standard = run.replace("-", "+").replace("_", "/")
+    # A run may begin with letters that are none of it, or be cut in the middle of a group of four.
+    for start in range(4):
+        rest = standard[start : start + (len(standard) - start) // 4 * 4 + 4]
+        padded = rest + "=" * (-len(rest) % 4)
+        try:
+            text = _as_text(base64.b64decode(padded)) or _as_text(base64.b64decode(rest[: len(rest) // 4 * 4]))
+        except (binascii.Error, ValueError):
+            continue
+        if text is not None:
+            return text
+    return None
+
+
+def _as_text(data: bytes) -> str | None:
+    """Return bytes as text if that is what they are."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    # `isprintable` is false for line breaks and tabs.
+    is_text = bool(text) and "".join(text.split()).isprintable()
+    return text if is_text else None
