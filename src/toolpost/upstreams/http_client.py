@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
-BODY_LIMIT_BYTES: Final = 64 * 1024 * 1024
+BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 LONGEST_TRUST_S: Final = 0.05
 """A connection that was idle for longer is looked at before it is used: the server may have closed it just now.
