@@ -49,11 +49,11 @@ async def steps_of_a_call(tools: int) -> int:
         assert len(app.gateway.catalogue) == tools
         await client.list_tools()
         fewest = sys.maxsize
-        for number in range(5):
+        for number in range(40):
             with steps_counted() as steps:
                 answer = await client.call_tool("up__echo", {"text": f"call {number}"})
             assert text_of(answer) == f"call {number}"
-            # A timer of ours may run in between; the least is the call alone.
+            # A timer of ours may run in between, or a thread take the interpreter for a while; the least is the call alone.
             fewest = min(fewest, steps.count)
     return fewest
 

@@ -1,6 +1,7 @@
 """Looks at what servers tell about their tools for what may be meant for the model, in a thread, once for each definition."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -64,18 +65,26 @@ class Watch:
             await anyio.sleep(SETTLE_S)
             self._asked = anyio.Event()
             contracts = self._contracts()
-            # Thousands of names and texts take seconds: calls go on meanwhile.
-            found = await anyio.to_thread.run_sync(partial(self._looked, contracts), abandon_on_cancel=True)
+            stop = threading.Event()
+            try:
+                # Thousands of names and texts take seconds: calls go on meanwhile.
+                look = partial(self._looked, contracts, stop)
+                found = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+            finally:
+                stop.set()
             before, self._found = self._found, found
             for server, tools in found.items():
                 _tell(server, tools, before.get(server, {}))
 
-    def _looked(self, contracts: Contracts) -> dict[PluginName, Suspicions]:
+    def _looked(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Suspicions]:
+        """Look at every contract, until `stop` is set: a thread that nobody waits for would keep the process from its end."""
         names = self._all_names(contracts)
         looks: dict[ToolName, tuple[Digest, Look]] = {}
         found: dict[PluginName, Suspicions] = {}
         for server, held in contracts.items():
             for contract in held:
+                if stop.is_set():
+                    return found
                 known = self._looks.get(contract.name)
                 if known is None or known[0] != contract.listed_digest:
                     known = contract.listed_digest, look_at(Definition.from_contract(contract))
