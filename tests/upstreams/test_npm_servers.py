@@ -200,6 +200,7 @@ async def test_servers_on_stdio_are_the_same_on_stdio(is_modern: bool, servers: 
                 expected[server.name],
                 in_order=not is_modern,
                 eras_differ=is_modern,
+                on_pipe=True,
             )
             assert not told, f"{server.name}: {''.join(told)}"
 
