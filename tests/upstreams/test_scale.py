@@ -63,7 +63,8 @@ async def test_a_call_takes_as_many_steps_among_ten_tools_as_among_ten_thousand(
     among_many = await steps_of_a_call(10_000)
 
     assert among_few > 20, "the steps were not counted"
-    assert among_many <= among_few
+    # Timers and threads take a few steps in between; what grew with the tools would be thousands.
+    assert among_many <= among_few * 1.2, (among_many, among_few)
 
 
 def echoed(peer: StdioPeer, number: int, name: str) -> str:
