@@ -93,7 +93,7 @@ def stdio_server(*references: str, cwd: Path, arguments: Sequence[str] = ()) -> 
 
 
 def server_environment() -> dict[str, str]:
-    return {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    return {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
 
 
 ENVELOPE = {

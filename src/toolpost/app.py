@@ -155,9 +155,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
     if config.plugins.only is not None:
         return []
-    specs = [
-        ServerSpec(**vars(resolved), conceal=concealing(resolved)) for resolved in config.resolved_servers().values()
-    ]
+    specs = [_spec_of(config, name) for name, server in config.servers.items() if server.enabled]
     taken = {plugin.name for plugin in host.plugins if plugin.source is not None}
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(
@@ -165,6 +163,24 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
             hint=f'rename the server, or leave the plugin out: plugins.disable = ["{clashes[0]}"]',
         )
     return specs
+
+
+def _spec_of(config: Config, name: str) -> ServerSpec:
+    """Read one server; one whose variables cannot be filled in is there too, and says so instead of starting."""
+    try:
+        resolved = config.resolved_server(name)
+    except BadConfiguration as error:
+        settings = config.servers[name]
+        return ServerSpec(
+            name=name,
+            command=(settings.command,) if settings.command is not None else None,
+            url=settings.url,
+            transport=settings.transport,
+            tags=frozenset(settings.tags),
+            problem=error.message.removesuffix("."),
+            hint=error.hint,
+        )
+    return ServerSpec(**vars(resolved), conceal=concealing(resolved))
 
 
 @asynccontextmanager
@@ -265,7 +281,7 @@ def _harness(
     callers: Callers,
 ) -> Harness:
     settings = config.harness
-    specs = [AgentSpec(**vars(resolved)) for resolved in config.resolved_agents().values()]
+    specs = [_agent_spec_of(config, name) for name, agent in config.agents.items() if agent.enabled]
     for spec in specs:
         concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     ready = {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs}
@@ -298,6 +314,15 @@ def _harness(
         wakeups=store.wakeups,
         callers=callers,
     )
+
+
+def _agent_spec_of(config: Config, name: str) -> AgentSpec:
+    """Read one agent; one whose variables cannot be filled in is there too, and says so instead of starting."""
+    try:
+        return AgentSpec(**vars(config.resolved_agent(name)))
+    except BadConfiguration as error:
+        settings = config.agents[name]
+        return AgentSpec(name=name, kind=settings.kind, problem=error.message.removesuffix("."), hint=error.hint)
 
 
 def _loaded_host(

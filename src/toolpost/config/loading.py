@@ -13,6 +13,7 @@ import msgspec
 from toolpost.config.agents import AgentSettings, check_agent
 from toolpost.config.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.config.client_files import read_client_text
+from toolpost.config.places import state_folder
 from toolpost.config.servers import ServerSettings, check_server
 from toolpost.config.settings import CONFIG_NAME, Config, parse_address
 from toolpost.contracts.errors import BadConfiguration
@@ -35,7 +36,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
     if path is None:
         path = folder / CONFIG_NAME
         if not path.exists():
-            return Config(project=str(folder))
+            return with_state_of(Config(project=str(folder)))
     text = _text_of(path)
     if is_client_file(path, text):
         return _from_client(text, path, folder)
@@ -45,6 +46,17 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
         # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
     return _converted(values, path)
+
+
+def with_state_of(config: Config) -> Config:
+    """Keep the store and the indexes of a project without a `toolpost.toml` where they are in nobody's way."""
+    folder = str(state_folder(Path(config.project)))
+    return msgspec.structs.replace(
+        config,
+        # What is filled in here is no reference, whatever a folder is called.
+        store=msgspec.structs.replace(config.store, url=f"sqlite:{folder}/toolpost.db".replace("${", "$${")),
+        workspace=msgspec.structs.replace(config.workspace, index_dir=f"{folder}/workspace"),
+    )
 
 
 def is_client_file(path: Path, text: str) -> bool:
@@ -81,7 +93,8 @@ def _from_client(text: str, path: Path, folder: Path) -> Config:
         )
     for note in found.notes:
         event(_log, logging.INFO, "client file", file=str(path), note=note)
-    return Config(servers={server.name: server.whole() for server in found.servers}, project=str(found.project))
+    servers = {server.name: server.whole() for server in found.servers}
+    return with_state_of(Config(servers=servers, project=str(found.project)))
 
 
 def _converted(values: Mapping[str, Any], path: Path) -> Config:

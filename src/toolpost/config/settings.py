@@ -79,7 +79,11 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Where things are remembered."""
 
     url: Annotated[
-        str, Meta(description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is filled in")
+        str,
+        Meta(
+            description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is filled in; without a "
+            "toolpost.toml it is in the user's data directory"
+        ),
     ] = "sqlite:.toolpost/toolpost.db"
     pool: Annotated[
         int,
@@ -294,19 +298,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         }
 
     def resolved_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
-        """Return one server, enabled or not, with its variables filled in."""
+        """Return one server, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
         return resolved_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
 
-    def resolved_agents(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedAgent]:
-        """Return the agents that are enabled, variables filled in from the environment; a missing one is an error."""
+    def resolved_agent(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
+        """Return one agent, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
-        project = Path(self.project).absolute()
-        return {
-            name: resolved_agent(name, agent, environment=given, project=project)
-            for name, agent in self.agents.items()
-            if agent.enabled
-        }
+        return resolved_agent(name, self.agents[name], environment=given, project=Path(self.project).absolute())
 
 
 def parse_address(text: str) -> tuple[str, int]:
