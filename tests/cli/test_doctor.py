@@ -47,7 +47,7 @@ def checks(ended: Ended, name: str) -> dict[str, list[str | None]]:
 
 def test_all_is_well(configured: Any, run: Run, tmp_path: Path) -> None:
     configured(fine="fine")
-    ended = run("doctor")
+    ended = run("doctor", "--with", "time")
 
     assert ended.code == 0
     assert ended.err == "checking 1 server\n(1 of 1) fine: ok\n"

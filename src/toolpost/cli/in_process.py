@@ -16,7 +16,7 @@ from toolpost.cli.failures import warn
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.config import Config, StoreSettings
-from toolpost.contracts.errors import UnknownTool, UpstreamUnavailable
+from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalogue
 from toolpost.running import App
 from toolpost.sources import HeldTool
@@ -98,6 +98,9 @@ def find_tool(app: App, catalogue: Catalogue, name: str) -> HeldTool:
             ) from error
         if "server" in error.details:
             raise
+        for plugin in app.host.plugins:
+            if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
+                raise CapabilityMissing(f"The tool `{name}` is not there: {'; '.join(plugin.problems)}.") from error
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error

@@ -15,11 +15,12 @@ from toolpost.config.callers import CallerSettings, check_caller, check_oauth, c
 from toolpost.config.client_files import read_client_text
 from toolpost.config.places import state_folder
 from toolpost.config.servers import ServerSettings, check_server
-from toolpost.config.settings import CONFIG_NAME, Config, parse_address
+from toolpost.config.settings import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.nearest import nearest_name
+from toolpost.plugins import DEFAULT
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
@@ -36,7 +37,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
     if path is None:
         path = folder / CONFIG_NAME
         if not path.exists():
-            return with_state_of(Config(project=str(folder)))
+            return with_state_of(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT))))
     text = _text_of(path)
     if is_client_file(path, text):
         return _from_client(text, path, folder)
@@ -108,6 +109,8 @@ def _converted(values: Mapping[str, Any], path: Path) -> Config:
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}.") from error
     parse_address(config.http.listen)
+    with _naming(path):
+        check_bundled(config.plugins.bundled, "plugins.bundled")
     _check_access(config, callers, path)
     _check_reranker(config, path)
     project = path.parent / config.project
