@@ -68,7 +68,8 @@ async def test_import_and_install_make_a_gateway_that_works_from_anywhere(
     assert Path(entry["command"]).is_absolute()
     assert entry["args"] == ["serve", "--stdio", "--config", str(tmp_path / "toolpost.toml")]
     assert "API_TOKEN" in imported.err
-    assert "will not set API_TOKEN, which servers.closed.env.API_TOKEN needs" in installed.err
+    assert "warning: API_TOKEN will not be set by" in installed.err
+    assert "and servers.closed.env.API_TOKEN needs it" in installed.err
     async with Client(started_by_a_client(entry, tmp_path), mode=MODERN) as served:
         listed = {tool.name for tool in (await served.list_tools()).tools}
         called = await served.call_tool("fine__echo", {"text": "hello"})
@@ -99,10 +100,10 @@ def test_client_that_hands_on_its_environment_is_not_warned_of(invoke: Run, tmp_
     invoke("import", **home_of(tmp_path))
     given = home_of(tmp_path) | {"API_TOKEN": "t"}
 
-    assert "will not set" not in invoke("install", "claude-code", **given).err
+    assert "will not be set" not in invoke("install", "claude-code", **given).err
     warned = invoke("install", "claude-desktop", **given).err
-    assert "will not set API_TOKEN" in warned
-    assert "HOME" not in warned
+    assert "API_TOKEN will not be set by Claude Desktop" in warned
+    assert "HOME will" not in warned
 
 
 def test_whoever_installs_without_a_configuration_is_told(invoke: Run, tmp_path: Path) -> None:

@@ -142,8 +142,8 @@ def install(
         tell("note", told, colour="cyan")
     for variable, places in unset.items():
         warn(
-            f"{target.client.title} will not set {variable}, which {', '.join(places)} needs: put it into `env` of "
-            f"`{name}` in {target.path}; a server without its variables has no tools"
+            f"{variable} will not be set by {target.client.title}, and {', '.join(places)} needs it: put it into `env` "
+            f"of `{name}` in {target.path}; a server without its variables has no tools"
         )
     _tell_of_doubles(target, config)
 
