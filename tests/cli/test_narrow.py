@@ -31,6 +31,8 @@ def test_tools_keep_their_descriptions(width: int, tmp_path: Path, environment: 
 
     assert lines[0].startswith("NAME ")
     assert lines[0].endswith("WHAT IT DOES")
+    assert ("VERSION" in lines[0]) is (width == 120)
+    assert width - lines[0].index("WHAT IT DOES") >= 36
     assert len(lines[at].split()) > 3
     assert len(lines) < 3 * sum("__" in line for line in lines)
 
