@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import os
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -13,6 +15,13 @@ from tests.plugins import behaviours
 from tests.postgres import NoPostgres, Postgres, open_postgres
 
 LONGEST_S = 110.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what commands remember without a configuration out of the home of whoever runs the tests."""
+    folder = tempfile.TemporaryDirectory(prefix="toolpost-data-")
+    os.environ["XDG_DATA_HOME"] = folder.name
+    config.add_cleanup(folder.cleanup)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, Way, plugin_of
+from tests.ways import BEHAVIOURS, IN_MEMORY, OURS, QUICK_WAYS, Way, plugin_of
 from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
-from toolpost.config import PluginSettings
 from toolpost.contracts.contract import Keyed
 from toolpost.contracts.ids import META_KEY
 from toolpost.testing import client_of, data_of, error_of
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def loading(*references: str, **options: Any) -> Any:
-    return msgspec.structs.replace(IN_MEMORY, plugins=PluginSettings(load=list(references), **options))
+    return msgspec.structs.replace(IN_MEMORY, plugins=msgspec.structs.replace(OURS, load=list(references), **options))
 
 
 async def test_a_plugin_that_fails_is_named_and_the_rest_serves(tmp_path: Path, monkeypatch: Any) -> None:

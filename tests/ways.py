@@ -18,8 +18,9 @@ from mcp import Client, StdioServerParameters
 
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
-from toolpost.config import Config, DiscoverySettings, HttpSettings, LimitSettings, StoreSettings
+from toolpost.config import Config, DiscoverySettings, HttpSettings, LimitSettings, PluginSettings, StoreSettings
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.plugins import BUNDLED
 from toolpost.running import App
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +29,10 @@ MODERN = "2026-07-28"
 BEHAVIOURS = "tests.plugins.behaviours:plugin"
 COLIBRI = "tests.plugins.colibri:plugin"
 
-IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"), http=HttpSettings(listen="127.0.0.1:0"))
+OURS = PluginSettings(bundled=list(BUNDLED))
+"""Every plugin that comes with Toolpost."""
+
+IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"), http=HttpSettings(listen="127.0.0.1:0"), plugins=OURS)
 
 
 AUTOMATIC, BOTH = (
@@ -93,7 +97,7 @@ def stdio_server(*references: str, cwd: Path, arguments: Sequence[str] = ()) -> 
 
 
 def server_environment() -> dict[str, str]:
-    return {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    return {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
 
 
 ENVELOPE = {

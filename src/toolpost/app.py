@@ -17,7 +17,8 @@ from toolpost.bus.tasks import Times
 from toolpost.config import Config
 from toolpost.config.concealing import concealing
 from toolpost.config.locks import read_lock
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.config.settings import check_bundled
+from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
 from toolpost.contracts.events import event
 from toolpost.deferred.calls import DeferredCalls
 from toolpost.discovery import EVERYTHING
@@ -60,6 +61,7 @@ from toolpost.pipeline import Pipeline
 from toolpost.plugins import BUNDLED, FOR_CONVERSATIONS
 from toolpost.plugins.beads import Beads, has_beads
 from toolpost.plugins.bus import bus_plugin
+from toolpost.plugins.time import plugin as time_plugin
 from toolpost.plugins.workspace import workspace_plugin
 from toolpost.protocol.era import MODERN
 from toolpost.running import App, Changes, Hearsay, catalogue_of, listing_of
@@ -72,6 +74,7 @@ from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.validation import Validators
 from toolpost.workspace.desk import Desk
+from toolpost.workspace.late import EXTRA_HINT, missing_modules
 from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
 
 _log = logging.getLogger("toolpost.app")
@@ -107,8 +110,8 @@ async def open_app(
         bus = bus_of(config, store, metrics, callers)
         desk = Desk(workspace_of(config))
         has_agents = bool(agents) or bool(config.agents)
-        brought = [bus_plugin(bus), workspace_plugin(desk, callers)] if bundled else None
-        host = _loaded_host(config, plugins, callers, brought=brought, has_agents=has_agents)
+        ours = _bundled_candidates(config, bus, desk, callers) if bundled else None
+        host = _loaded_host(config, plugins, callers, ours=ours, has_agents=has_agents)
         harness = _harness(config, store, host, metrics, agents or {}, callers)
         validators = Validators()
         behind = ServerHost(
@@ -128,8 +131,12 @@ async def open_app(
             learn_limit_s=learn_limit_s,
             on_wait=on_wait,
         )
-        sweeping = bus.open_sweeping() if bundled else nullcontext()
-        watching = desk.open_watching() if bundled and _is_watched(config, host) else nullcontext()
+        sweeping = bus.open_sweeping() if bundled and _is_served("bus", host) else nullcontext()
+        is_watched = bundled and config.workspace.watch and _is_served("workspace", host)
+        if bundled and config.workspace.watch and not is_watched:
+            hint = 'plugins.bundled = ["workspace"] loads the plugin'
+            event(_log, logging.WARNING, "workspace.watch has no effect", hint=hint)
+        watching = desk.open_watching() if is_watched else nullcontext()
         async with validators.open_running(), host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
             app = _assembled(
@@ -155,9 +162,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
     if config.plugins.only is not None:
         return []
-    specs = [
-        ServerSpec(**vars(resolved), conceal=concealing(resolved)) for resolved in config.resolved_servers().values()
-    ]
+    specs = [_spec_of(config, name) for name, server in config.servers.items() if server.enabled]
     taken = {plugin.name for plugin in host.plugins if plugin.source is not None}
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(
@@ -165,6 +170,24 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
             hint=f'rename the server, or leave the plugin out: plugins.disable = ["{clashes[0]}"]',
         )
     return specs
+
+
+def _spec_of(config: Config, name: str) -> ServerSpec:
+    """Read one server; one whose variables cannot be filled in is there too, and says so instead of starting."""
+    try:
+        resolved = config.resolved_server(name)
+    except BadConfiguration as error:
+        settings = config.servers[name]
+        return ServerSpec(
+            name=name,
+            command=(settings.command,) if settings.command is not None else None,
+            url=settings.url,
+            transport=settings.transport,
+            tags=frozenset(settings.tags),
+            problem=error.message.removesuffix("."),
+            hint=error.hint,
+        )
+    return ServerSpec(**vars(resolved), conceal=concealing(resolved))
 
 
 @asynccontextmanager
@@ -265,7 +288,7 @@ def _harness(
     callers: Callers,
 ) -> Harness:
     settings = config.harness
-    specs = [AgentSpec(**vars(resolved)) for resolved in config.resolved_agents().values()]
+    specs = [_agent_spec_of(config, name) for name, agent in config.agents.items() if agent.enabled]
     for spec in specs:
         concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     ready = {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs}
@@ -300,34 +323,60 @@ def _harness(
     )
 
 
+def _agent_spec_of(config: Config, name: str) -> AgentSpec:
+    """Read one agent; one whose variables cannot be filled in is there too, and says so instead of starting."""
+    try:
+        return AgentSpec(**vars(config.resolved_agent(name)))
+    except BadConfiguration as error:
+        settings = config.agents[name]
+        return AgentSpec(name=name, kind=settings.kind, problem=error.message.removesuffix("."), hint=error.hint)
+
+
+def _bundled_candidates(config: Config, bus: Bus, desk: Desk, callers: Callers) -> list[Candidate]:
+    """Return the plugins of ours that are configured; each is a candidate where one is to be served alone."""
+    check_bundled(config.plugins.bundled, "plugins.bundled")
+    makers: dict[str, Callable[[], Plugin]] = {
+        "bus": lambda: bus_plugin(bus),
+        "time": lambda: time_plugin,
+        "workspace": lambda: _workspace_plugin(desk, callers),
+    }
+    chosen = BUNDLED if config.plugins.only is not None else config.plugins.bundled
+    return [Candidate(name=name, load=makers[name]) for name in BUNDLED if name in chosen]
+
+
+def _workspace_plugin(desk: Desk, callers: Callers) -> Plugin:
+    """Make the plugin, unless what it is made of is not installed: tools that cannot run are not listed."""
+    if missing := missing_modules():
+        raise CapabilityMissing(f"{', '.join(missing)} is missing: {EXTRA_HINT} brings it")
+    return workspace_plugin(desk, callers)
+
+
 def _loaded_host(
-    config: Config, plugins: Sequence[Plugin], callers: Callers, *, brought: Sequence[Plugin] | None, has_agents: bool
+    config: Config, plugins: Sequence[Plugin], callers: Callers, *, ours: Sequence[Candidate] | None, has_agents: bool
 ) -> PluginHost:
-    """Load plugins; `brought` are those that we make ourselves, None where nothing of ours is served."""
+    """Load plugins; `ours` are those that come with Toolpost, None where neither they nor installed ones are served."""
     host = PluginHost(
         default_timeout_s=config.limits.timeout_s,
         threads=config.limits.threads,
         callers=callers,
         only=config.plugins.only,
     )
-    candidates = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in [*plugins, *(brought or ())]]  # type: ignore[misc]
-    if brought is not None:
-        candidates += candidates_of(BUNDLED)
-        if has_agents:
-            candidates += candidates_made_by(FOR_CONVERSATIONS)
-        if config.plugins.installed:
-            candidates += installed_candidates()
-    candidates += candidates_of(config.plugins.load)
     # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
-    for_conversations = len(FOR_CONVERSATIONS) if has_agents else 0
-    own = len(plugins) + (len(brought) + len(BUNDLED) + for_conversations if brought is not None else 0)
+    given = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in plugins]  # type: ignore[misc]
+    bundled, others = list(ours or ()), candidates_of(config.plugins.load)
+    if ours is not None:
+        bundled += candidates_made_by(FOR_CONVERSATIONS) if has_agents else []
+        others = (installed_candidates() if config.plugins.installed else []) + others
     # A server that somebody has set up under the name of a plugin that we bring takes its place.
     taken = [] if config.plugins.only else [name for name, server in config.servers.items() if server.enabled]
-    for number, candidate in enumerate(candidates):
-        is_bundled = len(plugins) <= number < own
-        host.load(candidate, disabled=[*config.plugins.disable, *(taken if is_bundled else ())])
+    for candidate in given:
+        host.load(candidate, disabled=config.plugins.disable)
+    for candidate in bundled:
+        host.load(candidate, disabled=[*config.plugins.disable, *taken])
+    for candidate in others:
+        host.load(candidate, disabled=config.plugins.disable)
     host.keep_chosen()
     return host
 
@@ -365,9 +414,8 @@ def workspace_of(config: Config) -> WorkspaceSpec:
     )
 
 
-def _is_watched(config: Config, host: PluginHost) -> bool:
-    is_served = any(plugin.name == "workspace" and plugin.source is not None for plugin in host.plugins)
-    return config.workspace.watch and is_served
+def _is_served(name: str, host: PluginHost) -> bool:
+    return any(plugin.name == name and plugin.source is not None for plugin in host.plugins)
 
 
 def limits_of(config: Config) -> ConnectionLimits:

@@ -75,6 +75,7 @@ def _served(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, "s
     command, *args = acp_agent_command()
     (folder / "toolpost.toml").write_text(
         f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[harness]\ncancel_s = 1\n'
+        '[plugins]\nbundled = ["time"]\n'
     )
     serve = ("serve", "--listen", "127.0.0.1:0", "--json")
     with open_process(serve, folder, os.environ | environment) as process:

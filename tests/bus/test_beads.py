@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.bus.projects import wait_until
-from tests.ways import IN_MEMORY, QUICK_WAYS, ROOT
+from tests.ways import IN_MEMORY, OURS, QUICK_WAYS, ROOT
 from toolpost.app import open_app
 from toolpost.config import BusSettings, Config, StoreSettings
 from toolpost.testing import data_of, error_of
@@ -58,7 +58,7 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
 
 
 def config_of(tracker: Tracker, url: str, **settings: Any) -> Config:
-    return Config(project=str(tracker.root), store=StoreSettings(url=url), bus=BusSettings(**settings))
+    return Config(project=str(tracker.root), store=StoreSettings(url=url), bus=BusSettings(**settings), plugins=OURS)
 
 
 async def test_a_bead_follows_its_task(tracker: Tracker, url: str) -> None:
@@ -132,7 +132,7 @@ async def test_beads_that_are_asked_for_and_missing_do_not_stop_the_bus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    config = Config(project=str(tmp_path), store=IN_MEMORY.store, bus=BusSettings(beads="on"))
+    config = Config(project=str(tmp_path), store=IN_MEMORY.store, bus=BusSettings(beads="on"), plugins=OURS)
     async with open_app(config) as app, MEMORY.client_of(app) as client:
         submitted = data_of(await client.call_tool("bus__submit_task", {"bead_id": "a"}))
 

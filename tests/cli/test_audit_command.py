@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import PLUGIN, Run
+from toolpost.config.places import state_folder
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_table_is_for_people_and_verifying_counts(recorded: Run) -> None:
 
 
 def test_record_that_was_tampered_with_is_named(recorded: Run, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / ".toolpost" / "toolpost.db")) as connection, connection:
+    with closing(sqlite3.connect(state_folder(tmp_path) / "toolpost.db")) as connection, connection:
         connection.execute("DROP TRIGGER audit_is_never_changed")
         connection.execute("UPDATE audit SET outcome = 'ok' WHERE seq = 2")
     told = recorded("audit", "--verify")

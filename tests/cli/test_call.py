@@ -192,7 +192,7 @@ def test_interrupt_cancels_the_call_and_ends_its_processes(start: Start, run: Ru
 
 
 def test_failed_plugin_is_told_of_and_the_call_is_made(invoke: Run) -> None:
-    ended = invoke("call", "time__current_time", "--plugin", "no_such_module:plugin")
+    ended = invoke("call", "time__current_time", "--with", "time", "--plugin", "no_such_module:plugin")
 
     assert ended.code == 0
     assert "warning: plugin `no_such_module:plugin` could not be loaded: ModuleNotFoundError" in ended.err

@@ -35,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _configure(folder: Path) -> None:
     command, *args = acp_agent_command()
-    told = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n'
+    told = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[plugins]\nbundled = ["time"]\n'
     (folder / "toolpost.toml").write_text(told)
 
 

@@ -18,6 +18,7 @@ from tests.cli.conftest import PLUGIN, Ended, Run
 from tests.cli.test_servers import SECRET, settings
 from tests.upstreams.test_npm_servers import PLACE, missing
 from tests.ways import ROOT
+from toolpost.config.places import state_folder
 from toolpost.testing.agents import acp_agent_command
 
 BEHAVIOURS = ("--plugin", "tests.plugins.behaviours:plugin")
@@ -46,7 +47,7 @@ def checks(ended: Ended, name: str) -> dict[str, list[str | None]]:
 
 def test_all_is_well(configured: Any, run: Run, tmp_path: Path) -> None:
     configured(fine="fine")
-    ended = run("doctor")
+    ended = run("doctor", "--with", "time")
 
     assert ended.code == 0
     assert ended.err == "checking 1 server\n(1 of 1) fine: ok\n"
@@ -248,7 +249,7 @@ def test_servers_of_npm(invoke: Run, tmp_path: Path) -> None:
 
 def test_record_that_was_tampered_with_is_a_problem(invoke: Run, tmp_path: Path) -> None:
     invoke("call", "demo__fail", *PLUGIN)
-    connection = sqlite3.connect(tmp_path / ".toolpost" / "toolpost.db")
+    connection = sqlite3.connect(state_folder(tmp_path) / "toolpost.db")
     names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
     for name in names:
         connection.execute(f"DROP TRIGGER {name}")

@@ -1,8 +1,10 @@
 """`toolpost serve`: a real client over HTTP and over stdio, and an end that is clean."""
 
 import json
+import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.cli.conftest import PLUGIN, TOOLPOST, Run, Server
+from tests.cli.test_first_use import SMALL
 
 pytestmark = pytest.mark.anyio
 
@@ -138,3 +141,25 @@ async def _call_in_flight(server: Server, **arguments: float) -> AsyncIterator[l
         tasks.start_soon(call)
         await runs.wait()
         yield answers
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
+async def test_hangup_reads_the_configuration_again(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "toolpost.toml"
+    text = f'[servers.aaa]\ncommand = "{sys.executable}"\nargs = ["-S", "-E", "{SMALL}", "fine"]\n'
+    file.write_text(text)
+    server = serve()
+    before = file.stat()
+    # As if the clock of the disk were coarse: nobody who looks at the file's times sees a change.
+    file.write_text(text.replace("aaa", "bbb"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    server.process.send_signal(signal.SIGHUP)
+    async with Client(server.url) as client:
+        with anyio.fail_after(20):
+            while "bbb__echo" not in {tool.name for tool in (await client.list_tools()).tools}:
+                await anyio.sleep(0.1)
+    ended = server.end()
+
+    assert ended.code == 0
+    assert "INFO reloading" in ended.err
+    assert 'added=["bbb"] removed=["aaa"]' in ended.err

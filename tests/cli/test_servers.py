@@ -260,9 +260,9 @@ def test_a_server_takes_the_place_of_a_plugin_that_we_bring(invoke: Run, tmp_pat
     """Claude's file may well have a server called `time`; it is read as it is."""
     command = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"time": command}}))
-    listed = invoke("tools", "--config", ".mcp.json", "--json")
-    checked = invoke("doctor", "--config", ".mcp.json", "--json")
+    listed = invoke("tools", "--config", ".mcp.json", "--with", "time", "--json")
+    checked = invoke("doctor", "--config", ".mcp.json", "--with", "time", "--json")
 
-    assert [tool["name"] for tool in listed.json if tool["name"].startswith("time__")] == ["time__echo"]
+    assert [tool["name"] for tool in listed.json] == ["time__echo"]
     assert checked.code == 0
     assert [found["kind"] for found in checked.json["groups"] if found["name"] == "time"] == ["server"]

@@ -16,6 +16,7 @@ from mcp import Client
 from tests.cli.conftest import PLUGIN, Run, Server
 from tests.postgres import Postgres
 from tests.ways import MODERN
+from toolpost.config.places import state_folder
 from toolpost.contracts.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.store import AuditEntry, open_store
 
@@ -121,7 +122,7 @@ def test_a_bad_target_is_refused(
 ) -> None:
     invoke("call", "demo__echo", "text=x", *PLUGIN)
     if "same" in reason:
-        target = f"sqlite:{tmp_path}/.toolpost/toolpost.db"
+        target = f"sqlite:{state_folder(tmp_path)}/toolpost.db"
     ended = invoke("store", "migrate", "--to", target)
     tried = invoke("store", "migrate", "--to", target, "--dry-run")
 

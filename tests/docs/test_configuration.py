@@ -78,6 +78,7 @@ settle_s = 0.5
 
 [plugins]
 load = ["notes:plugin"]
+bundled = ["time", "bus"]
 disable = ["time"]
 installed = false
 only = "time"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Run, environment, invoke  # noqa: F401 - fixtures
 from tests.hostile.attacks import attack
+from toolpost.config.places import state_folder
 from toolpost.store import AuditEntry
 from toolpost.store.notes import count_noted, open_notes
 from toolpost.store.sqlite_verify import verify_file
@@ -23,7 +24,7 @@ def store(invoke: Run, tmp_path: Path) -> Path:
     """A store with two calls on record, which nobody has open."""
     for text in ("a", "b"):
         invoke("call", "demo__echo", f"text={text}", *PLUGIN)
-    return tmp_path / ".toolpost" / "toolpost.db"
+    return state_folder(tmp_path) / "toolpost.db"
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

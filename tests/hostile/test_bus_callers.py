@@ -15,7 +15,7 @@ from mcp import Client
 from tests.bus.projects import Project as BusProject
 from tests.hostile.attacks import attack
 from tests.postgres import Postgres
-from tests.ways import MODERN
+from tests.ways import MODERN, OURS
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
 from toolpost.config import Config, StoreSettings
@@ -80,6 +80,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
 
 @asynccontextmanager
 async def opened(config: Config, mode: str = MODERN) -> AsyncIterator[Company]:
+    config = msgspec.structs.replace(config, plugins=OURS)
     async with open_app(config) as app, open_http(app) as url, AsyncExitStack() as stack:
         names = [caller.partition("\n")[0] for caller in CALLERS]
         members = [Member(await stack.enter_async_context(client_of(url, f"{name}-token", mode))) for name in names]

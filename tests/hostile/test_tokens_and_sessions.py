@@ -29,6 +29,9 @@ token_env = "ADA"
 token_env = "BOB"
 tools = ["does__echo", "automatic_*"]
 
+[plugins]
+bundled = ["time"]
+
 [servers.library]
 {loaded_toml(LIBRARY)}
 """

@@ -36,7 +36,8 @@ _INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo"
 @asynccontextmanager
 async def raw_stdio(command: Sequence[str], *, is_modern: bool, cwd: Path | None = None) -> AsyncIterator[Ask]:
     """Talk to a server on stdio."""
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONPATH": _paths()}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_DATA_HOME") if name in os.environ}
+    environment["PYTHONPATH"] = _paths()
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=cwd
     )

@@ -14,7 +14,7 @@ from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.config import HttpSettings
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.endpoints.access import Access
+from toolpost.endpoints.access import Access, Refused
 from toolpost.endpoints.roster import KnownCaller, Members, Roster, digest_of
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
@@ -74,3 +74,12 @@ async def _status(url: str, authorization: str) -> int:
     writer.close()
     await writer.wait_closed()
     return status
+
+
+def test_a_name_that_a_proxy_sends_is_refused_with_where_it_belongs() -> None:
+    with pytest.raises(Refused, match=r"http\.allowed_hosts") as refused:
+        Access(host="127.0.0.1", roster=Roster()).known({b"host": b"tools.example"})
+
+    assert refused.value.status == 421
+    named = Access(host="127.0.0.1", roster=Roster(), allowed_hosts=["tools.example"])
+    assert named.known({b"host": b"tools.example"}) is not None

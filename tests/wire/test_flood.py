@@ -16,6 +16,7 @@ from mcp import Client
 from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, plugin_of, stdio_peer
 from toolpost.app import open_app
+from toolpost.config.places import state_folder
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.store import AuditFilter, open_store
 
@@ -111,7 +112,7 @@ def test_every_call_gets_one_terminal_answer_and_one_entry(tmp_path: Path) -> No
     assert children == []
 
     async def audit() -> tuple[int, bool]:
-        async with open_store(f"sqlite:{tmp_path}/.toolpost/toolpost.db") as store:
+        async with open_store(f"sqlite:{state_folder(tmp_path)}/toolpost.db") as store:
             count, after = 0, 0
             while page := await store.audit.entries(AuditFilter(), after=after, limit=5000):
                 count, after = count + len(page), page[-1].seq

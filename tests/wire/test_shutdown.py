@@ -20,6 +20,7 @@ import pytest
 
 from tests.victims.family import NAMES
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, TOOLPOST, server_environment, stdio_peer
+from toolpost.config.places import state_folder
 from toolpost.store import AuditFilter, open_store
 
 FAMILY = str(Path(__file__).parents[1] / "victims" / "family.py")
@@ -166,5 +167,5 @@ def test_a_client_that_leaves_takes_its_calls_along(tmp_path: Path) -> None:
 
 
 async def outcomes(folder: Path) -> list[str]:
-    async with open_store(f"sqlite:{folder}/.toolpost/toolpost.db") as store:
+    async with open_store(f"sqlite:{state_folder(folder)}/toolpost.db") as store:
         return [record.entry.outcome for record in await store.audit.entries(AuditFilter(), limit=100)]

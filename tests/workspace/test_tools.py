@@ -22,7 +22,8 @@ TOOLS = ["check_status", "index_build", "index_status", "search", "show_file", "
 async def test_every_tool_answers(way: Way, tmp_path: Path) -> None:
     """On stdio as it is bundled, beside the other tools; elsewhere alone."""
     root = make_repo(tmp_path / "shop")
-    server = StdioServerParameters(command=TOOLPOST, args=["serve", "--stdio"], env=server_environment(), cwd=str(root))
+    arguments = ["serve", "--stdio", "--with", "workspace"]
+    server = StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment(), cwd=str(root))
     opened = Client(server, mode=way.mode) if way.transport == "stdio" else workspace_client(root, way=way)
     async with opened as client:
         before = error_of(await client.call_tool("workspace__search", {"query": "UserStore"}))

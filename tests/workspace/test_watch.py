@@ -194,7 +194,7 @@ async def test_callers_builds_and_those_in_the_background_do_not_disturb_each_ot
 async def test_when_the_server_ends_nothing_of_it_goes_on(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     many(root, 600)
-    write(root, {"toolpost.toml": "[workspace]\nwatch = true\n"})
+    write(root, {"toolpost.toml": '[plugins]\nbundled = ["workspace"]\n[workspace]\nwatch = true\n'})
     server = StdioServerParameters(
         command=TOOLPOST, args=["serve", "--stdio"], env=server_environment(), cwd=str(tmp_path)
     )
@@ -210,7 +210,8 @@ async def test_when_the_server_ends_nothing_of_it_goes_on(tmp_path: Path) -> Non
 async def test_killed_the_server_takes_its_builds_with_it(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     many(root, 600)
-    write(root, {"toolpost.toml": '[workspace]\nwatch = true\n[http]\nlisten = "127.0.0.1:0"\n'})
+    settings = '[plugins]\nbundled = ["workspace"]\n[workspace]\nwatch = true\n[http]\nlisten = "127.0.0.1:0"\n'
+    write(root, {"toolpost.toml": settings})
     command = [TOOLPOST, "serve"]
     with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL, env=server_environment()) as process:
         with anyio.fail_after(20):

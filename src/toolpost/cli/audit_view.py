@@ -17,6 +17,9 @@ _COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER",
 _WIDTHS: Final = (4, 24, 9, 15, 9, 6, 14)
 """So that what is shown later stands below what was shown before."""
 
+_OPTIONAL: Final = ("CALL", "CALLER", "DURATION", "OUTCOME")
+"""Left out on a narrow terminal: a pipe and `--json` have all of it."""
+
 
 class View(Protocol):
     """Shows records and verdicts."""
@@ -36,9 +39,7 @@ class _TableView:
             if is_first:
                 click.echo("no call on record matches", err=True)
             return
-        laid_out = table(*_COLUMNS, rows=map(_row, records), widths=_WIDTHS, header=is_first)
-        # A record that is cut short is none: lines longer than the terminal is wide wrap there.
-        print_table(laid_out, bounded=False)
+        print_table(table(*_COLUMNS, rows=map(_row, records), widths=_WIDTHS, header=is_first, optional=_OPTIONAL))
 
     def show_verdict(self, verdict: AuditVerdict) -> None:
         if verdict.is_empty:

@@ -1,7 +1,8 @@
 """The bus server of a project: which project this is, whether its server runs, and that only one is started.
 
 The project is the repository around the current folder, wherever in it somebody stands; the linked work trees of a repository
-are one project with it. Its folder `.toolpost` holds what is known of its server, and the lock under which one is started.
+are one project with it. Its folder `.toolpost` holds what is known of its server, and the lock under which one is started;
+for a folder that is neither a repository nor configured, a folder in the user's data directory does.
 """
 
 import hashlib
@@ -20,7 +21,9 @@ import anyio
 import msgspec
 
 from toolpost.config import CONFIG_NAME, Config, load_config
+from toolpost.config.places import state_folder
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, UpstreamUnavailable
+from toolpost.contracts.own_folder import OWN_FOLDER, make_folder
 from toolpost.contracts.version import __version__
 from toolpost.plugins.bus_link import Address
 from toolpost.upstreams.process_tree import Daemon, end_daemon, is_alive, start_daemon
@@ -36,7 +39,6 @@ START_S: Final = 30.0
 
 END_S: Final = 8.0
 _LOOK_S: Final = 0.03
-_FOLDER: Final = ".toolpost"
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +87,14 @@ def project_config(project: Path) -> Config:
     """Read the configuration of a project."""
     if not project.is_dir():
         raise BadConfiguration(f"There is no folder {project}.", hint="check --project")
+    if _keeps_state(project) and not (project / CONFIG_NAME).exists():
+        return Config(project=str(project))
     return load_config(folder=project)
+
+
+def _keeps_state(project: Path) -> bool:
+    """Say whether the bus may keep its files in `.toolpost` there; in any other folder a client may just have started us."""
+    return (project / ".git").exists() or (project / CONFIG_NAME).exists()
 
 
 class ProjectServer:
@@ -93,7 +102,7 @@ class ProjectServer:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self._folder = project / _FOLDER
+        self._folder = project / OWN_FOLDER if _keeps_state(project) else state_folder(project)
         self._file = self._folder / "bus-server.json"
         self._log = self._folder / "bus-server.log"
 
@@ -104,7 +113,7 @@ class ProjectServer:
 
     def announce(self, server: RunningServer) -> None:
         """Write down a server, for its owner alone to read."""
-        self._make_folder()
+        make_folder(self._folder, mode=0o700)
         _write(self._file, msgspec.json.encode(server))
         with suppress(OSError):
             _write(_register_entry(self.project), str(self.project).encode())
@@ -137,7 +146,7 @@ class ProjectServer:
     @asynccontextmanager
     async def open_lock(self) -> AsyncIterator[None]:
         """Be the only one who starts or ends the server; a holder that dies lets go of it."""
-        self._make_folder()
+        make_folder(self._folder, mode=0o700)
         number = os.open(self._folder / "bus-server.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with anyio.move_on_after(START_S + END_S) as limit:
@@ -185,12 +194,6 @@ class ProjectServer:
             hint=f"`toolpost bus serve` shows why, and so does {self._log}",
             stderr=_tail(self._log),
         )
-
-    def _make_folder(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ignoring = self._folder / ".gitignore"
-        if not ignoring.exists():
-            ignoring.write_text("*\n")
 
 
 def known_servers() -> Iterator[RunningServer]:

@@ -12,6 +12,16 @@ from toolpost.contracts.ids import JsonObject
 Scope = Literal["project", "user"]
 
 
+# What the MCP SDKs hand on to a server that they start, unless its entry says more.
+_INHERITED: Final = frozenset(
+    {
+        *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
+        *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PROCESSOR_ARCHITECTURE", "PROGRAMFILES"),
+        *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
+    }
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Client:
     """A client and the way it writes servers."""
@@ -25,10 +35,16 @@ class Client:
     scopes: tuple[Scope, ...]
     token_reference: str | None
     """How it refers to TOOLPOST_TOKEN; None if it reaches no server over HTTP."""
+    passes_environment: bool = False
+    """Whether a server that it starts gets its whole environment; most get a few variables, as the MCP SDKs have it."""
 
     def stdio_entry(self, command: str, args: list[str]) -> JsonObject:
         """Write a server that it starts."""
         return ({"type": "stdio"} if self.has_types else {}) | {"command": command, "args": args}
+
+    def may_set(self, variable: str, environment: Mapping[str, str] = os.environ) -> bool:
+        """Say whether a server that it starts can count on a variable, as far as can be told from here."""
+        return variable in _INHERITED or (self.passes_environment and variable in environment)
 
     def http_entry(self, url: str, *, has_token: bool) -> JsonObject:
         """Write a server that it connects to; the token itself is never written."""
@@ -55,6 +71,7 @@ CLIENTS: Final = {
             has_types=True,
             scopes=("project", "user"),
             token_reference="${TOOLPOST_TOKEN}",  # noqa: S106 (its name, not itself)
+            passes_environment=True,
         ),
         Client(
             name="claude-desktop",

@@ -1,9 +1,7 @@
 """Agents, started and looked at: each opens a session that nobody speaks in, and is ended again."""
 
-import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -11,7 +9,6 @@ import msgspec
 from toolpost.cli.doctor_findings import Finding, Group, note, ok, problem
 from toolpost.cli.doctor_servers import LAST_WORDS, missing_command
 from toolpost.config import Config
-from toolpost.config.agents import resolved_agent
 from toolpost.config.concealing import concealing
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.harness.late import LateAgent
@@ -79,8 +76,7 @@ def _readable(name: str, config: Config) -> bool:
 
 
 def _spec(name: str, config: Config) -> AgentSpec:
-    project = Path(config.project).absolute()
-    return AgentSpec(**vars(resolved_agent(name, config.agents[name], environment=os.environ, project=project)))
+    return AgentSpec(**vars(config.resolved_agent(name)))
 
 
 def _group(name: str, finding: Finding) -> Group:

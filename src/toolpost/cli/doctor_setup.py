@@ -30,13 +30,18 @@ from toolpost.plugins import BUNDLED, beads
 from toolpost.sources.loading import LoadedPlugin
 from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
 from toolpost.store.urls import shown_url
+from toolpost.workspace.late import has
 
 VERIFY_S: Final = 10.0
 """How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
 
 _CALLS: Final = 1_000
-_BUNDLED: Final = frozenset({"bus", *(reference.partition(":")[0].rpartition(".")[2] for reference in BUNDLED)})
-"""Those that give way to a server of their name."""
+_EXTRAS: Final = {
+    "workspace": ("tantivy", "the plugin `workspace`, which indexes and searches code"),
+    "harness": ("acp", "conversations with agents"),
+    "postgres": ("asyncpg", "a store in PostgreSQL"),
+}
+"""What may be installed besides: the module that shows it is, and what it brings."""
 
 
 async def check_setup(config: Config, config_path: Path | None) -> Group:
@@ -51,6 +56,9 @@ def _platform() -> Iterator[Finding]:
         loop = _spelled("uvloop")
         is_there = not loop.endswith("missing")
         yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop: calls get quicker")
+    for extra, (module, what) in _EXTRAS.items():
+        if not has(module):
+            yield note("extras", f"not installed: {what}; pip install 'toolpost[{extra}]' brings it")
     if missing := [name for name in ("npx", "uvx", "docker") if shutil.which(name) is None]:
         yield note("launchers", f"not here: {', '.join(missing)}; servers that need them cannot be started")
 
@@ -196,7 +204,7 @@ def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
 async def check_plugins(config: Config) -> list[Group]:
     """Load and start every plugin, and look at its tools."""
     alone = msgspec.structs.replace(without_store(with_sound_agents(config)), servers={})
-    taken = [name for name, server in config.servers.items() if server.enabled and name in _BUNDLED]
+    taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, holds=False) as app:

@@ -1,7 +1,7 @@
 """The gateway inside this process, for one command: its logs kept back, its tools' prints kept off stdout."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from typing import Any, Final, TypeVar
 
@@ -16,11 +16,15 @@ from toolpost.cli.failures import warn
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.config import Config, StoreSettings
-from toolpost.contracts.errors import UnknownTool, UpstreamUnavailable
+from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
+from toolpost.contracts.ids import PluginName
 from toolpost.discovery import Catalogue
 from toolpost.running import App
 from toolpost.sources import HeldTool
+from toolpost.sources.naming import tool_names
+from toolpost.store import open_store, store_exists
 from toolpost.upstreams.report import ServerReport
+from toolpost.upstreams.spec import ServerSpec
 
 Result = TypeVar("Result")
 
@@ -36,13 +40,19 @@ def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Re
 
 
 @asynccontextmanager
-async def open_quiet_app(config: Config, *, holds: bool = True) -> AsyncIterator[App]:
-    """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout."""
+async def open_quiet_app(
+    config: Config, *, holds: bool = True, servers: Sequence[ServerSpec] | None = None
+) -> AsyncIterator[App]:
+    """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout.
+
+    `servers` are behind it instead of those that are configured.
+    """
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
         # One command is over before there is anything to follow.
         once = msgspec.structs.replace(config, workspace=msgspec.structs.replace(config.workspace, watch=False))
-        async with open_app(once, holds=holds, learn_limit_s=LEARN_LIMIT_S, on_wait=_tell_waiting) as app:
+        options: Any = {"holds": holds, "servers": servers, "learn_limit_s": LEARN_LIMIT_S, "on_wait": _tell_waiting}
+        async with open_app(once, **options) as app:
             yield app
 
 
@@ -98,6 +108,9 @@ def find_tool(app: App, catalogue: Catalogue, name: str) -> HeldTool:
             ) from error
         if "server" in error.details:
             raise
+        for plugin in app.host.plugins:
+            if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
+                raise CapabilityMissing(f"The tool `{name}` is not there: {'; '.join(plugin.problems)}.") from error
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error
@@ -108,19 +121,29 @@ def complete_tool_names(
     parameter: click.Parameter,  # noqa: ARG001 (click's signature)
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Complete the name of a tool; whoever presses Tab is not told of errors."""
+    """Complete the name of a tool, without starting a server; whoever presses Tab is not told of errors."""
     try:
         config = configured(context.params.get("config_path"), context.params.get("plugins") or ())
-        tools = run_async(_tools, without_store(config))
+        titles = run_async(_known_titles, config)
     except Exception:  # noqa: BLE001 (a shell that completes has no place for a message)
         return []
-    return [
-        CompletionItem(tool.contract.name, help=tool.contract.terms.title)
-        for tool in tools
-        if tool.contract.name.startswith(incomplete)
-    ]
+    return [CompletionItem(name, help=title) for name, title in titles.items() if name.startswith(incomplete)]
 
 
-async def _tools(config: Config) -> list[HeldTool]:
-    async with open_quiet_app(config) as app:
-        return list(app.gateway.catalogue)
+async def _known_titles(config: Config) -> dict[str, str | None]:
+    """Return the titles of the plugins' tools, and of the tools that servers were last seen with."""
+    titles: dict[str, str | None] = {}
+    async with open_quiet_app(without_store(config), servers=[]) as app:
+        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalogue}
+    servers = {name: server for name, server in config.servers.items() if server.enabled}
+    if not servers or not await store_exists(config.store_url):
+        return titles
+    async with open_store(config.store_url, pool=1, retry_s=1.0) as store:
+        for name, server in servers.items():
+            spec = ServerSpec(name=name, allow=tuple(server.allow), deny=tuple(server.deny))
+            known = await store.known_tools.recall(name)
+            seen = {str(tool["name"]): tool for tool in known.definitions if "name" in tool} if known else {}
+            for tool, listed in tool_names(PluginName(name), filter(spec.admits, seen)).items():
+                title = seen[tool].get("title")
+                titles[listed] = title if isinstance(title, str) else None
+    return titles

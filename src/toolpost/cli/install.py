@@ -12,10 +12,11 @@ import click
 
 from toolpost.cli.clients import CLIENTS, Client, Scope, place_of
 from toolpost.cli.examples import examples
-from toolpost.cli.failures import tell
+from toolpost.cli.failures import tell, warn
 from toolpost.cli.options import config_option, json_option, own_url
 from toolpost.cli.safe_files import back_up, backups_of, text_of, write_whole
 from toolpost.cli.show import print_json_line
+from toolpost.cli.takeover import Variables
 from toolpost.cli.terminal import printable
 from toolpost.config import CONFIG_NAME, Config, load_config
 from toolpost.config.json_edit import NoObject, member_at, with_member, without_member
@@ -93,7 +94,7 @@ def _checked_name(context: click.Context, parameter: click.Parameter, name: str)
 @config_option
 @click.option("--force", is_flag=True, help="Replace a server of that name that is not Toolpost.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
-@json_option("Print `{client, file, name, change, backup, entry}` on one line.")
+@json_option("Print `{client, file, name, change, backup, entry, variables}` on one line.")
 def install(
     client: str,
     scope: Scope | None,
@@ -107,7 +108,8 @@ def install(
 ) -> None:
     """Write Toolpost into a client's configuration.
 
-    The rest of the file stays as it is, comments too; a backup is made beside it. A second run changes nothing.
+    The rest of the file stays as it is, comments too; a backup is made beside it. A second run changes nothing, and keeps
+    the `env` of the entry. Variables that servers need and the client will not set are named.
     Ends with 3 if the file cannot be read, or holds another server of that name.
     """
     target = _target(CLIENTS[client], scope, name)
@@ -121,16 +123,29 @@ def install(
             f"{target.path} has a server `{name}` that is not Toolpost.",
             hint="--name gives it another name, --force replaces the server",
         )
+    if isinstance(present, dict) and isinstance(env := present.get("env"), dict) and "command" in entry:
+        # Whoever wrote variables into the entry did so for the servers.
+        entry |= {"env": env}
     change: Change = "none" if present == entry else "updated" if present is not None else "added"
     backup = None
     if change != "none" and not dry_run:
         backup = back_up(target.path) if target.text is not None else None
         write_whole(target.path, _edited(target, entry), before=target.text)
+    config = load_config(config_path)
+    unset = _variables_not_set(target.client, config, entry)
     if as_json:
-        _print_facts(target, change, backup, entry=entry)
-    else:
-        _tell_installed(target, change, backup, entry, dry_run=dry_run)
-        _tell_of_doubles(target, config_path)
+        _print_facts(target, change, backup, entry=entry, variables=list(unset))
+        return
+    _tell_installed(target, change, backup, entry, dry_run=dry_run)
+    if transport == "stdio" and "--config" not in entry["args"]:
+        told = f"there is no {CONFIG_NAME} here, so no server is behind it: `toolpost import` writes one, then install again"
+        tell("note", told, colour="cyan")
+    for variable, places in unset.items():
+        warn(
+            f"{variable} will not be set by {target.client.title}, and {', '.join(places)} needs it: put it into `env` "
+            f"of `{name}` in {target.path}; a server without its variables has no tools"
+        )
+    _tell_of_doubles(target, config)
 
 
 @click.command(
@@ -282,10 +297,24 @@ def _tell_installed(target: _Target, change: Change, backup: Path | None, entry:
         tell("note", needed, colour="cyan")
 
 
-def _tell_of_doubles(target: _Target, config_path: Path | None) -> None:
+def _variables_not_set(client: Client, config: Config, entry: JsonObject) -> dict[str, list[str]]:
+    """Find the variables that servers refer to and that Toolpost will not have when the client starts it."""
+    if "command" not in entry:
+        return {}
+    variables = Variables()
+    for server, settings in config.servers.items():
+        if settings.enabled:
+            variables.count(server, settings)
+    given = entry.get("env") or {}
+    return {
+        name: places for name, places in variables.used_by.items() if name not in given and not client.may_set(name)
+    }
+
+
+def _tell_of_doubles(target: _Target, config: Config) -> None:
     """Say which of the servers behind Toolpost the client starts by itself too: it would see their tools twice."""
     others = member_at(target.text or "", (target.client.key,))
-    served = load_config(config_path).servers
+    served = config.servers
     if doubles := sorted(name for name in others or () if name in served) if isinstance(others, dict) else []:
         listed = ", ".join(f"`{name}`" for name in doubles)
         tell(

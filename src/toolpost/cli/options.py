@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
-from toolpost.config import Config, load_config, parse_address
+from toolpost.config import CONFIG_NAME, Config, load_config, parse_address
+from toolpost.config.settings import check_bundled
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.plugins import BUNDLED
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -20,13 +22,35 @@ config_option: Decorator = click.option(
     help="Configuration file, or a client's as it is (default: toolpost.toml here, if there is one).",
 )
 
-plugin_option: Decorator = click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    metavar="MODULE:ATTRIBUTE",
-    help="A plugin to load beside those that are configured; repeatable.",
-)
+_WITH: Final = "toolpost.bundled"
+
+
+def _note_bundled(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
+    try:
+        check_bundled(names, "--with")
+    except BadConfiguration as error:
+        told = f"{error.message.removeprefix('--with: ').removesuffix('.')}; {error.hint}"
+        raise click.BadParameter(told, context, parameter) from error
+    context.meta[_WITH] = names
+
+
+def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--plugin`, and `--with`, which `configured` finds by itself."""
+    command = click.option(
+        "--with",
+        multiple=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_note_bundled,
+        help=f"A plugin that comes with Toolpost: {', '.join(BUNDLED)}; repeatable.",
+    )(command)
+    return click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        metavar="MODULE:ATTRIBUTE",
+        help="A plugin to load beside those that are configured; repeatable.",
+    )(command)
 
 
 def json_option(what: str) -> Decorator:
@@ -42,20 +66,31 @@ def configured(
     only: str | None = None,
 ) -> Config:
     """Read the configuration and put the options on top."""
-    return on_top(load_config(path), plugins=plugins, listen=listen, mode=mode, only=only)
+    config = load_config(path)
+    if plugins and path is None and not Path(CONFIG_NAME).exists():
+        # Whoever names a plugin has configured something: nothing of ours is needed to have a tool to try.
+        config = msgspec.structs.replace(config, plugins=msgspec.structs.replace(config.plugins, bundled=[]))
+    context = click.get_current_context(silent=True)
+    bundled = context.meta.get(_WITH, ()) if context is not None else ()
+    return on_top(config, plugins=plugins, bundled=bundled, listen=listen, mode=mode, only=only)
 
 
 def on_top(
     config: Config,
     *,
     plugins: tuple[str, ...] = (),
+    bundled: tuple[str, ...] = (),
     listen: str | None = None,
     mode: str | None = None,
     only: str | None = None,
 ) -> Config:
     """Put options on top of a configuration."""
-    if plugins:
-        loaded = msgspec.structs.replace(config.plugins, load=[*config.plugins.load, *plugins])
+    if plugins or bundled:
+        loaded = msgspec.structs.replace(
+            config.plugins,
+            load=[*config.plugins.load, *plugins],
+            bundled=list(dict.fromkeys([*config.plugins.bundled, *bundled])),
+        )
         config = msgspec.structs.replace(config, plugins=loaded)
     if only is not None:
         # One plugin's few tools are listed as they are, whatever is done with the rest.

@@ -1,5 +1,6 @@
 """`toolpost search`: the tools that an agent would be sent, and why."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,8 @@ from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import tell
 from toolpost.cli.in_process import open_quiet_app, run_async, warn_of_problems, without_store
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
-from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.cli.show import console, cut, print_json_line, print_table, table
+from toolpost.cli.terminal import printable
 from toolpost.config import Config
 from toolpost.contracts.ids import JsonObject
 from toolpost.discovery.automatic_mcp import account_of
@@ -86,7 +88,10 @@ def _print(found: Found, account: JsonObject) -> None:
         click.echo(f"{nothing}; `toolpost tools` lists all of them", err=True)
         return
     rows = [(f"{hit.score:.2f}", hit.name, _what(found, hit), _why(hit.why)) for hit in found.hits]
-    print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=rows))
+    if sys.stdout.isatty():
+        _print_pairs(rows)
+    else:
+        print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=rows))
     if found.is_weak:
         servers = ", ".join(found.visible.servers)
         tell("note", f"no tool is a strong match; the servers here are {servers}", colour="yellow")
@@ -96,6 +101,15 @@ def _print(found: Found, account: JsonObject) -> None:
         f" listing all takes {account['listing']:,} ({share:.1%} saved)",
         err=True,
     )
+
+
+def _print_pairs(rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """Print two lines for each hit, neither longer than the terminal is wide: what it is, and why it was found."""
+    width = console().width
+    longest = max(len(name) for _, name, _, _ in rows)
+    for score, name, what, why in rows:
+        click.echo(cut(printable(f"{score}  {name:<{longest}}  {what}"), width))
+        click.echo(cut(printable(f"      {why}"), width))
 
 
 def _why(matches: Sequence[Match]) -> str:

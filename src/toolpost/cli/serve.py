@@ -19,12 +19,12 @@ from toolpost.cli.in_process import problems_of, run_async
 from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
 from toolpost.cli.show import print_json_line
-from toolpost.cli.signals import on_signals
+from toolpost.cli.signals import on_hangup, on_signals
 from toolpost.config import CONFIG_NAME, Config
 from toolpost.contracts.events import event
 from toolpost.contracts.version import __version__
 from toolpost.endpoints.stdio import Wire
-from toolpost.reload import follow_config, follow_lock
+from toolpost.reload import follow_config, follow_lock, take_over
 from toolpost.running import App
 
 _log = logging.getLogger("toolpost.serve")
@@ -102,7 +102,8 @@ def serve(
 ) -> None:
     """Serve tools to MCP clients.
 
-    The first Ctrl-C or SIGTERM lets calls in flight finish within their grace, the second cancels them.
+    The first Ctrl-C or SIGTERM lets calls in flight finish within their grace, the second cancels them. SIGHUP reads the
+    configuration again, as a change of its file does.
     """
     if stdio and (listen or as_json):
         raise click.UsageError("--stdio goes with neither --listen nor --json")
@@ -132,7 +133,7 @@ async def serve_until_stopped(
     """Serve on stdio, or else over HTTP, until a signal or whoever is present says that it is enough."""
     stop = Stop()
     with on_signals(stop.ask):
-        async with open_app(config) as app, _following(app, again):
+        async with open_app(config) as app, _following(app, again, stop):
             stop.app = app
             # What is loaded now lives as long as the process: the collector need not look at it again.
             gc.collect()
@@ -147,12 +148,18 @@ async def serve_until_stopped(
 
 
 @asynccontextmanager
-async def _following(app: App, again: Again) -> AsyncIterator[None]:
-    """Take over changes of the configuration and of the lock meanwhile."""
+async def _following(app: App, again: Again, stop: "Stop") -> AsyncIterator[None]:
+    """Take over changes of the configuration and of the lock meanwhile; SIGHUP does so at once."""
     async with anyio.create_task_group() as tasks:
+
+        def reload() -> None:
+            event(_log, logging.INFO, "reloading", path=str(again.path))
+            tasks.start_soon(take_over, app, again.load)
+
         tasks.start_soon(follow_config, app, again.path, again.load)
         tasks.start_soon(follow_lock, app)
-        yield
+        with on_hangup(reload, stop.ask):
+            yield
         tasks.cancel_scope.cancel()
 
 

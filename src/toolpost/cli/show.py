@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_GAP: Final = 2
+_LAST_ROOM: Final = 36
+"""What the last column of a table needs to be read: mostly it is a sentence."""
+
 _UNBOUNDED: Final = 10_000
 """Columns of a pipe: whoever reads from it wraps lines as they like."""
 
 
-def console(*, bounded: bool = True) -> "Console":
-    """Make a console for stdout; what is bounded keeps within the width of a terminal."""
+def console() -> "Console":
+    """Make a console for stdout, as wide as the terminal that it is."""
     from rich.console import Console
 
     return Console(
@@ -27,28 +31,71 @@ def console(*, bounded: bool = True) -> "Console":
         highlight=False,
         markup=False,
         emoji=False,
-        width=None if bounded and sys.stdout.isatty() else _UNBOUNDED,
+        width=None if sys.stdout.isatty() else _UNBOUNDED,
         no_color=not has_colour(sys.stdout),
     )
 
 
-def table(*columns: str, rows: Iterable[Sequence[str]], widths: Sequence[int] = (), header: bool = True) -> "Table":
-    """Lay out rows; the last column takes what room is left."""
+def table(
+    *columns: str,
+    rows: Iterable[Sequence[str]],
+    widths: Sequence[int] = (),
+    header: bool = True,
+    optional: Sequence[str] = (),
+) -> "Table":
+    """Lay out rows; the last column takes what room is left.
+
+    On a terminal where that is little, columns that are `optional` are left out, the first of them first.
+    """
     from rich.table import Table
 
+    cells = [[printable(cell) for cell in row] for row in rows]
+    minima = {column: widths[index] for index, column in enumerate(columns) if index < len(widths)}
+    kept = _fitting(columns, cells, minima, optional)
     laid_out = Table(box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        is_last = index == len(columns) - 1
-        width = widths[index] if index < len(widths) else None
-        laid_out.add_column(column, overflow="fold", no_wrap=not is_last, min_width=width)
-    for row in rows:
-        laid_out.add_row(*(printable(cell) for cell in row))
+    for index in kept:
+        is_last = index == kept[-1]
+        laid_out.add_column(columns[index], overflow="fold", no_wrap=not is_last, min_width=minima.get(columns[index]))
+    for row in cells:
+        laid_out.add_row(*(row[index] for index in kept))
     return laid_out
 
 
-def print_table(laid_out: "Table", *, bounded: bool = True) -> None:
+def _fitting(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], minima: Mapping[str, int], optional: Sequence[str]
+) -> list[int]:
+    """Choose the columns that leave room for the last one."""
+    from rich.cells import cell_len
+
+    kept = list(range(len(columns)))
+    if not optional:
+        return kept
+
+    def width_of(index: int) -> int:
+        # A column whose width is set is as wide in what is shown later: the choice must not change with its cells.
+        if (fixed := minima.get(columns[index])) is not None:
+            return max(fixed, cell_len(columns[index]))
+        return max([cell_len(columns[index]), *(cell_len(row[index]) for row in cells)])
+
+    room = console().width
+    for name in optional:
+        *fixed, last = kept
+        if sum(width_of(index) + _GAP for index in fixed) + min(width_of(last), _LAST_ROOM) <= room:
+            break
+        kept.remove(columns.index(name))
+    return kept
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a line to what fits."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip()}…"
+
+
+def print_table(laid_out: "Table") -> None:
     """Print a table, without the spaces that pad its last column."""
-    screen = console(bounded=bounded)
+    screen = console()
     with screen.capture() as captured:
         screen.print(laid_out)
     for line in captured.get().splitlines():

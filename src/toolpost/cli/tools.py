@@ -93,4 +93,5 @@ def _print_list(found: list[HeldTool], caller: str | None, *, has_failures: bool
         )
         for tool in found
     ]
-    print_table(table("NAME", "VERSION", "TIME LIMIT", "CONCURRENCY", "WHAT IT DOES", rows=rows))
+    columns = ("NAME", "VERSION", "TIME LIMIT", "CONCURRENCY", "WHAT IT DOES")
+    print_table(table(*columns, rows=rows, optional=("VERSION", "CONCURRENCY", "TIME LIMIT")))

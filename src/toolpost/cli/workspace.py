@@ -15,7 +15,7 @@ from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.in_process import run_async
-from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.options import config_option, configured, json_option, on_top
 from toolpost.cli.show import print_encoded, print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.cli.workspace_view import print_built, print_hits, print_status, print_update
@@ -154,7 +154,9 @@ def _run(
 ) -> ExitCode:
     """Call the tool through the same pipeline as any other caller, and show its answer."""
     wish = Wish(tool=f"workspace__{tool}", words=[arguments], limit_s=None, quiet=quiet)
-    answer, has_run_out = run_async(answered, configured(config_path), wish)
+    # These commands are about one plugin, whether or not it is served to clients as well.
+    config = on_top(configured(config_path), bundled=("workspace",))
+    answer, has_run_out = run_async(answered, config, wish)
     if as_json:
         print_encoded(answer.payload)
     payload: Json = msgspec.json.decode(answer.payload)

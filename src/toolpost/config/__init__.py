@@ -8,6 +8,7 @@ variables     `${VAR}` and its relatives
 secrets       what must not be shown, and how it is written instead
 concealing    a server's own words without its secrets
 loading       `toolpost.toml`, or a client's file, as a `Config`
+places        where state is kept without a `toolpost.toml`
 client_files  the servers that other MCP clients keep in their files
 client_entry  one of those servers, read into our settings
 env_files     files of `NAME=value` lines, which those may name

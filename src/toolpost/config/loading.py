@@ -13,12 +13,14 @@ import msgspec
 from toolpost.config.agents import AgentSettings, check_agent
 from toolpost.config.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.config.client_files import read_client_text
+from toolpost.config.places import state_folder
 from toolpost.config.servers import ServerSettings, check_server
-from toolpost.config.settings import CONFIG_NAME, Config, parse_address
+from toolpost.config.settings import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import JsonObject
 from toolpost.contracts.nearest import nearest_name
+from toolpost.plugins import DEFAULT
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
@@ -35,7 +37,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
     if path is None:
         path = folder / CONFIG_NAME
         if not path.exists():
-            return Config(project=str(folder))
+            return with_state_of(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT))))
     text = _text_of(path)
     if is_client_file(path, text):
         return _from_client(text, path, folder)
@@ -45,6 +47,17 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
         # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
     return _converted(values, path)
+
+
+def with_state_of(config: Config) -> Config:
+    """Keep the store and the indexes of a project without a `toolpost.toml` where they are in nobody's way."""
+    folder = str(state_folder(Path(config.project)))
+    return msgspec.structs.replace(
+        config,
+        # What is filled in here is no reference, whatever a folder is called.
+        store=msgspec.structs.replace(config.store, url=f"sqlite:{folder}/toolpost.db".replace("${", "$${")),
+        workspace=msgspec.structs.replace(config.workspace, index_dir=f"{folder}/workspace"),
+    )
 
 
 def is_client_file(path: Path, text: str) -> bool:
@@ -81,7 +94,8 @@ def _from_client(text: str, path: Path, folder: Path) -> Config:
         )
     for note in found.notes:
         event(_log, logging.INFO, "client file", file=str(path), note=note)
-    return Config(servers={server.name: server.whole() for server in found.servers}, project=str(found.project))
+    servers = {server.name: server.whole() for server in found.servers}
+    return with_state_of(Config(servers=servers, project=str(found.project)))
 
 
 def _converted(values: Mapping[str, Any], path: Path) -> Config:
@@ -95,6 +109,8 @@ def _converted(values: Mapping[str, Any], path: Path) -> Config:
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}.") from error
     parse_address(config.http.listen)
+    with _naming(path):
+        check_bundled(config.plugins.bundled, "plugins.bundled")
     _check_access(config, callers, path)
     _check_reranker(config, path)
     project = path.parent / config.project

@@ -2,7 +2,7 @@
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -14,6 +14,8 @@ from toolpost.config.callers import CallerName, CallerSettings, OAuthSettings, T
 from toolpost.config.servers import ResolvedServer, ServerName, ServerSettings, resolved_server
 from toolpost.config.variables import expanded
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.nearest import nearest_name
+from toolpost.plugins import BUNDLED
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"
@@ -79,7 +81,11 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Where things are remembered."""
 
     url: Annotated[
-        str, Meta(description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is filled in")
+        str,
+        Meta(
+            description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is filled in; without a "
+            "toolpost.toml it is in the user's data directory"
+        ),
     ] = "sqlite:.toolpost/toolpost.db"
     pool: Annotated[
         int,
@@ -114,10 +120,26 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Which plugins are loaded."""
 
     load: Annotated[list[str], Meta(description="package.module:attribute, beside those that are installed")] = []
+    bundled: Annotated[
+        list[str],
+        Meta(description="plugins of ours to load: bus, time, workspace; time, where there is no file at all"),
+    ] = []
     disable: Annotated[list[str], Meta(description="names of plugins to leave out")] = []
     tags: Annotated[dict[str, list[str]], Meta(description="words to choose a plugin's tools by, for each plugin")] = {}
     only: Annotated[str | None, Meta(description="serve this plugin alone, its tools under their bare names")] = None
     installed: Annotated[bool, Meta(description="load plugins announced by installed packages")] = True
+
+
+def check_bundled(names: Iterable[str], place: str) -> None:
+    """Refuse the name of a plugin that we do not bring."""
+    for name in names:
+        if name not in BUNDLED:
+            near = nearest_name(name, BUNDLED)
+            known = ", ".join(BUNDLED)
+            raise BadConfiguration(
+                f"{place}: no bundled plugin is called `{name}`.",
+                hint=f"did you mean `{near}`?" if near else f"there are {known}; others go into plugins.load",
+            )
 
 
 class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -294,19 +316,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         }
 
     def resolved_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
-        """Return one server, enabled or not, with its variables filled in."""
+        """Return one server, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
         return resolved_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
 
-    def resolved_agents(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedAgent]:
-        """Return the agents that are enabled, variables filled in from the environment; a missing one is an error."""
+    def resolved_agent(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
+        """Return one agent, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
-        project = Path(self.project).absolute()
-        return {
-            name: resolved_agent(name, agent, environment=given, project=project)
-            for name, agent in self.agents.items()
-            if agent.enabled
-        }
+        return resolved_agent(name, self.agents[name], environment=given, project=Path(self.project).absolute())
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -66,7 +66,10 @@ class Access:
         if self.host not in LOCAL_HOSTS and not self.allowed_hosts:
             # Off localhost a server has names that it cannot know, and every request shows a token.
             return
-        raise misdirected("The Host header names another server")
+        raise misdirected(
+            "The Host header names another server: a name that this one goes by, as behind a proxy, belongs into "
+            "http.allowed_hosts"
+        )
 
     def _check_origin(self, origin: str) -> None:
         scheme, _, host = origin.partition("://")

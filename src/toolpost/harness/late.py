@@ -30,6 +30,8 @@ class LateAgent:
 
 
 def _loaded(spec: AgentSpec) -> Agent:
+    if spec.problem is not None:
+        raise CapabilityMissing(spec.problem, hint=spec.hint)
     try:
         if spec.kind == "claude":
             from toolpost.harness.claude_agent import ClaudeAgent

@@ -89,6 +89,10 @@ class AgentSpec:
     timeout_s: float = 600.0
     options: JsonObject = field(default_factory=dict, hash=False)
     """What the kind of agent knows further settings by."""
+    problem: str | None = None
+    """Why it cannot be started as it is configured; None if it can be."""
+    hint: str | None = None
+    """What can be done about the problem."""
 
 
 async def one_end(stream: AsyncGenerator[AgentEvent, None]) -> AsyncGenerator[AgentEvent, None]:

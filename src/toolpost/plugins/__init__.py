@@ -1,6 +1,8 @@
 """The tools that we bring. Each plugin here is written with nothing but what any author has.
 
+bus        tasks for agents: handed out, acknowledged, done
 time       what time it is, here and elsewhere
+workspace  an index of code, built and searched
 history    what was said in a caller's conversations
 tasks      what is to be done, and what has to be done before it
 schedule   prompts that come by themselves, once or again and again
@@ -10,10 +12,15 @@ logs       what this server has logged of a caller's conversations
 leading    what the last five share: conversations, and in whose name a tool was called
 """
 
-BUNDLED = ("toolpost.plugins.time:plugin",)
-"""Loaded unless the configuration says otherwise."""
+from typing import Final
 
-FOR_CONVERSATIONS = (
+BUNDLED: Final = ("bus", "time", "workspace")
+"""Loaded where `plugins.bundled` or `--with` names them."""
+
+DEFAULT: Final = ("time",)
+"""What is loaded where nothing at all is configured, so that there is something to try."""
+
+FOR_CONVERSATIONS: Final = (
     "toolpost.plugins.history:make",
     "toolpost.plugins.tasks:make",
     "toolpost.plugins.schedule:make",

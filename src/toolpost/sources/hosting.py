@@ -206,7 +206,8 @@ class ServerHost:
                 await tasks.start(self._run, source.supervisor)
                 await self.promises.recall(source.name)
                 remembered = await self._known.recall(source.name)
-                if remembered is not None:
+                # Tools of a server that cannot be reached as it is configured are not offered.
+                if remembered is not None and source.spec.problem is None:
                     await source.learn(remembered.definitions, remembered.build)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)

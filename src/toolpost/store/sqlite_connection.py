@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.contracts.own_folder import make_folder
 from toolpost.store.urls import MEMORY
 
 OPENING_S = 10.0
@@ -77,7 +78,7 @@ def lenient_text(raw: bytes) -> str:
 
 
 def _make_private(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent, mode=0o700)
     # SQLite would create it for everyone to read; its companions take over the mode of this file.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 

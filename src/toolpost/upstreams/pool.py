@@ -101,7 +101,8 @@ class Pool:
             return ServerState.DRAINING
         if self.backoff.is_suspended:
             return ServerState.SUSPENDED
-        return ServerState.FAILED if self.backoff.failures and not self.stopped else ServerState.STOPPED
+        has_failed = self._spec.problem is not None or self.backoff.failures > 0
+        return ServerState.FAILED if has_failed and not self.stopped else ServerState.STOPPED
 
     # They come
 
@@ -198,6 +199,9 @@ class Pool:
         trouble, command = self._trouble, f"`toolpost servers start {self._spec.name}`"
         if self.stopped is not None:
             raise trouble.unavailable(self.stopped[0], hint=self.stopped[1])
+        if self._spec.problem is not None:
+            # No later attempt would go better: it is not counted, and so not logged again and again.
+            raise trouble.note(self._spec.problem, hint=self._spec.hint)
         if self.backoff.is_suspended:
             before = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: "
             raise trouble.as_seen_by(caller, before=before, hint=f"put it right, then {command} tries again")

@@ -13,7 +13,7 @@ Strategy = Literal["shared", "per_session", "singleton"]
 Era = Literal["auto", "handshake", "stateless"]
 
 
-_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy", "era")
+_REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transport", "strategy", "era", "problem")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,10 @@ class ServerSpec:
     """In which era a server that knows both is met; `auto`: in the caller's."""
     min_ready: int = 0
     idle_s: float = 300.0
+    problem: str | None = None
+    """Why it cannot be reached as it is configured, such as a variable that is not set; None if it can be."""
+    hint: str | None = None
+    """What can be done about the problem."""
     conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)
     """Takes the secrets that the server was given out of what it says."""
 

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from toolpost.contracts.errors import NoIndex
+from toolpost.contracts.own_folder import make_folder
 from toolpost.workspace.engine import FORMAT
 
 POINTER: Final = "current.json"
@@ -140,7 +141,7 @@ def remove_others(home: Path, keep: int | None) -> None:
 @contextmanager
 def building_alone(home: Path, *, wait_s: float) -> Iterator[None]:
     """Hold what only one build of an index may hold, in whatever process; the system lets go of it for one that dies."""
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     try:
         connection = _locked(home / _LOCK, wait_s)
     except sqlite3.DatabaseError as error:

@@ -39,6 +39,11 @@ def watchfiles() -> Any:
     return _module("watchfiles", "the watcher of files")
 
 
+def missing_modules() -> list[str]:
+    """Name what no index can be built and searched without, and is not installed."""
+    return [name for name in ("tantivy", "tree_sitter", "re2", "pathspec") if not has(name)]
+
+
 def has(name: str) -> bool:
     """Say whether a module can be loaded, without loading it."""
     try:

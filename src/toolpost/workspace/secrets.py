@@ -12,9 +12,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from toolpost.contracts.credentials import Style
+from toolpost.contracts.own_folder import OWN_FOLDER
 from toolpost.workspace.languages import Language, language_of
 
-HIDDEN: Final = frozenset({".git", ".hg", ".svn", ".toolpost"})
+HIDDEN: Final = frozenset({".git", ".hg", ".svn", OWN_FOLDER})
 """Folders that nobody gets to see into, whatever is allowed: they hold history, credentials and our own store."""
 
 _FOLDERS: Final = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"})
