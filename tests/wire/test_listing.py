@@ -11,7 +11,7 @@ from toolpost.app import open_app
 from toolpost.contracts.ids import META_KEY
 from toolpost.discovery import Catalogue
 from toolpost.endpoints.listing import Listing
-from toolpost.protocol.era import REVISIONS
+from toolpost.protocol.era import HANDSHAKE_VERSIONS, REVISIONS
 
 
 @pytest.mark.anyio
@@ -44,7 +44,8 @@ async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
     fields = {version: set(msgspec.json.decode(page)["tools"][0]) for version, page in pages.items()}
 
     assert again is pages[MODERN]
-    assert fields["2024-11-05"] == {"name", "description", "inputSchema"}
+    assert all("_meta" in known for known in fields.values())
+    assert fields["2024-11-05"] == {"name", "description", "inputSchema", "_meta"}
     assert fields["2025-06-18"] == {"name", "description", "inputSchema", "outputSchema", "_meta"}
     assert msgspec.json.decode(pages["2025-11-25"]).keys() == {"tools"}
     assert msgspec.json.decode(pages[MODERN])["resultType"] == "complete"
@@ -71,3 +72,18 @@ def test_older_revisions_get_no_structured_content(tmp_path: Any) -> None:
     assert "structuredContent" not in answer["result"]
     assert answer["result"]["content"][0]["text"] == '{"ok":true,"data":"0 arguments"}'
     assert not any("outputSchema" in tool for tool in listed["result"]["tools"])
+    assert all(tool["_meta"][META_KEY]["schemaVersion"] >= 1 for tool in listed["result"]["tools"])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("version", sorted(HANDSHAKE_VERSIONS))
+async def test_a_client_of_any_revision_reads_the_version_of_a_tool(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", version)
+    async with Way("memory", "legacy").client(BEHAVIOURS) as client:
+        agreed = client.protocol_version
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert agreed == version
+    assert (listed["does__echo"].meta or {})[META_KEY] == {"schemaVersion": 1, "toolingVersion": "2.1.0"}

@@ -43,10 +43,12 @@ class Revision:
     is_modern: bool = False
     has_structured_content: bool = True
     unknown_fields: frozenset[str] = frozenset()
-    """Fields of a tool definition that came later."""
+    """Fields of a tool definition that came later, and that its clients are not sent."""
 
 
-_LATER = frozenset({"title", "outputSchema", "_meta"})
+# `_meta` of a definition is later too (2025-06-18). It is sent all the same: every revision lets a definition have
+# further fields, and `schemaVersion`, which is in it, is owed to every client.
+_LATER = frozenset({"title", "outputSchema"})
 
 REVISIONS: Final[Mapping[str, Revision]] = {
     revision.version: revision
