@@ -51,7 +51,7 @@ async def test_plain_results_are_the_tools_own(way: Way) -> None:
         "details": {"exception": "ValueError"},
     }
     assert failed.structured_content is None
-    assert [block.text for block in text.content] == ["just text"]  # type: ignore[union-attr]
+    assert [json.loads(block.text) for block in text.content] == ["just text"]  # type: ignore[union-attr]
     assert text.structured_content is None
     assert [block.text for block in array.content] == ["[1,2]"]  # type: ignore[union-attr]
 

@@ -285,13 +285,13 @@ def progress_token(meta: JsonObject) -> Json:
 
 def _shown(answer: Answer) -> tuple[bytes, bool]:
     """Return the text of an answer, as a JSON string, and whether its payload is structured content too."""
+    # The text is JSON whatever the tool returned: a string too, so that a client may always parse it.
     payload = answer.payload
+    text = encode(payload.decode())
     if answer.style is ResultStyle.PLAIN:
-        if payload[:1] == b'"':
-            return payload, False
         # A bare error object would break the tool's own output schema, so it is text alone.
-        return encode(payload.decode()), payload[:1] == b"{" and not answer.is_error
-    return encode(payload.decode()), True
+        return text, payload[:1] == b"{" and not answer.is_error
+    return text, True
 
 
 def _progress_notification(token: Json, note: ProgressNote) -> bytes:
