@@ -8,6 +8,10 @@ from mcp import Client
 
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
+from toolpost.bus.bus import Bus
+from toolpost.bus.definitions import poll_wait_s
+from toolpost.bus.polling import Polled
+from toolpost.bus.tasks import WorkerName
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +39,27 @@ async def test_a_planner_and_a_worker_meet(way: Way) -> None:
     assert status["workers"][0]["status"] == "executing"
     assert done == {"success": True, "bead_id": "b-1", "worker": "z.ai1"}
     assert idle == {"task": None, "timeout": True}
+
+
+async def test_a_poll_may_ask_for_any_number_of_milliseconds(monkeypatch: Any) -> None:
+    numbers = (-1e300, -5, 0, 0.5, 55_000.5, 10**9, 1e300)
+    waits: list[float] = []
+    poll = Bus.poll
+
+    async def poll_briefly(bus: Bus, worker: WorkerName, wait_s: float, **options: Any) -> Polled:
+        waits.append(wait_s)
+        return await poll(bus, worker, min(wait_s, 0.01), **options)
+
+    monkeypatch.setattr(Bus, "poll", poll_briefly)
+    async with open_app(IN_MEMORY) as app, QUICK_WAYS[0].client_of(app) as client:
+        await asked(client, "register_worker", name="a")
+        idle = [await asked(client, "poll_task", name="a", timeout_ms=number) for number in numbers]
+        refused = error_of(await client.call_tool("bus__poll_task", {"name": "a", "timeout_ms": "5"}))
+
+    assert idle == [{"task": None, "timeout": True}] * len(numbers)
+    assert waits == [0, 0, 0, 0.0005, 55, 55, 55]
+    assert poll_wait_s({"timeout_ms": 10**400}) == 55
+    assert refused["code"] == "INVALID_PARAMS"
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)

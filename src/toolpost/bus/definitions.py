@@ -87,6 +87,13 @@ class BusTool:
         return schema | ({"required": list(self.required)} if self.required else {})
 
 
+def poll_wait_s(arguments: JsonObject) -> float:
+    """Return how long a `poll_task` waits, in seconds; whatever number its caller gave, within the limits."""
+    # Capped before it is divided: a whole number in JSON may be too large for a float.
+    timeout_ms: float = arguments.get("timeout_ms", POLL_MS)
+    return max(0, min(timeout_ms, POLL_LIMIT_MS)) / 1000
+
+
 def _object(required: tuple[str, ...], **properties: Any) -> JsonObject:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
@@ -239,11 +246,9 @@ BUS_TOOLS: Final = (
         properties={
             "name": _WORKER | {"description": "The worker name"},
             "timeout_ms": {
-                "type": "integer",
-                "minimum": 0,
-                "maximum": POLL_LIMIT_MS,
+                "type": "number",
                 "default": POLL_MS,
-                "description": "Timeout in ms (default: 30000)",
+                "description": "Timeout in ms (default: 30000); taken as 0 below that, as 55000 above it",
             },
         },
         required=("name",),

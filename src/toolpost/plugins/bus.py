@@ -8,7 +8,7 @@ import msgspec
 
 from toolpost.authoring import Context, Plugin, tool
 from toolpost.bus.bus import Bus
-from toolpost.bus.definitions import BUS_TOOLS, LEAVES, ONCE, POLL_MS, RENEWS, TIMEOUT_S
+from toolpost.bus.definitions import BUS_TOOLS, LEAVES, ONCE, RENEWS, TIMEOUT_S, poll_wait_s
 from toolpost.bus.looking import Overview
 from toolpost.bus.submitting import Submitted, Wish
 from toolpost.bus.tasks import USUAL_PRIORITY, Lease, Offered, TaskId, Worker, WorkerName
@@ -99,7 +99,7 @@ class _Handlers:
         return {"success": True, "worker": name, "message": message}
 
     async def poll_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        wait_s = arguments.get("timeout_ms", POLL_MS) / 1000
+        wait_s = poll_wait_s(arguments)
         polled = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
         if polled.task is not None:
             return {"task": self._held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}

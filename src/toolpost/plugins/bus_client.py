@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolpost.authoring import Context, Plugin
-from toolpost.bus.definitions import LEAVES, ONCE, POLL_MS, RENEWS
+from toolpost.bus.definitions import LEAVES, ONCE, RENEWS, poll_wait_s
 from toolpost.contracts.errors import CallerError, Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
 from toolpost.contracts.events import event
 from toolpost.contracts.ids import META_KEY, JsonObject
@@ -129,7 +129,7 @@ class BusClient:
 
     async def _poll(self, arguments: JsonObject, meta: JsonObject) -> JsonObject:
         """Wait for a task; a server that restarts meanwhile is waited for, and asked for the rest of the time."""
-        until = time.monotonic() + arguments.get("timeout_ms", POLL_MS) / 1000
+        until = time.monotonic() + poll_wait_s(arguments)
         while True:
             left_s = max(0.0, until - time.monotonic())
             try:
