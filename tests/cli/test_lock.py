@@ -129,10 +129,11 @@ def test_versions_rise_with_a_cause_and_only_then(
 
 
 def test_a_tool_that_is_gone_fails_unless_another_answers_to_its_name(run: Run, tmp_path: Path) -> None:
-    def write(name: str, aliases: str) -> None:
+    def write(name: str, aliases: str, version: int = 1) -> None:
         (tmp_path / "kit.py").write_text(
             "from toolpost import Plugin\n\nplugin = Plugin('kit')\n\n"
-            f"@plugin.tool(aliases={aliases})\nasync def {name}(text: str) -> str:\n    return text\n"
+            f"@plugin.tool(aliases={aliases}, schema_version={version}, description='Say it.')\n"
+            f"async def {name}(text: str) -> str:\n    return text\n"
         )
 
     (tmp_path / "toolpost.toml").write_text(ONLY.replace("[plugins]", "[plugins]\nload = ['kit:plugin']"))
@@ -141,6 +142,8 @@ def test_a_tool_that_is_gone_fails_unless_another_answers_to_its_name(run: Run, 
     write("speak", "[]")
     gone = run("check", "--json")
     write("speak", "['say']")
+    unversioned = run("check", "--json")
+    write("speak", "['say']", version=2)
     renamed = run("check", "--json")
 
     assert gone.code == 1
@@ -148,7 +151,10 @@ def test_a_tool_that_is_gone_fails_unless_another_answers_to_its_name(run: Run, 
         "kit__say": "removed-without-alias",
         "kit__speak": None,
     }
-    assert renamed.code == 0
+    assert (unversioned.code, renamed.code) == (1, 0)
+    (drift,) = unversioned.json["drifts"]
+    assert (drift["fault"], drift["verdict"]) == ("bump-missing", "compatible")
+    assert drift["schemaVersion"] == {"old": 1, "new": 1, "wanted": 2}
     assert [(drift["kind"], drift["newName"]) for drift in renamed.json["drifts"]] == [("renamed", "kit__speak")]
 
 

@@ -248,8 +248,9 @@ _REST = (
     _compatible(
         "tool.renamed-with-alias",
         "the tool has another name, and the old one still answers",
-        "The old name is deprecated: it works, and warns.",
+        "The old name is deprecated: it works, and warns. Names are part of the contract, so its version rises.",
         _NAMES,
+        needs_bump=True,
     ),
     _breaking("tool.alias-removed", "an old name no longer answers", "Callers that still use it are refused.", _NAMES),
     _compatible("tool.alias-added", "one more name answers", "Nobody used it before.", _NAMES),
