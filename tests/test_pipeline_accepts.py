@@ -96,7 +96,7 @@ def schemas_with_arguments(draw: Any) -> tuple[dict[str, Any], list[Any]]:
 async def accepted_by_toolpost(schema: dict[str, Any], cases: list[Any]) -> tuple[dict[str, Any], list[bool]]:
     """Register the schema, list it, call the tool with every case, all through a connection's own bytes."""
     plugin = Plugin("p")
-    plugin.tool(name="t", input_schema=schema)(_nothing)
+    plugin.tool(name="t", description="Do nothing.", input_schema=schema)(_nothing)
     answers: dict[int, Any] = {}
 
     def send(raw: bytes) -> None:

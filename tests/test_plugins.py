@@ -11,7 +11,8 @@ from tests.ways import BEHAVIOURS, IN_MEMORY, OURS, QUICK_WAYS, Way, plugin_of
 from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
 from toolpost.contracts.contract import Keyed
-from toolpost.contracts.ids import META_KEY
+from toolpost.contracts.ids import META_KEY, PluginName
+from toolpost.sources import FunctionSource
 from toolpost.testing import client_of, data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -25,11 +26,11 @@ async def test_a_plugin_that_fails_is_named_and_the_rest_serves(tmp_path: Path, 
     (tmp_path / "broken_import.py").write_text("import no_such_module_anywhere\n")
     (tmp_path / "broken_start.py").write_text(
         "from toolpost import Plugin\nplugin = Plugin('unstarted')\n"
-        "@plugin.tool\nasync def x() -> str: return 'x'\n"
+        "@plugin.tool\nasync def x() -> str: 'Give x.'\n"
         "@plugin.on_start\nasync def fail(): raise RuntimeError('no database')\n"
     )
     (tmp_path / "hooks_only.py").write_text(
-        "from toolpost import hookimpl, tool\n@tool\nasync def hi() -> str: return 'hi'\n"
+        "from toolpost import hookimpl, tool\n@tool\nasync def hi() -> str: 'Say hi.'\n"
         "@hookimpl\ndef toolpost_tools(): return [hi]\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -106,6 +107,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "name with a dot": ({"input_schema": GOOD, "name": "a.b"}, "name", "letters"),
     "name with a space": ({"input_schema": GOOD, "name": "Hello Tool"}, "name", "letters"),
     "long name": ({"input_schema": GOOD, "name": "x" * 70}, "name", "64"),
+    "no description": ({"input_schema": GOOD, "description": " \n"}, "description", "docstring"),
+    "a description that is no text": ({"input_schema": GOOD, "description": 7}, "description", "docstring"),
+    "root without a type that is no object": ({"input_schema": {"items": {}}}, "inputSchema", "object"),
     "version zero": ({"input_schema": GOOD, "schema_version": 0}, "schemaVersion", "from 1"),
     "no time": ({"input_schema": GOOD, "timeout_s": -1}, "timeout_s", "above 0"),
     "unknown concurrency": ({"input_schema": GOOD, "concurrency": "bogus"}, "concurrency", "serial"),
@@ -118,6 +122,7 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
     options, place, words = REFUSED[case]
 
     async def run(arguments: dict[str, Any]) -> str:
+        """Run."""
         return "ran"
 
     plugin = Plugin("p")
@@ -137,10 +142,19 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
     assert names == ["p__good"]
 
 
+async def test_a_tool_without_a_docstring_is_refused() -> None:
+    async def silent(text: str) -> str:
+        return text
+
+    [refusal] = FunctionSource(PluginName("p"), [tool(silent)]).refused
+
+    assert refusal.message.startswith("plugin `p`, tool `silent`, description: it has no description")
+
+
 async def test_a_duplicate_is_refused() -> None:
     plugin = Plugin("p")
-    plugin.tool(name="same", input_schema={"type": "object"})(lambda arguments: 1)
-    plugin.tool(name="same", input_schema={"type": "object"})(lambda arguments: 2)
+    plugin.tool(name="same", description="Give 1.", input_schema={"type": "object"})(lambda arguments: 1)
+    plugin.tool(name="same", description="Give 2.", input_schema={"type": "object"})(lambda arguments: 2)
     async with client_of(plugin) as client:
         answer = await client.call_tool("p__same", {})
 
@@ -153,6 +167,7 @@ async def test_former_names_still_answer_and_say_what_they_are(mode: str, caplog
 
     @plugin.tool(aliases=["say"])
     async def speak(text: str) -> str:
+        """Say it."""
         return text
 
     async with client_of(plugin, mode=mode) as client:
@@ -171,6 +186,7 @@ async def test_former_names_still_answer_and_say_what_they_are(mode: str, caplog
 async def test_a_tool_can_still_be_called_as_a_function() -> None:
     @tool(style="plain")
     async def shout(text: str) -> str:
+        """Say it loudly."""
         return text.upper()
 
     assert await shout("x") == "X"
@@ -234,7 +250,7 @@ async def test_a_bug_of_ours_is_internal_and_shows_nothing(way: Way, caplog: Any
 
 async def test_an_installed_package_announces_its_plugin(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "announced.py").write_text(
-        "from toolpost import Plugin\nplugin = Plugin('announced')\n@plugin.tool\nasync def hi() -> str: return 'hi'\n"
+        "from toolpost import Plugin\nplugin = Plugin('announced')\n@plugin.tool\nasync def hi() -> str: 'Say hi.'\n"
     )
     info = tmp_path / "announced-3.2.1.dist-info"
     info.mkdir()

@@ -14,6 +14,7 @@ plugin = Plugin("kit")
 
 @plugin.tool
 async def say(text: str{more}) -> str:
+    "Say it."
     return text
 """
 

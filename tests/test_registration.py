@@ -26,7 +26,7 @@ def test_real_definitions_are_held_or_refused_by_name() -> None:
         slug = re.sub(r"[^A-Za-z0-9-]+", "-", definition["server"]).strip("-") or "server"
         terms = Terms(
             name=definition["name"],
-            description=definition.get("description") or "",
+            description=definition.get("description") or "Not described.",
             input_schema=definition["inputSchema"],
             output_schema=definition.get("outputSchema"),
         )

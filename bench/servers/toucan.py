@@ -39,7 +39,7 @@ def _slug(name: str) -> str:
 def _tool(definition: dict[str, Any]) -> Tool:
     terms = Terms(
         name=definition["name"],
-        description=definition.get("description") or "",
+        description=definition.get("description") or "Not described.",
         input_schema=definition["inputSchema"],
         annotations=definition.get("annotations") or {},
     )

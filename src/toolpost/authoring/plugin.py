@@ -29,7 +29,9 @@ class Plugin:
     plugin = Plugin("greetings", version="1.2.0")
 
     @plugin.tool
-    async def greet(name: str) -> str: ...
+    async def greet(name: str) -> str:
+        "Greet somebody."
+        return f"Hello {name}"
     """
 
     def __init__(self, name: str, *, version: str = "", tools: Iterable[Tool] = ()) -> None:

@@ -142,6 +142,7 @@ def contract_of(
     """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
     name = _checked_name(terms.name, plugin, is_bare=is_bare)
     _check_numbers(terms, plugin)
+    _check_description(terms, plugin)
     takes = _compiled(terms.input_schema, "inputSchema", terms, plugin, close=True)
     gives = None
     if terms.output_schema is not None:
@@ -212,6 +213,15 @@ def _checked_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> To
 
 def _check_numbers(terms: Terms, plugin: PluginName) -> None:
     version: object = terms.schema_version
+def _check_description(terms: Terms, plugin: PluginName) -> None:
+    description: object = terms.description
+    if not isinstance(description, str) or not description.strip():
+        reason = (
+            "it has no description, by which a model decides when to call it; write a docstring, or give `description`"
+        )
+        raise _refusal(plugin, terms.name, "description", reason)
+
+
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise _refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
     limit = terms.timeout_s

@@ -38,6 +38,7 @@ def test_a_listed_definition_survives_the_way_through_json() -> None:
 def test_a_contract_gives_all_that_it_promises() -> None:
     terms = Terms(
         name="search",
+        description="Find notes.",
         input_schema=TAKES,
         schema_version=2,
         errors=(ErrorCode.NO_INDEX, ErrorCode.NOT_FOUND),
