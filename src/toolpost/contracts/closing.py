@@ -1,5 +1,6 @@
 """A schema closed against what it does not name: how native tools publish theirs."""
 
+from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -9,6 +10,7 @@ from toolpost.contracts.parts import (
     HOLDS_ONE,
     HOLDS_SCHEMAS,
     draft_of,
+    part_at,
     parts_of,
     pointer,
     schemas_under,
@@ -25,6 +27,11 @@ _SHAPES = HOLDS_SCHEMAS - _BRANCHES - _DEFINITIONS
 # Whatever says something about the value's own parts, or leads to who does.
 _DESCRIBERS = (HOLDS_SCHEMAS - _DEFINITIONS) | {*REFERENCES}
 
+# What still counts beside a `$ref` before 2019-09: nothing that is asserted of a value.
+_BESIDE_A_REFERENCE = _DEFINITIONS | {
+    *("$schema", "$id", "id", "$comment", "title", "description", "default", "examples", "type")
+}
+
 _NULL = {"type": "null"}
 
 
@@ -32,7 +39,9 @@ def closed(raw: JsonObject) -> JsonObject:
     """Return the schema as native tools publish it: unknown and reserved properties are refused.
 
     - The root is closed unless it says itself what else it takes. With branches or references beside its
-      properties it gets `unevaluatedProperties`; drafts before 2019-09 lack that keyword and stay open there.
+      properties it gets `unevaluatedProperties`. Drafts before 2019-09 lack that keyword: there the root gets
+      `additionalProperties`, and declares every name of its branches too, as `{}`. It stays open where a branch
+      takes names that it does not declare.
     - A nested object is closed when it declares properties, says nothing itself, has no branch, reference or
       `patternProperties` beside it, and no branch around it: a branch may describe the same value again.
     - A choice between one object and null is no branch in this sense: it is how a nested object is optional.
@@ -72,14 +81,79 @@ class _Closing:
 
     def root(self) -> JsonObject:
         result = self._copied(self._raw, "", may_close=True)
+        if not self._is_since_2019 and _is_combined(self._raw):
+            return self._closed_by_names(result)
         if not _CLOSERS.isdisjoint(self._raw):
             return result
         # `additionalProperties` already knows the patterns beside it.
-        if not _is_combined(self._raw):
-            result["additionalProperties"] = False
-        elif self._is_since_2019:
-            result["unevaluatedProperties"] = False
-        return result
+        closer = "unevaluatedProperties" if _is_combined(self._raw) else "additionalProperties"
+        return result | {closer: False}
+
+    def _closed_by_names(self, result: JsonObject) -> JsonObject:
+        """Close a root with branches or a reference in a draft that has no `unevaluatedProperties`."""
+        refers = "$ref" in self._raw
+        # Beside a reference, and in a draft that does not know the keyword, `false` was ignored so far.
+        ignored = _CLOSERS if refers else {"unevaluatedProperties"}
+        if any(self._raw[word] is not False or word not in ignored for word in _CLOSERS & self._raw.keys()):
+            return result
+        known = self._known_names()
+        if known is None:
+            return result
+        if refers:
+            # The reference would hide what is added beside it, as it hides whatever stands there now: that must not
+            # begin to count, and goes, unless something refers to it.
+            hidden = {word for word in result if word not in _BESIDE_A_REFERENCE and not word.startswith("x-")}
+            if self._refers_into(hidden):
+                return result
+            result = {word: value for word, value in result.items() if word not in hidden}
+            result["allOf"] = [{"$ref": self._raw["$ref"]}]
+        for keyword, names in known.items():
+            if names:
+                own = result.get(keyword, {})
+                result[keyword] = own | {name: {} for name in names if name not in own}
+        return result | {"additionalProperties": False}
+
+    def _known_names(self) -> dict[str, dict[str, None]] | None:
+        """Collect names and patterns that the root and its branches declare; None if a branch takes others as well."""
+        known: dict[str, dict[str, None]] = {"properties": {}, "patternProperties": {}}
+        waiting = deque([("", self._raw)])
+        seen: set[str] = set()
+        while waiting:
+            place, schema = waiting.popleft()
+            if place in seen:
+                continue
+            seen.add(place)
+            waiting.extend(self._branches_before_2019(place, schema))
+            if place and "$ref" in schema:
+                continue
+            if place and schema.get("additionalProperties", False) is not False:
+                return None
+            for keyword, names in known.items():
+                if isinstance(declared := schema.get(keyword), dict):
+                    names.update(dict.fromkeys(declared))
+        return known
+
+    def _branches_before_2019(self, place: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+        """Yield the schemas that describe the same value, and where they are: where there is a reference, only its target."""
+        if "$ref" in schema:
+            target = self._references.target(place, schema, "$ref")
+            if target is not None and isinstance(found := part_at(self._raw, target), dict):
+                yield target, found
+            return
+        for keyword, value in schema.items():
+            # What `not` names is what a value must not be like.
+            if keyword in _BRANCHES and keyword != "not":
+                yield from ((place + step, child) for step, child in schemas_under(keyword, value))
+
+    def _refers_into(self, keywords: set[str]) -> bool:
+        """Say whether a reference leads to a schema under one of these keywords of the root."""
+        places = {pointer((word,)) for word in keywords}
+        for part in parts_of(self._raw):
+            if "$ref" in part.schema:
+                target = self._references.target(part.place, part.schema, "$ref")
+                if target and "/".join(target.split("/", 2)[:2]) in places:
+                    return True
+        return False
 
     def note_open(self, schema: JsonObject, place: str) -> None:
         """Note what turns out to be extended by a schema that is kept open."""
