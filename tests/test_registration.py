@@ -41,7 +41,7 @@ def test_real_definitions_are_held_or_refused_by_name() -> None:
     assert sum(len(tools) for tools in servers.values()) == len(catalogue) + len(refused) == 6044
     assert all(refusal.details["plugin"] and refusal.details["reason"] for refusal in refused)
     assert set(places) == {"name", "inputSchema"}
-    assert places["inputSchema"] == 8
+    assert places["inputSchema"] == 7
     assert listing.page(MODERN, None, request_id=b"2") is first
     assert len(json.loads(first)["tools"]) == 1000
 

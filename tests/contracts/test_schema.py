@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from tests.hostile.attacks import attack
 from toolpost.contracts.closing import closed
-from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, compile_schema
+from toolpost.contracts.parts import with_numeric_bounds
+from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, as_object_schema, compile_schema
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"
@@ -543,3 +544,45 @@ def test_every_collected_definition_that_is_valid_is_validated_at_once() -> None
 
     assert min(quick) > 30_000
     assert sum(bytes_ > 100_000 for bytes_ in quick) > 0.99 * len(quick)
+
+
+@pytest.mark.parametrize(
+    "raw", [{}, {"properties": {"a": {}}}, {"required": ["a"]}, {"anyOf": [an_object(a={})]}, {"title": "T"}]
+)
+def test_a_root_that_leaves_its_type_out_is_an_object(raw: dict[str, Any]) -> None:
+    assert as_object_schema(raw) == {"type": "object", **raw}
+    assert compile_schema(as_object_schema(raw), root_object=True).is_valid({"a": 1})
+
+
+@pytest.mark.parametrize("raw", [{"type": "array"}, {"type": ["object", "null"]}, {"items": {}}, {"enum": ["a"]}])
+def test_a_root_that_is_something_else_stays_refused(raw: dict[str, Any]) -> None:
+    assert as_object_schema(raw) is raw
+    assert "object" in refusal(raw, root_object=True).reason
+
+
+def test_bounds_of_draft_4_are_numbers_where_no_draft_is_named() -> None:
+    bounded = {"minimum": 1, "exclusiveMinimum": True, "maximum": 5, "exclusiveMaximum": False}
+    raw = {**an_object(n=bounded), "anyOf": [{"required": []}, {"items": bounded}]}
+    before = copy.deepcopy(raw)
+    listed = with_numeric_bounds(raw)
+    schema = compiled(closed(listed))
+
+    assert raw == before
+    assert listed["properties"]["n"] == listed["anyOf"][1]["items"] == {"exclusiveMinimum": 1, "maximum": 5}
+    assert [schema.is_valid({"n": n}) for n in (1, 2, 5, 6)] == [False, True, True, False]
+    assert (
+        refusal(with_numeric_bounds(an_object(n={"exclusiveMinimum": True}))).place == "/properties/n/exclusiveMinimum"
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        an_object(n={"exclusiveMinimum": 1}),
+        an_object(exclusiveMinimum={"default": {"minimum": 1, "exclusiveMinimum": True}}),
+        {"$schema": DRAFT_4, **an_object(n={"minimum": 1, "exclusiveMinimum": True})},
+    ],
+)
+def test_a_schema_without_such_bounds_or_with_a_draft_is_left_as_it_is(raw: dict[str, Any]) -> None:
+    assert with_numeric_bounds(raw) is raw
+    assert compiled(raw).is_valid({})

@@ -15,7 +15,8 @@ from toolpost.contracts.envelope import ResultStyle, published_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.faults import Fault, faults_in
 from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
-from toolpost.contracts.schema import Schema, SchemaProblem, check_bounds, compile_schema
+from toolpost.contracts.parts import with_numeric_bounds
+from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
 
 DEFAULT_TIMEOUT_S = 60.0
 NAME_LIMIT = 64
@@ -141,8 +142,8 @@ def contract_of(
 ) -> Contract:
     """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
     name = _checked_name(terms.name, plugin, is_bare=is_bare)
-    _check_numbers(terms, plugin)
     _check_description(terms, plugin)
+    _check_numbers(terms, plugin)
     takes = _compiled(terms.input_schema, "inputSchema", terms, plugin, close=True)
     gives = None
     if terms.output_schema is not None:
@@ -177,7 +178,8 @@ def contract_of_upstream(
     gives = None
     if terms.output_schema is not None:
         gives = _compiled(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
-    came_as = definition | {"inputSchema": takes.raw} if closes else definition
+    # As it came, but for what clients insist on (a root's type, bounds that are numbers) and the closing that was asked for.
+    came_as = definition | {"inputSchema": takes.raw} | ({} if gives is None else {"outputSchema": gives.raw})
     return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
 
 
@@ -211,8 +213,6 @@ def _checked_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> To
     raise _refusal(plugin, name, "name", reason)
 
 
-def _check_numbers(terms: Terms, plugin: PluginName) -> None:
-    version: object = terms.schema_version
 def _check_description(terms: Terms, plugin: PluginName) -> None:
     description: object = terms.description
     if not isinstance(description, str) or not description.strip():
@@ -222,6 +222,8 @@ def _check_description(terms: Terms, plugin: PluginName) -> None:
         raise _refusal(plugin, terms.name, "description", reason)
 
 
+def _check_numbers(terms: Terms, plugin: PluginName) -> None:
+    version: object = terms.schema_version
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise _refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
     limit = terms.timeout_s
@@ -250,18 +252,24 @@ def _compiled(
     kind: str = "plugin",
 ) -> Schema:
     try:
-        return compile_schema(_projected(raw) if close else raw, root_object=root_object)
+        return compile_schema(_listed_schema(raw, root_object=root_object, close=close), root_object=root_object)
     except SchemaProblem as problem:
         raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 
 
-def _projected(raw: JsonObject) -> JsonObject:
-    """Close a schema; one that is too broken to be closed stays as it is, and is refused when it is compiled."""
+def _listed_schema(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
+    """Return a schema as it is listed: with what clients insist on, and closed.
+
+    One that is too broken for that stays as it is, and is refused when it is compiled.
+    """
     check_bounds(raw)
-    try:
-        return closed(raw)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    if not isinstance(raw, dict):
         return raw
+    listed = with_numeric_bounds(as_object_schema(raw) if root_object else raw)
+    try:
+        return closed(listed) if close else listed
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return listed
 
 
 def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:

@@ -26,6 +26,8 @@ HOLDS_MANY = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 HOLDS_NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
 HOLDS_SCHEMAS = HOLDS_ONE | HOLDS_MANY | HOLDS_NAMED
 
+_BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
 _NEWEST = "json-schema.org/schema"
 _DRAFTS = {
     "json-schema.org/draft-04/schema": 4,
@@ -42,6 +44,54 @@ def draft_of(raw: JsonObject) -> int | None:
     named = raw.get("$schema", _NEWEST)
     uri = named.removesuffix("#") if isinstance(named, str) else ""
     return _DRAFTS.get(uri.removeprefix("https://").removeprefix("http://"))
+
+
+def with_numeric_bounds(raw: JsonObject) -> JsonObject:
+    """Write bounds of draft-04, `"minimum": 1, "exclusiveMinimum": true`, as later drafts do: `"exclusiveMinimum": 1`.
+
+    Generators from OpenAPI write them so and name no draft. As 2020-12 such a schema is invalid; models' APIs reject it
+    too, so it is not merely read as draft-04. A schema that names its draft, or has no such bound, is returned as it is.
+    """
+    if "$schema" in raw or not _has_boolean_bound(raw):
+        return raw
+    try:
+        rewritten: JsonObject = _with_numeric_bounds(raw)
+    except RecursionError:
+        return raw
+    return rewritten
+
+
+def _has_boolean_bound(raw: JsonObject) -> bool:
+    waiting = [raw]
+    while waiting:
+        schema = waiting.pop()
+        if any(isinstance(schema.get(exclusive), bool) for exclusive, _ in _BOUNDS):
+            return True
+        for keyword, value in schema.items():
+            waiting.extend(child for _, child in schemas_under(keyword, value))
+    return False
+
+
+def _with_numeric_bounds(schema: Json) -> Json:
+    if not isinstance(schema, dict):
+        return schema
+    copy = {keyword: _with_numeric_bounds_under(keyword, value) for keyword, value in schema.items()}
+    for exclusive, bound in _BOUNDS:
+        if copy.get(exclusive) is False:
+            del copy[exclusive]
+        elif copy.get(exclusive) is True and bound in copy:
+            copy[exclusive] = copy.pop(bound)
+    return copy
+
+
+def _with_numeric_bounds_under(keyword: str, value: Json) -> Json:
+    if isinstance(value, dict) and keyword in HOLDS_ONE:
+        return _with_numeric_bounds(value)
+    if isinstance(value, dict) and keyword in HOLDS_NAMED:
+        return {name: _with_numeric_bounds(child) for name, child in value.items()}
+    if isinstance(value, list) and keyword in HOLDS_MANY:
+        return [_with_numeric_bounds(child) for child in value]
+    return value
 
 
 class Part(NamedTuple):

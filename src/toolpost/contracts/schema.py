@@ -32,6 +32,7 @@ __all__ = [
     "SchemaProblem",
     "ValidationError",
     "ValidationErrorKind",
+    "as_object_schema",
     "canonical_form",
     "check_bounds",
     "check_places",
@@ -65,6 +66,30 @@ _NATIVE_DRAFTS = {
     2019: jsonschema_rs.Draft201909,
     2020: jsonschema_rs.Draft202012,
 }
+# What says something of objects, and what says something of other values alone.
+_OF_OBJECTS = frozenset(
+    {
+        "additionalProperties",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "maxProperties",
+        "minProperties",
+        "patternProperties",
+        "properties",
+        "propertyNames",
+        "required",
+        "unevaluatedProperties",
+    }
+)
+_OF_OTHERS = frozenset(
+    {
+        *("const", "enum"),
+        *("additionalItems", "contains", "items", "maxItems", "minItems", "prefixItems", "uniqueItems"),
+        *("contentEncoding", "format", "maxLength", "minLength", "pattern"),
+        *("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
+    }
+)
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _BACK_REFERENCE = re.compile(r"\\(?:[1-9]|k<)")
 
@@ -120,6 +145,13 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     )
 
 
+def as_object_schema(raw: JsonObject) -> JsonObject:
+    """Return the schema of a root object that leaves its type out with the type, which clients insist on."""
+    if "type" in raw or (raw.keys().isdisjoint(_OF_OBJECTS) and not raw.keys().isdisjoint(_OF_OTHERS)):
+        return raw
+    return {"type": "object"} | raw
+
+
 def check_bounds(raw: JsonObject | bool) -> None:
     """Raise the `SchemaProblem` of a schema that is too large to be walked before it is compiled."""
     if _check_size(raw) > SMALL_BYTES:
@@ -158,7 +190,7 @@ def _check_root_object(raw: JsonObject | bool) -> None:
     if isinstance(raw, bool):
         raise SchemaProblem("", 'the root is not an object schema; write {"type": "object", …}')
     if "type" not in raw:
-        raise SchemaProblem("", 'the root names no type; add "type": "object"')
+        raise SchemaProblem("", 'the root names no type, and does not describe an object; add "type": "object"')
     if raw["type"] != "object":
         raise SchemaProblem("/type", f'the root type must be exactly "object", not {_quoted(raw["type"])}')
 

@@ -199,6 +199,17 @@ def test_what_a_change_means(old: dict[str, Any], new: dict[str, Any], verdict: 
     assert (judgement.verdict, judgement.needs_bump, judgement.is_cut_short) == (verdict, needs_bump, False)
 
 
+def test_bounds_of_draft_4_are_judged_where_no_draft_is_named() -> None:
+    inclusive, exclusive = (
+        Definition.from_listed({"name": "t"} | takes(n={"minimum": 1, "exclusiveMinimum": is_exclusive}))
+        for is_exclusive in (False, True)
+    )
+    narrowed = judge(inclusive, exclusive)
+
+    assert judge(exclusive, inclusive).verdict == "compatible"
+    assert [(change.rule, change.example) for change in narrowed.changes] == [("input.bounds-narrowed", {"n": 1})]
+
+
 def test_the_gravest_change_comes_first_and_decides() -> None:
     judgement = judge(tool(description="a"), tool(description="b", inputSchema=of("q", q=TEXT, n=COUNT)))
 

@@ -9,6 +9,7 @@ from toolpost.contracts.compatibility.texts import without_texts
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject
+from toolpost.contracts.parts import with_numeric_bounds
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _ALWAYS = ("name", "inputSchema", "schemaVersion")
@@ -126,7 +127,9 @@ def _text(value: Json) -> str | None:
 
 
 def _schema(value: Json, default: Json) -> Json:
-    return value if isinstance(value, dict | bool) else default
+    if isinstance(value, dict):
+        return with_numeric_bounds(value)
+    return value if isinstance(value, bool) else default
 
 
 def _known(facts: JsonObject) -> dict[str, Any]:
