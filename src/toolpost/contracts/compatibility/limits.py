@@ -51,11 +51,14 @@ def _yes_if(is_proven: bool) -> Answer:
 
 
 def values_of(schema: JsonObject, draft: int) -> list[Json] | None:
-    """Return the values that a schema lists, None if it lists none."""
-    if "const" in schema and draft != 4:
-        return [schema["const"]]
+    """Return the values that a schema lists, None if it lists none: both `const` and `enum` must hold."""
     values = schema.get("enum")
-    return values if isinstance(values, list) else None
+    listed = values if isinstance(values, list) else None
+    # Draft 4 does not know `const`.
+    if "const" not in schema or draft == 4:
+        return listed
+    const = schema["const"]
+    return [const] if listed is None or _are_among([const], listed) else []
 
 
 def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]:
@@ -78,7 +81,16 @@ def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
 
 
 def _written(value: Json) -> str:
-    return json.dumps(value, sort_keys=True)
+    """Write a value such that equal ones are written alike: 1.0 is 1 to a validator, true is not."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True)
+
+
+def _with_whole_numbers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    return {key: _with_whole_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _numeric(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:
