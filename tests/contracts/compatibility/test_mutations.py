@@ -51,7 +51,7 @@ def test_a_mutation_is_judged_as_what_it_is(role: str, mutation: Mutation) -> No
 
 def check_examples(role: str, old: Schema, new: Schema, judgement: Judgement) -> None:
     """Hold every example to the real validator, apart from whoever made it."""
-    taken, refused = (as_arguments(old), as_arguments(new)) if role == "input" else (new, as_results(old))
+    taken, refused = (as_arguments(old, new), as_arguments(new, old)) if role == "input" else (new, as_results(old))
     for change in judgement.changes:
         if change.example is not msgspec.UNSET:
             assert compile_schema(taken, root_object=False).is_valid(change.example)

@@ -7,6 +7,7 @@ rules        every rule, its verdict and its reason
 schemas      the changes of one schema: proven harmless, shown to break, or neither
 projection   what a schema is judged as: arguments closed, results open
 walk, limits, sides   two schemas walked side by side, and what can be proven from their parts
+languages    patterns as sets of texts
 containment, weighing   the validator's algebra, and what it may cost to ask it
 witness, samples   the counter-example, confirmed by the validator
 notes        defaults, examples, deprecation

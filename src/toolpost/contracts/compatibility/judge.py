@@ -68,7 +68,7 @@ def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Cha
         yield change_by("input.unproven", "/inputSchema", problem)
     elif not is_same_json(one, other):
         yield from note_changes(one, other, "/inputSchema", are_arguments=True)
-        yield from _asserted(one, other, as_arguments(one), as_arguments(other), ARGUMENTS, budget)
+        yield from _asserted(one, other, as_arguments(one, other), as_arguments(other, one), ARGUMENTS, budget)
 
 
 def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:

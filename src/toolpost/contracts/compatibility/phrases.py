@@ -20,7 +20,7 @@ def subject(difference: Difference) -> str:
             text += f".{below[0]}"
         elif keyword == "items":
             text += "[]"
-        elif keyword == "additionalProperties":
+        elif keyword in ("additionalProperties", "patternProperties"):
             text += ".*"
     if difference.name:
         text += f".{difference.name}"

@@ -3,12 +3,12 @@
 A value made here is a guess, which the validator confirms or not: nothing is proven by it.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from toolpost.contracts.compatibility.languages import NotRegular, find_text
 from toolpost.contracts.compatibility.limits import types_of, values_of
-from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of
+from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of, is_match
 from toolpost.contracts.compatibility.walk import Step
 from toolpost.contracts.ids import Json, JsonObject
 
@@ -56,6 +56,8 @@ class Sampler:
         made = self.around(inner, value, child, depth + 1)
         if keyword == "items":
             return [made, *self._items(node, depth)[1:]]
+        if keyword == "patternProperties" and below:
+            return self._object(node, depth) | {text_for({"pattern": below[0]}): made}
         if keyword in ("properties", "additionalProperties"):
             return self._object(node, depth) | {str(below[0]) if below else "another": made}
         return made
@@ -162,21 +164,18 @@ def text_for(schema: JsonObject) -> str:
     pattern = schema.get("pattern")
     for guess in (*guesses, *TEXTS):
         is_short = not isinstance(most, int) or len(guess) <= most
-        if len(guess) >= least and is_short and _matches(pattern, guess):
+        if len(guess) >= least and is_short and (not isinstance(pattern, str) or is_match(pattern, guess)):
             return guess
-    return "a" * least
+    return _found_text(pattern, least, most) or "a" * least
 
 
-def _matches(pattern: Json, text: str) -> bool:
+def _found_text(pattern: Json, least: int, most: Json) -> str | None:
     if not isinstance(pattern, str):
-        return True
-    # Python's engine is not linear, so a pattern of any complexity is left alone.
-    if len(pattern) > 60 or re.search(r"[*+}]\)*[*+{?]|\)[*+{]", pattern):
-        return False
+        return None
     try:
-        return re.search(pattern, text) is not None
-    except (re.error, RecursionError, OverflowError):
-        return False
+        return find_text(pattern, None, least, most if isinstance(most, int) else None)
+    except (NotRegular, RecursionError):
+        return None
 
 
 def number_for(schema: JsonObject) -> Json:

@@ -10,7 +10,7 @@ from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.containment import Answer, Comparison
 from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.phrases import affected, message
-from toolpost.contracts.compatibility.sides import Node, Side, is_never
+from toolpost.contracts.compatibility.sides import Node, Side, is_match, is_never
 from toolpost.contracts.compatibility.walk import Difference, Walk
 from toolpost.contracts.compatibility.weighing import compile_cost_s, is_draft_neutral
 from toolpost.contracts.compatibility.witness import Example, Witnesses
@@ -166,6 +166,10 @@ class _Judging:
         allowed = difference.new.schema.get("additionalProperties", True)
         if is_never(declared) or (isinstance(allowed, dict) and allowed):
             return False
+        patterns = difference.new.schema.get("patternProperties")
+        for pattern, described in patterns.items() if isinstance(patterns, dict) else ():
+            if described not in ({}, True) and is_match(pattern, difference.name):
+                return False
         return difference.name not in self._new.document.declared(difference.new.place, difference.new.schema)
 
     def _change(self, name: str, difference: Difference, example: Example = msgspec.UNSET) -> Change:

@@ -1,5 +1,6 @@
 """One of two schemas that are compared: its root, its draft, where its references lead, and its validator."""
 
+import functools
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -112,6 +113,19 @@ class Side:
             return self.accepts.is_valid(value) if is_quick else None
         except (RecursionError, TypeError, ValueError):
             return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Schema:
+    return compile_schema({"pattern": pattern}, root_object=False)
+
+
+def is_match(pattern: str, text: str) -> bool:
+    """Say whether a text matches a pattern, as the validator sees it; a pattern that cannot be used matches nothing."""
+    try:
+        return _compiled(pattern).is_valid(text)
+    except ValueError:
+        return False
 
 
 def branches_of(node: Node, keyword: str) -> Iterator[Node]:
