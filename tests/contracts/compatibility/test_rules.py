@@ -242,3 +242,44 @@ def test_a_judgement_is_written_as_json() -> None:
         "old": TEXT,
         "new": TEXT,
     }
+
+
+CODE = {"type": "string", "pattern": "^(?:[0-9]{4}-){3}[0-9]{4}$"}
+KEY = {"type": "string", "pattern": "^sk_(live|test)_[A-Za-z0-9]{24}$", "minLength": 32}
+LINK = {"type": "string", "format": "uri"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (of("key", key=KEY, q=TEXT), of("key", "q", key=KEY, q=TEXT)),
+        (of("key", key=KEY, q=TEXT), of("key", key=KEY)),
+        (of("key", key=KEY, n=COUNT), of("key", key=KEY, n=COUNT | {"maximum": 9})),
+        (of(code=CODE), of(code=CODE | {"pattern": "^[0-8]{4}(-[0-8]{4}){3}$"})),
+        (of(o=of("code", code=CODE, q={"enum": ["a", "b"]})), of(o=of("code", code=CODE, q={"enum": ["b"]}))),
+        (of(q=TEXT), of(q=TEXT | {"maxLength": 5_000})),
+        (of(q=LINK), of(q=LINK | {"maxLength": 500})),
+        (of(q=CODE), of(q=CODE | {"maxLength": 10})),
+        (of(q={"type": "array", "items": CODE}), of(q={"type": "array", "items": CODE, "maxItems": 2})),
+        (of(q={"patternProperties": {"^x-[0-9]{3}$": {}}}), of(q={"patternProperties": {"^x-[0-9]{3}$": TEXT}})),
+    ],
+)
+def test_a_breaking_change_of_arguments_has_an_example(old: dict[str, Any], new: dict[str, Any]) -> None:
+    judgement = judge(Definition(name="t", input_schema=old), Definition(name="t", input_schema=new))
+
+    (change,) = [change for change in judgement.changes if change.verdict is Verdict.BREAKING]
+    assert compile_schema(as_arguments(old), root_object=False).is_valid(change.example)
+    assert not compile_schema(as_arguments(new), root_object=False).is_valid(change.example)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_argument_that_is_gone_is_ignored_or_refused_and_that_is_said(is_open: bool) -> None:
+    closer: dict[str, Any] = {} if is_open else {"additionalProperties": False}
+    old, new = of(a=TEXT, b=TEXT), of(a=TEXT) | closer
+
+    (change,) = judge(Definition(name="t", input_schema=old), Definition(name="t", input_schema=new)).changes
+
+    assert change.rule == "input.argument-removed"
+    assert change.example == {"b": "text"}
+    assert ("it is ignored" in change.message) == is_open
+    assert compile_schema(new, root_object=False).is_valid(change.example) == is_open

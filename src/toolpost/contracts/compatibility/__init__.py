@@ -15,7 +15,7 @@ phrases      how a change of a schema is said
 facts        names, annotations, error codes, limits, versions
 words, texts the wording, apart from what a schema asserts
 changes      a change made from its rule
-budget       the time that one pair may take
+budget       the work that one pair may take
 """
 
 from toolpost.contracts.compatibility.definition import Definition, Digests

@@ -12,8 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 PATTERN_LIMIT = 300
-WORK_LIMIT = 60_000
+WORK_LIMIT = 20_000
 """Parts of terms looked at, at about a microsecond each; `(a|b)*a(a|b){20}` would have no end."""
+
+FOLLOWED_S = 0.02
+"""What it may take to follow two patterns, at the most."""
 
 Intervals = tuple[tuple[int, int], ...]
 Term = tuple[Any, ...]
@@ -41,12 +44,29 @@ class NotRegular(ValueError):
     """A pattern that is not understood here, or too large to be followed."""
 
 
-@functools.lru_cache(maxsize=512)
 def find_text(inside: str | None, outside: str | None = None, least: int = 0, most: int | None = None) -> str | None:
     """Return a shortest text that one pattern takes and the other, if any, does not; None if there is none.
 
     Raises `NotRegular` where that cannot be found out.
     """
+    found = _find(inside, outside, least, most)
+    if isinstance(found, NotRegular):
+        raise found
+    return found
+
+
+@functools.lru_cache(maxsize=512)
+def _find(inside: str | None, outside: str | None, least: int, most: int | None) -> str | NotRegular | None:
+    try:
+        return _followed(inside, outside, least, most)
+    except NotRegular as error:
+        # Remembered too: to give up takes the longest.
+        return NotRegular(*error.args)
+    except RecursionError:
+        return NotRegular("nested too deeply")
+
+
+def _followed(inside: str | None, outside: str | None, least: int, most: int | None) -> str | None:
     start = (_ALL if inside is None else _read(inside), _NOTHING if outside is None else _read(outside))
     letters = _representatives(start)
     waiting = deque([(start, "")])
@@ -75,7 +95,7 @@ def is_within(narrow: str, wide: str, *, least: int = 0, most: int | None = None
     """Say whether it is proven that a pattern takes every text, of these lengths, that another takes."""
     try:
         return find_text(narrow, wide, least, most) is None
-    except (NotRegular, RecursionError):
+    except NotRegular:
         return False
 
 

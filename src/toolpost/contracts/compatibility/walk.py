@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.containment import Answer, Comparison
+from toolpost.contracts.compatibility.languages import FOLLOWED_S
 from toolpost.contracts.compatibility.limits import SIMPLE, differing_limits
 from toolpost.contracts.compatibility.sides import Node, Side, branches_of, is_match, is_never
 from toolpost.contracts.compatibility.texts import NOTES, TEXTS, asserted, without_texts
@@ -20,6 +21,7 @@ Step = tuple[str | int, ...]
 """One step from a schema to one inside it: a keyword, and a name or number below it."""
 
 DEPTH_LIMIT = 60
+_STEP_S = 0.000_05
 
 _IGNORED = TEXTS | NOTES | {"$schema", "$id", "id", "$defs", "definitions", "$anchor"}
 _SHAPES = frozenset({"properties", "required", "additionalProperties", "items"})
@@ -83,7 +85,7 @@ class Walk:
         return (old.schema, new.schema) if self._old_is_narrow else (new.schema, old.schema)
 
     def _compare(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Answer:
-        if self._budget.is_spent() or len(steps) > DEPTH_LIMIT:
+        if not self._budget.allows(_STEP_S) or len(steps) > DEPTH_LIMIT:
             self._budget.is_cut_short = True
             return Answer.UNKNOWN
         key = (old.place, new.place)
@@ -150,6 +152,9 @@ class Walk:
 
     def _limits(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
         narrow, wide = self._narrow_wide(old, new)
+        if "pattern" in wide and narrow.get("pattern") != wide["pattern"] and not self._budget.allows(FOLLOWED_S):
+            yield self._note("format", "pattern", old, new, steps, Answer.UNKNOWN)
+            narrow, wide = ({word: schema[word] for word in schema if word != "pattern"} for schema in (narrow, wide))
         for limit in differing_limits(narrow, wide, draft=self._old.draft):
             yield self._note(limit.kind, limit.keyword, old, new, steps, limit.answer)
 
