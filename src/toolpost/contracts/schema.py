@@ -37,6 +37,7 @@ __all__ = [
     "check_bounds",
     "check_places",
     "compile_schema",
+    "is_asserted_format",
 ]
 
 SIZE_LIMIT_BYTES = 256 * 1024
@@ -90,6 +91,13 @@ _OF_OTHERS = frozenset(
         *("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
     }
 )
+_VALIDATORS = {
+    4: jsonschema_rs.Draft4Validator,
+    6: jsonschema_rs.Draft6Validator,
+    7: jsonschema_rs.Draft7Validator,
+    2019: jsonschema_rs.Draft201909Validator,
+    2020: jsonschema_rs.Draft202012Validator,
+}
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _BACK_REFERENCE = re.compile(r"\\(?:[1-9]|k<)")
 
@@ -172,6 +180,16 @@ def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
     return jsonschema_rs.canonicalize(
         raw, draft=_NATIVE_DRAFTS[draft], offline=True, validate_formats=True, pattern_options=_LINEAR
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def is_asserted_format(name: str, draft: int) -> bool:
+    """Say whether the validator looks at a format; one that its draft does not know asserts nothing."""
+    try:
+        _VALIDATORS[draft]({"format": name}, validate_formats=True, ignore_unknown_formats=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_root(raw: Json, *, root_object: bool) -> None:

@@ -16,12 +16,16 @@ _NOT_DRAFT_4 = (
     "A number under `exclusiveMinimum` or `exclusiveMaximum` is no valid draft-04 schema, so nothing is claimed of it."
 )
 _UNANCHORED = "`[a-z]*` and `[A-Z]*` are not anchored: each matches every text, so both schemas take the same."
+_UNANCHORED_ONE = "`[a-z]*` is not anchored: it matches every text, so it refuses nothing."
 
 REASONS = {
     "Number: exclusiveMinimum 5|bwd": _NOT_DRAFT_4,
     "Number: exclusiveMinimum 5|fwd": _NOT_DRAFT_4,
     "Number: exclusiveMaximum 5|bwd": _NOT_DRAFT_4,
     "Number: exclusiveMaximum 5|fwd": _NOT_DRAFT_4,
+    "String: pattern 1|fwd": _UNANCHORED_ONE,
+    "String: pattern 2|bwd": _UNANCHORED,
+    "String: pattern 2|fwd": _UNANCHORED,
     "Const|bwd": "No text is a list: the old schema takes nothing, and nothing is lost.",
     "Const|fwd": "No text is a list: the old schema takes nothing, and nothing is lost.",
     "Complex: anyOf 1|fwd": "`maxLength` says nothing of what is no text, and any text is allowed: both take everything.",

@@ -194,3 +194,53 @@ def test_a_schema_that_cannot_be_used_is_never_compatible(schema: Schema, role: 
     for judgement in (judge(usable, broken), judge(broken, usable)):
         assert judgement.verdict == "breaking"
         assert "cannot be used" in judgement.changes[0].message
+
+
+def test_a_small_schema_of_large_values_takes_little_time() -> None:
+    inner: Schema = {"type": "string", "minLength": 3}
+    for _ in range(8):
+        inner = {"type": "array", "minItems": 10**6, "items": inner}
+    old = taking(inner)
+    started = time.process_time()
+
+    judgement = judge(a_tool("input_schema", old), a_tool("input_schema", changed(old)))
+
+    assert time.process_time() - started < (0.3 if sys.gettrace() is None else 1.0)
+    assert judgement.verdict == "breaking"
+
+
+def test_many_patterns_made_to_be_slow_keep_to_the_budget() -> None:
+    def schema(least: int) -> Schema:
+        slow = {f"p{n}": {"type": "string", "pattern": f"^(a|b)*a(a|b){{{least},{n + 30}}}$"} for n in range(200)}
+        return {"type": "object", "properties": slow, "required": [*slow]}
+
+    started = time.process_time()
+
+    judgement = judge(a_tool("input_schema", schema(20)), a_tool("input_schema", schema(21)))
+
+    assert time.process_time() - started < (1.5 if sys.gettrace() is None else 4.0)
+    assert judgement.verdict != "compatible"
+
+
+@pytest.mark.parametrize("role", ["input_schema", "output_schema"])
+def test_no_budget_makes_a_break_compatible_or_the_same(role: str) -> None:
+    def schema(least: int) -> Schema:
+        return taking({"anyOf": [{"type": "null"}, {"items": {"$ref": "#/$defs/A"}}]}) | {"$defs": {"A": shape(least)}}
+
+    for micros in (0, 50, 100, 150, 200, 300, 400, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 1_000_000):
+        old, new = a_tool(role, schema(3)), a_tool(role, schema(4 if role == "input_schema" else 2))
+        judgement = judge(old, new, budget_s=micros / 1e6)
+        assert judgement.verdict != "compatible", micros
+        assert not [change for change in judgement.changes if change.rule.endswith("rewritten")], micros
+
+
+def test_a_judgement_is_the_same_however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (taking({"allOf": [choices(1), choices(2)], "minProperties": least}) for least in (1, 2))
+    calm = judge(a_tool("input_schema", old), a_tool("input_schema", new))
+    passed = iter(range(10**9))
+    for clock in ("monotonic", "perf_counter", "time"):
+        # An hour passes whenever somebody looks.
+        monkeypatch.setattr(time, clock, lambda: 3_600.0 * next(passed))
+
+    assert judge(a_tool("input_schema", old), a_tool("input_schema", new)) == calm
+    assert not calm.is_cut_short

@@ -44,15 +44,20 @@ def test_a_mutation_is_judged_as_what_it_is(role: str, mutation: Mutation) -> No
     if mutation.breaks:
         assert verdicts == {"breaking": len(found)}
     else:
-        assert verdicts["breaking"] <= 0.02 * len(found)
+        assert verdicts["breaking"] <= 0.01 * len(found)
     for old, new, judgement in found:
         check_examples(role, old, new, judgement)
 
 
 def check_examples(role: str, old: Schema, new: Schema, judgement: Judgement) -> None:
     """Hold every example to the real validator, apart from whoever made it."""
-    taken, refused = (as_arguments(old), as_arguments(new)) if role == "input" else (new, as_results(old))
+    taken, refused = (as_arguments(old, new), as_arguments(new, old)) if role == "input" else (new, as_results(old))
     for change in judgement.changes:
         if change.example is not msgspec.UNSET:
             assert compile_schema(taken, root_object=False).is_valid(change.example)
-            assert not compile_schema(refused, root_object=False).is_valid(change.example)
+            if change.rule == "input.argument-removed":
+                # Where the new schema is open, such a call is accepted: then that is what is said.
+                is_accepted = compile_schema(new, root_object=False).is_valid(change.example)
+                assert is_accepted == change.message.endswith("it is ignored")
+            else:
+                assert not compile_schema(refused, root_object=False).is_valid(change.example)

@@ -7,6 +7,7 @@ rules        every rule, its verdict and its reason
 schemas      the changes of one schema: proven harmless, shown to break, or neither
 projection   what a schema is judged as: arguments closed, results open
 walk, limits, sides   two schemas walked side by side, and what can be proven from their parts
+languages    patterns as sets of texts
 containment, weighing   the validator's algebra, and what it may cost to ask it
 witness, samples   the counter-example, confirmed by the validator
 notes        defaults, examples, deprecation
@@ -14,7 +15,7 @@ phrases      how a change of a schema is said
 facts        names, annotations, error codes, limits, versions
 words, texts the wording, apart from what a schema asserts
 changes      a change made from its rule
-budget       the time that one pair may take
+budget       the work that one pair may take
 """
 
 from toolpost.contracts.compatibility.definition import Definition, Digests

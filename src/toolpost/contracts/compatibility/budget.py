@@ -1,26 +1,24 @@
-"""The time that one pair of definitions may take."""
-
-import time
+"""The work that one pair of definitions may take."""
 
 
 class Budget:
-    """Seconds to spend. Once they are spent, or something was left out to save them, the answer is cut short."""
+    """Work to spend, in seconds of a slow machine as they are estimated beforehand: a verdict never depends on the clock.
+
+    Once it is spent, or something was left out to save it, the answer is cut short.
+    """
 
     def __init__(self, budget_s: float) -> None:
-        self._ends = time.monotonic() + budget_s
+        self._left_s = budget_s
         self.is_cut_short = False
 
-    @property
-    def left_s(self) -> float:
-        """What is left of it."""
-        return self._ends - time.monotonic()
+    def has(self, cost_s: float) -> bool:
+        """Spend on what may be left out without harm; False if it no longer fits in."""
+        is_left = cost_s <= self._left_s
+        self._left_s -= cost_s if is_left else 0.0
+        return is_left
 
     def allows(self, cost_s: float) -> bool:
-        """Say whether a step that cannot be interrupted fits in, and remember if it did not."""
-        is_allowed = cost_s <= self.left_s
+        """Spend on a step, or remember that it did not fit in."""
+        is_allowed = self.has(cost_s)
         self.is_cut_short |= not is_allowed
         return is_allowed
-
-    def is_spent(self) -> bool:
-        """Say whether it is over, and remember that it mattered."""
-        return not self.allows(0.0)

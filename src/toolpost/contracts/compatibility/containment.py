@@ -3,10 +3,10 @@
 from enum import StrEnum
 
 from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.weighing import cost_s, is_draft_neutral, properties_cost_s
-from toolpost.contracts.ids import Json
-from toolpost.contracts.parts import draft_of
-from toolpost.contracts.schema import CanonicalSchema, canonical_form
+from toolpost.contracts.compatibility.weighing import cost_s, is_draft_neutral, properties_cost_s, schemas_in
+from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of
+from toolpost.contracts.schema import CanonicalSchema, canonical_form, is_asserted_format
 
 
 class Answer(StrEnum):
@@ -56,7 +56,9 @@ def _forms(narrow: Json, wide: Json) -> tuple[CanonicalSchema, CanonicalSchema] 
     if drafts is None:
         return None
     try:
-        return canonical_form(narrow, draft=drafts), canonical_form(wide, draft=drafts)
+        # A format that nobody knows keeps the algebra from an answer.
+        some, others = (without_unknown_formats(schema, drafts) for schema in (narrow, wide))
+        return canonical_form(some, draft=drafts), canonical_form(others, draft=drafts)
     except ValueError:
         return None
 
@@ -67,3 +69,30 @@ def _common_drafts(narrow: Json, wide: Json) -> int | None:
     if len(found) <= 1:
         return found.pop() if found else 2020
     return 2020 if is_draft_neutral(narrow) and is_draft_neutral(wide) else None
+
+
+def without_unknown_formats(schema: Json, draft: int) -> Json:
+    """Return a schema without the formats that its validator ignores."""
+    if any(_is_unknown(part, draft) for part in schemas_in(schema)):
+        return _stripped(schema, draft)
+    return schema
+
+
+def _is_unknown(schema: JsonObject, draft: int) -> bool:
+    name = schema.get("format")
+    return isinstance(name, str) and not is_asserted_format(name, draft)
+
+
+def _stripped(schema: Json, draft: int) -> Json:
+    if not isinstance(schema, dict):
+        return schema
+    drops = _is_unknown(schema, draft)
+    return {word: _below(word, value, draft) for word, value in schema.items() if not (drops and word == "format")}
+
+
+def _below(word: str, value: Json, draft: int) -> Json:
+    if word in HOLDS_NAMED and isinstance(value, dict):
+        return {name: _stripped(child, draft) for name, child in value.items()}
+    if word in HOLDS_MANY and isinstance(value, list):
+        return [_stripped(child, draft) for child in value]
+    return _stripped(value, draft) if word in HOLDS_ONE else value

@@ -37,7 +37,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     affected: str | None = None
     """Who notices: `callers that send …`, `callers that read …`."""
     example: Json | msgspec.UnsetType = msgspec.UNSET
-    """Arguments that were accepted and no longer are, or a result that no caller had to expect. Seen by the validator."""
+    """Arguments that were accepted and no longer are, or a result that no caller had to expect. Seen by the validator.
+
+    For an argument that is gone: arguments with it, which an open schema may still accept; the message says so."""
     old: Json | msgspec.UnsetType = msgspec.UNSET
     new: Json | msgspec.UnsetType = msgspec.UNSET
     words: Sequence[tuple[str, str]] = ()

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from toolpost.contracts.compatibility.containment import Answer
+from toolpost.contracts.compatibility.languages import is_within
 from toolpost.contracts.ids import Json, JsonObject
+from toolpost.contracts.schema import is_asserted_format
 from toolpost.contracts.values import is_among, is_same_json
 
 ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
@@ -17,6 +19,12 @@ _FORMS = ("pattern", "format", "contentEncoding", "contentMediaType")
 _FORM_TYPES = dict.fromkeys(_FORMS, "string") | {"multipleOf": "number", "uniqueItems": "array"}
 NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 BOUNDS = (*NUMERIC, *_LOWER, *_UPPER, "multipleOf", "uniqueItems")
+# Every text of the first format is one of the others.
+_WIDER_FORMATS = {
+    "uri": frozenset({"uri-reference", "iri", "iri-reference"}),
+    "uri-reference": frozenset({"iri-reference"}),
+    "iri": frozenset({"iri-reference"}),
+}
 SIMPLE = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
 
 
@@ -43,7 +51,7 @@ def differing_limits(narrow: JsonObject, wide: JsonObject, *, draft: int) -> Ite
     yield from _values(narrow, wide, draft)
     yield from _numeric(narrow, wide, types, draft)
     yield from _counted(narrow, wide, types)
-    yield from _forms(narrow, wide, types)
+    yield from _forms(narrow, wide, types, draft)
 
 
 def _yes_if(is_proven: bool) -> Answer:
@@ -51,11 +59,14 @@ def _yes_if(is_proven: bool) -> Answer:
 
 
 def values_of(schema: JsonObject, draft: int) -> list[Json] | None:
-    """Return the values that a schema lists, None if it lists none."""
-    if "const" in schema and draft != 4:
-        return [schema["const"]]
+    """Return the values that a schema lists, None if it lists none: both `const` and `enum` must hold."""
     values = schema.get("enum")
-    return values if isinstance(values, list) else None
+    listed = values if isinstance(values, list) else None
+    # Draft 4 does not know `const`.
+    if "const" not in schema or draft == 4:
+        return listed
+    const = schema["const"]
+    return [const] if listed is None or _are_among([const], listed) else []
 
 
 def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]:
@@ -78,7 +89,16 @@ def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
 
 
 def _written(value: Json) -> str:
-    return json.dumps(value, sort_keys=True)
+    """Write a value such that equal ones are written alike: 1.0 is 1 to a validator, true is not."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True)
+
+
+def _with_whole_numbers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    return {key: _with_whole_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _numeric(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:
@@ -118,7 +138,7 @@ def _counted(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Ite
                 yield Limit("bounds", word, _yes_if(is_proven))
 
 
-def _forms(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[Limit]:
+def _forms(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:
     for word, kind in _FORM_TYPES.items():
         some, others = narrow.get(word), wide.get(word)
         if some == others:
@@ -126,9 +146,28 @@ def _forms(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Itera
         is_free = (
             others is None or others is False or kind not in (types | ({"number"} if "integer" in types else set()))
         )
-        is_proven = is_free or (word == "multipleOf" and _is_multiple(some, others))
+        is_proven = is_free or _is_form_within(word, narrow, others, draft)
         group = "format" if word in _FORMS else "bounds"
         yield Limit(group, word, Answer.YES if is_proven else Answer.UNKNOWN)
+
+
+def _is_form_within(word: str, narrow: JsonObject, others: Json, draft: int) -> bool:
+    some = narrow.get(word)
+    match word:
+        case "multipleOf":
+            return _is_multiple(some, others)
+        case "format":
+            # A format that no validator knows asserts nothing.
+            return not is_asserted_format(others, draft) or others in _WIDER_FORMATS.get(str(some), ())
+        case "pattern" if isinstance(others, str):
+            least, most = narrow.get("minLength"), narrow.get("maxLength")
+            return is_within(
+                some if isinstance(some, str) else "",
+                others,
+                least=least if isinstance(least, int) else 0,
+                most=most if isinstance(most, int) else None,
+            )
+    return False
 
 
 def _is_multiple(some: Json, others: Json) -> bool:

@@ -20,14 +20,14 @@ def subject(difference: Difference) -> str:
             text += f".{below[0]}"
         elif keyword == "items":
             text += "[]"
-        elif keyword == "additionalProperties":
+        elif keyword in ("additionalProperties", "patternProperties"):
             text += ".*"
     if difference.name:
         text += f".{difference.name}"
     return cut(text.removeprefix("."))
 
 
-def message(prefix: str, name: str, difference: Difference) -> str | None:
+def message(prefix: str, name: str, difference: Difference, *, is_ignored: bool = False) -> str | None:
     """Say what changed in a sentence, None where the rule's own words are all there is to say."""
     what = f"`{subject(difference)}`" if subject(difference) else "the value"
     match name:
@@ -36,7 +36,9 @@ def message(prefix: str, name: str, difference: Difference) -> str | None:
         case "required-dropped":
             return f"{what} has become optional" if prefix == "input" else f"{what} may be missing"
         case "argument-removed" | "field-removed":
-            return f"{what} is gone"
+            return f"{what} is gone" + (
+                ": calls that send it are still accepted, and it is ignored" if is_ignored else ""
+            )
         case "optional-added":
             return f"{what} is new and optional"
         case "unproven":

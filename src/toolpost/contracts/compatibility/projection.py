@@ -1,9 +1,13 @@
 """What a schema is judged as: arguments closed against what they do not name, results open to it."""
 
 from toolpost.contracts.closing import closed
+from toolpost.contracts.compatibility.weighing import is_draft_neutral
 from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE
+from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, schemas_under
+from toolpost.contracts.references import REFERENCES
 
+_NEWEST = "https://json-schema.org/draft/2020-12/schema"
+_BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
 _CLOSERS = ("additionalProperties", "unevaluatedProperties")
 # Only where more values in a part mean more values in the whole; under `oneOf` or `not` they may mean fewer.
 _INSIDE_ONE = frozenset({"additionalProperties", "items"})
@@ -11,15 +15,64 @@ _INSIDE_NAMED = frozenset({"properties", "$defs", "definitions"})
 _INSIDE_MANY = frozenset({"allOf", "anyOf", "prefixItems"})
 
 
-def as_arguments(schema: Json) -> Json:
-    """Close what callers may send: an argument that nobody declared is no promise, unless it is required."""
+def as_arguments(schema: Json, other: Json = None) -> Json:
+    """Close what callers may send: an argument that nobody declared is no promise, unless it is required.
+
+    Where drafts make no difference to it and `other`, the schema that it is held against, it is read in the newest one,
+    which alone can close an object whose branches declare properties.
+    """
     if not isinstance(schema, dict):
         return schema
     try:
-        return closed(_with_required_declared(schema, is_root=True))
+        declared = _with_required_declared(schema, is_root=True)
+        if (draft_of(declared) or 0) < 2019 and is_draft_neutral(declared) and is_draft_neutral(other):
+            declared["$schema"] = _NEWEST
+        return closed(_closed_beside_branches(declared, is_root=True))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         # Too broken to be closed: it is refused when it is compiled.
         return schema
+
+
+def _closed_beside_branches(schema: Json, *, is_root: bool = False) -> Json:
+    """Close objects whose branches say nothing of properties that the object itself does not declare.
+
+    For these `additionalProperties` is the same as `unevaluatedProperties`, and every draft knows it.
+    """
+    if not isinstance(schema, dict) or not schema.keys().isdisjoint(REFERENCES):
+        return schema
+    copy = dict(schema)
+    properties = schema.get("properties")
+    declared = properties if isinstance(properties, dict) else {}
+    branches = [branch for word in _BRANCHES & schema.keys() for _, branch in schemas_under(word, schema[word])]
+    is_open = all(word not in schema for word in (*_CLOSERS, "patternProperties"))
+    if branches and is_open and (declared or is_root) and all(_adds_nothing(branch, declared) for branch in branches):
+        copy["additionalProperties"] = False
+    # A value that a branch describes again is left as it is.
+    if not any(_describes_properties(branch) for branch in branches):
+        if declared:
+            copy["properties"] = {name: _closed_beside_branches(child) for name, child in declared.items()}
+        if isinstance(schema.get("items"), dict):
+            copy["items"] = _closed_beside_branches(schema["items"])
+    return copy
+
+
+def _adds_nothing(branch: JsonObject, declared: JsonObject) -> bool:
+    if not branch.keys().isdisjoint((*REFERENCES, *_CLOSERS, "patternProperties")):
+        return False
+    if any(name not in declared for name in branch.get("properties", ())):
+        return False
+    inner = (each for word in _BRANCHES & branch.keys() for _, each in schemas_under(word, branch[word]))
+    return all(_adds_nothing(each, declared) for each in inner)
+
+
+def _describes_properties(branch: JsonObject) -> bool:
+    if not branch.keys().isdisjoint((*REFERENCES, *_CLOSERS, "patternProperties", "properties", "items", "contains")):
+        return True
+    return any(
+        _describes_properties(each)
+        for word in _BRANCHES & branch.keys()
+        for _, each in schemas_under(word, branch[word])
+    )
 
 
 def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:

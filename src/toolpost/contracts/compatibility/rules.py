@@ -357,7 +357,7 @@ _REST = (
     ),
     _review(
         "budget.spent",
-        "the time for judging ran out",
+        "judging would take more work than its budget",
         "The schemas are too large or too entangled to be compared within the budget. A person must look; in doubt, bump.",
         _DOUBT,
         needs_bump=True,

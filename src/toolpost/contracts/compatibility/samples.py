@@ -3,19 +3,22 @@
 A value made here is a guess, which the validator confirms or not: nothing is proven by it.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from toolpost.contracts.compatibility.budget import Budget
+from toolpost.contracts.compatibility.languages import FOLLOWED_S, NotRegular, find_text
 from toolpost.contracts.compatibility.limits import types_of, values_of
-from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of
+from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of, is_match
 from toolpost.contracts.compatibility.walk import Step
 from toolpost.contracts.ids import Json, JsonObject
 
 DEPTH_LIMIT = 12
-LENGTH_LIMIT = 2_000
+LENGTH_LIMIT = 20_000
 ITEMS_LIMIT = 200
-STEPS_LIMIT = 20_000
+STEPS_LIMIT = 10_000
+VALUE_STEPS_LIMIT = 2_500
+"""Of one value; a larger one is too long to be shown."""
 
 TEXTS = (
     "text", "a", "", "A", "1", "z", "Z", "9", "-", "a b", "abc-123", "2026-01-31", "2026-01-31T12:00:00Z", "12:00:00Z", "P1D",
@@ -29,24 +32,31 @@ _FORMATS = {
     "ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "uuid": "00000000-0000-4000-8000-000000000000", "json-pointer": "/a",
     "regex": "a",
 }  # fmt: skip
+_ENDLESS = frozenset({"uri", "uri-reference", "iri", "json-pointer", "regex"})
 _ORDER = ("object", "string", "integer", "number", "boolean", "array", "null")
 
 
 class Sampler:
     """Makes values for the schemas of one side."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Side, budget: Budget) -> None:
         self._side = side
+        self._budget = budget
+        self._texts: dict[str, str] = {}
         self._left = STEPS_LIMIT
+        self._left_of_value = VALUE_STEPS_LIMIT
 
     def _spend(self) -> None:
         """Raise `ValueError` when enough was made: 200 required properties in each of 200, twelve deep, have no end."""
         self._left -= 1
-        if self._left < 0:
+        self._left_of_value -= 1
+        if self._left < 0 or self._left_of_value < 0:
             raise ValueError("the values of this schema are too large to be made")
 
     def around(self, steps: tuple[Step, ...], value: Json, root: Node | None = None, depth: int = 0) -> Json:
         """Return a value for the root in which `value` stands where the steps lead."""
+        if root is None:
+            self._left_of_value = VALUE_STEPS_LIMIT
         node = self._whole(root or self._side.root, steps, depth)
         rest = steps[1:] if steps and steps[0] == ("$ref",) else steps
         if not rest:
@@ -56,6 +66,8 @@ class Sampler:
         made = self.around(inner, value, child, depth + 1)
         if keyword == "items":
             return [made, *self._items(node, depth)[1:]]
+        if keyword == "patternProperties" and below:
+            return self._object(node, depth) | {self.text({"pattern": below[0]}): made}
         if keyword in ("properties", "additionalProperties"):
             return self._object(node, depth) | {str(below[0]) if below else "another": made}
         return made
@@ -73,6 +85,8 @@ class Sampler:
 
     def made(self, node: Node, depth: int = 0) -> Json:
         """Return one value that probably fits."""
+        if depth == 0:
+            self._left_of_value = VALUE_STEPS_LIMIT
         self._spend()
         node = self._whole(node, (), depth)
         values = values_of(node.schema, self._side.draft)
@@ -91,10 +105,19 @@ class Sampler:
             case "array":
                 return self._items(node, depth)
             case "string":
-                return text_for(node.schema)
+                return self.text(node.schema)
             case "integer" | "number":
                 return number_for(node.schema)
         return True if kind == "boolean" else None
+
+    def text(self, schema: JsonObject) -> str:
+        """Return a text that probably fits; one for a pattern is made once, as long as there is budget for it."""
+        if not isinstance(schema.get("pattern"), str):
+            return text_for(schema)
+        key = repr([schema.get(word) for word in ("pattern", "minLength", "maxLength", "format")])
+        if key not in self._texts:
+            self._texts[key] = text_for(schema) if self._budget.has(FOLLOWED_S) else "text"
+        return self._texts[key]
 
     def variants(self, node: Node) -> Iterator[Json]:
         """Yield one value for each type and each branch of a schema, simplest first."""
@@ -130,9 +153,9 @@ class Sampler:
         properties = node.schema.get("properties")
         declared = properties if isinstance(properties, dict) else {}
         names = [name for name in node.schema.get("required") or () if isinstance(name, str)]
-        spare = (name for name in (*declared, *(f"key{number}" for number in range(ITEMS_LIMIT))) if name not in names)
-        wanted = _whole_number(node.schema.get("minProperties"))
-        names += [name for name, _ in zip(spare, range(wanted - len(names)), strict=False)]
+        if (wanted := _whole_number(node.schema.get("minProperties"))) > len(names):
+            spare = (*declared, *(f"key{number}" for number in range(ITEMS_LIMIT)))
+            names += [name for name in spare if name not in names][: wanted - len(names)]
         others = node.schema.get("additionalProperties", True)
         return {
             name: self.made(node.child(f"/properties/{name}", declared.get(name, others)), depth + 1)
@@ -157,26 +180,31 @@ class Sampler:
 
 def text_for(schema: JsonObject) -> str:
     """Return a text that probably fits."""
-    guesses = [_FORMATS[schema["format"]]] if schema.get("format") in _FORMATS else []
     least, most = _whole_number(schema.get("minLength"), LENGTH_LIMIT), schema.get("maxLength")
+    form = schema.get("format")
+    guesses = [_FORMATS[form]] if form in _FORMATS else []
+    guesses += [guess.ljust(least, "a") for guess in guesses if form in _ENDLESS]
     pattern = schema.get("pattern")
     for guess in (*guesses, *TEXTS):
         is_short = not isinstance(most, int) or len(guess) <= most
-        if len(guess) >= least and is_short and _matches(pattern, guess):
+        if len(guess) >= least and is_short and (not isinstance(pattern, str) or is_match(pattern, guess)):
             return guess
-    return "a" * least
+    found = text_within(schema) if isinstance(pattern, str) else None
+    return "a" * least if found is None else found
 
 
-def _matches(pattern: Json, text: str) -> bool:
-    if not isinstance(pattern, str):
-        return True
-    # Python's engine is not linear, so a pattern of any complexity is left alone.
-    if len(pattern) > 60 or re.search(r"[*+}]\)*[*+{?]|\)[*+{]", pattern):
-        return False
+def text_within(schema: JsonObject, outside: str | None = None) -> str | None:
+    """Return a text of the schema's pattern and lengths that another pattern, if any, does not take."""
+    inside, most = schema.get("pattern"), schema.get("maxLength")
     try:
-        return re.search(pattern, text) is not None
-    except (re.error, RecursionError, OverflowError):
-        return False
+        return find_text(
+            inside if isinstance(inside, str) else None,
+            outside,
+            _whole_number(schema.get("minLength"), LENGTH_LIMIT),
+            most if isinstance(most, int) else None,
+        )
+    except NotRegular:
+        return None
 
 
 def number_for(schema: JsonObject) -> Json:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -10,7 +11,7 @@ from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.containment import Answer, Comparison
 from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.phrases import affected, message
-from toolpost.contracts.compatibility.sides import Node, Side, is_never
+from toolpost.contracts.compatibility.sides import Node, Side, is_match, is_never
 from toolpost.contracts.compatibility.walk import Difference, Walk
 from toolpost.contracts.compatibility.weighing import compile_cost_s, is_draft_neutral
 from toolpost.contracts.compatibility.witness import Example, Witnesses
@@ -64,8 +65,11 @@ RESULTS = Role(
 )
 
 
-def schema_changes(old: Json, new: Json, role: Role, budget: Budget) -> list[Change]:
-    """Say what changed of what a schema asserts. Both are as they are judged: closed, or open."""
+def schema_changes(old: Json, new: Json, role: Role, budget: Budget, published: Json = None) -> list[Change]:
+    """Say what changed of what a schema asserts. Both are as they are judged: closed, or open.
+
+    `published` is the new one as callers meet it, to say whether they are refused.
+    """
     one, other = Side(old), Side(new)
     if not budget.allows(compile_cost_s(old) + compile_cost_s(new)):
         return []
@@ -73,7 +77,7 @@ def schema_changes(old: Json, new: Json, role: Role, budget: Budget) -> list[Cha
         which, broken = ("old", one) if one.accepts is None else ("new", other)
         message = f"the {which} schema cannot be used, so nothing is known of it: {broken.problem}"
         return [change_by(f"{role.prefix}.unproven", f"/{role.field}", message)]
-    return _Judging(one, other, role, budget).changes()
+    return _Judging(one, other, role, budget, published).changes()
 
 
 def contains(narrow: Json, wide: Json, budget: Budget) -> Answer:
@@ -92,27 +96,45 @@ def contains(narrow: Json, wide: Json, budget: Budget) -> Answer:
 class _Judging:
     """One pair of schemas."""
 
-    def __init__(self, old: Side, new: Side, role: Role, budget: Budget) -> None:
+    def __init__(self, old: Side, new: Side, role: Role, budget: Budget, published: Json = None) -> None:
+        self._published = Side(published) if isinstance(published, dict) else None
         self._old, self._new, self._role, self._budget = old, new, role, budget
         self._narrow, self._wide = (old, new) if role.old_is_narrow else (new, old)
         self._walk = Walk(old, new, budget, old_is_narrow=role.old_is_narrow)
         self._was_cut_short = budget.is_cut_short
-        self._comparison = Comparison(self._narrow.raw, self._wide.raw, budget)
+        self._is_walked = False
+        """Whether all parts were compared, within the budget."""
         self._witnesses = Witnesses(self._narrow, self._wide, budget, old_is_narrow=role.old_is_narrow)
 
+    @cached_property
+    def _comparison(self) -> Comparison:
+        return Comparison(self._narrow.raw, self._wide.raw, self._budget)
+
     def proof(self) -> Answer:
-        """Prove that the wide schema takes all of the narrow one, in one of two ways."""
+        """Prove that the wide schema takes all of the narrow one, in one of two ways, or that it does not."""
+        walked = self._walked()
+        if walked is not Answer.YES and self._is_refuted():
+            # An example is a proof too, and found in a fraction of the time that the algebra takes.
+            return Answer.NO
         answer = Answer.YES if self._comparison.is_equal else self._comparison.answer()
-        try:
-            walked = self._walk.answer()
-        except RecursionError:
-            self._budget.is_cut_short = True
-            walked = Answer.UNKNOWN
         if answer is Answer.YES or (answer is Answer.UNKNOWN and walked is Answer.YES and self._may_be_walked()):
             # One proof is enough: what the other would have cost does not matter.
             self._budget.is_cut_short = self._was_cut_short
             return Answer.YES
         return answer
+
+    def _walked(self) -> Answer:
+        try:
+            walked = self._walk.answer()
+        except RecursionError:
+            self._budget.is_cut_short = True
+            walked = Answer.UNKNOWN
+        self._is_walked = not self._budget.is_cut_short
+        return walked
+
+    def _is_refuted(self) -> bool:
+        certain = (difference for difference in self._walk.differences if difference.answer is Answer.NO)
+        return any(self._witnesses.of_difference(difference) is not msgspec.UNSET for difference in certain)
 
     def _may_be_walked(self) -> bool:
         """Say whether a proof from the parts counts: both are valid, and every keyword means the same in both."""
@@ -122,13 +144,17 @@ class _Judging:
     def changes(self) -> list[Change]:
         """Say what changed."""
         proof = self.proof()
-        if self._comparison.is_equal and not self._has_removed():
+        if proof is Answer.YES and self._comparison.is_equal and not self._has_removed():
             return [change_by(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
         found = [change for difference in self._told() for change in self._judged(difference, proof)]
         if proof is not Answer.YES and not any(change.needs_bump and change.verdict == "breaking" for change in found):
             found += self._of_all(proof)
-        # Everything that was compared is the same, and something is written otherwise: a reference, an order.
-        return found or [change_by(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
+        if found or (proof is not Answer.YES and self._budget.is_cut_short):
+            return found
+        # Everything that was compared is the same, and something is written otherwise: a reference, an order. Where not
+        # everything was compared, all that is known is that nothing is lost.
+        name = "rewritten" if self._is_walked else self._role.lesser
+        return [change_by(f"{self._role.prefix}.{name}", f"/{self._role.field}")]
 
     def _has_removed(self) -> bool:
         return any(self._is_withdrawn(difference) for difference in self._walk.differences)
@@ -151,6 +177,9 @@ class _Judging:
             yield self._change(name, difference)
             return
         example = self._witnesses.of_difference(difference)
+        if example is msgspec.UNSET and is_withdrawn and self._role.old_is_narrow:
+            # Where the new schema is open, nothing is refused: what a caller asks for is ignored, which is no better.
+            example = self._witnesses.of_use(difference)
         if example is msgspec.UNSET and difference.answer is not Answer.NO and not is_withdrawn:
             if not self._budget.is_cut_short:
                 yield self._change("unproven", difference)
@@ -166,6 +195,10 @@ class _Judging:
         allowed = difference.new.schema.get("additionalProperties", True)
         if is_never(declared) or (isinstance(allowed, dict) and allowed):
             return False
+        patterns = difference.new.schema.get("patternProperties")
+        for pattern, described in patterns.items() if isinstance(patterns, dict) else ():
+            if described not in ({}, True) and is_match(pattern, difference.name):
+                return False
         return difference.name not in self._new.document.declared(difference.new.place, difference.new.schema)
 
     def _change(self, name: str, difference: Difference, example: Example = msgspec.UNSET) -> Change:
@@ -173,12 +206,18 @@ class _Judging:
         return change_by(
             f"{self._role.prefix}.{name}",
             f"/{self._role.field}{_place(difference)}",
-            message(self._role.prefix, name, difference),
+            message(self._role.prefix, name, difference, is_ignored=self._is_ignored(name, example)),
             affected=affected(self._role.prefix, name, difference),
             example=example,
             old=old,
             new=new,
         )
+
+    def _is_ignored(self, name: str, example: Example) -> bool:
+        """Say whether a call with an argument that is gone is accepted all the same."""
+        if name != "argument-removed" or example is msgspec.UNSET or self._published is None:
+            return False
+        return self._published.admits(example) is True
 
     def _of_all(self, proof: Answer) -> Iterator[Change]:
         """Say something of the whole where no single difference accounts for it."""

@@ -1,5 +1,7 @@
 """One of two schemas that are compared: its root, its draft, where its references lead, and its validator."""
 
+import functools
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -103,15 +105,32 @@ class Side:
             self.problem = str(problem)
             return None
 
+    def share(self, size_bytes: int) -> float:
+        """Return how much of what is quick a value of this size takes: more than 1 is not quick."""
+        return math.inf if self.accepts is None else size_bytes / max(1, self.accepts.quick_bytes)
+
     def admits(self, value: Json) -> bool | None:
         """Say whether a value is valid, None if nobody can say, or not quickly: the validator cannot be interrupted."""
         if self.accepts is None:
             return None
         try:
-            is_quick = len(msgspec.json.encode(value)) <= self.accepts.quick_bytes
+            is_quick = self.share(len(msgspec.json.encode(value))) <= 1
             return self.accepts.is_valid(value) if is_quick else None
         except (RecursionError, TypeError, ValueError):
             return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Schema:
+    return compile_schema({"pattern": pattern}, root_object=False)
+
+
+def is_match(pattern: str, text: str) -> bool:
+    """Say whether a text matches a pattern, as the validator sees it; a pattern that cannot be used matches nothing."""
+    try:
+        return _compiled(pattern).is_valid(text)
+    except ValueError:
+        return False
 
 
 def branches_of(node: Node, keyword: str) -> Iterator[Node]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.containment import Answer, Comparison
+from toolpost.contracts.compatibility.languages import FOLLOWED_S
 from toolpost.contracts.compatibility.limits import SIMPLE, differing_limits
-from toolpost.contracts.compatibility.sides import Node, Side, branches_of, is_never
+from toolpost.contracts.compatibility.sides import Node, Side, branches_of, is_match, is_never
 from toolpost.contracts.compatibility.texts import NOTES, TEXTS, asserted, without_texts
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.references import REFERENCES
@@ -20,6 +21,7 @@ Step = tuple[str | int, ...]
 """One step from a schema to one inside it: a keyword, and a name or number below it."""
 
 DEPTH_LIMIT = 60
+_STEP_S = 0.000_05
 
 _IGNORED = TEXTS | NOTES | {"$schema", "$id", "id", "$defs", "definitions", "$anchor"}
 _SHAPES = frozenset({"properties", "required", "additionalProperties", "items"})
@@ -83,7 +85,7 @@ class Walk:
         return (old.schema, new.schema) if self._old_is_narrow else (new.schema, old.schema)
 
     def _compare(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Answer:
-        if self._budget.is_spent() or len(steps) > DEPTH_LIMIT:
+        if not self._budget.allows(_STEP_S) or len(steps) > DEPTH_LIMIT:
             self._budget.is_cut_short = True
             return Answer.UNKNOWN
         key = (old.place, new.place)
@@ -150,6 +152,9 @@ class Walk:
 
     def _limits(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
         narrow, wide = self._narrow_wide(old, new)
+        if "pattern" in wide and narrow.get("pattern") != wide["pattern"] and not self._budget.allows(FOLLOWED_S):
+            yield self._note("format", "pattern", old, new, steps, Answer.UNKNOWN)
+            narrow, wide = ({word: schema[word] for word in schema if word != "pattern"} for schema in (narrow, wide))
         for limit in differing_limits(narrow, wide, draft=self._old.draft):
             yield self._note(limit.kind, limit.keyword, old, new, steps, limit.answer)
 
@@ -236,12 +241,12 @@ class Walk:
         if "object" not in _types(self._narrow_wide(old, new)[0]):
             return
         yield from self._required(old, new, steps)
-        if "patternProperties" in old.schema or "patternProperties" in new.schema:
-            if not self._is_settled("patternProperties", *self._narrow_wide(old, new)):
-                yield self._note("other", "patternProperties", old, new, steps, Answer.UNKNOWN)
-            return
         self._shaped += 1
         some, others = _named(old), _named(new)
+        if not (have_same_patterns := _patterned(old).keys() == _patterned(new).keys()):
+            yield self._note("other", "patternProperties", old, new, steps, Answer.UNKNOWN)
+        for pattern, one in _patterned(old).items() if have_same_patterns else ():
+            yield self._compare(one, _patterned(new)[pattern], (*steps, ("patternProperties", pattern)))
         for name in (*some, *(name for name in others if name not in some)):
             yield self._property(name, (old, some.get(name)), (new, others.get(name)), steps)
         yield self._compare(_additional(old), _additional(new), (*steps, ("additionalProperties",)))
@@ -255,7 +260,7 @@ class Walk:
         if some is not None and other is not None:
             return self._compare(some, other, inner)
         silent = len(self.differences)
-        answer = self._compare(some or _additional(around_old), other or _additional(around_new), inner)
+        answer = self._compare(some or _outside(around_old, name), other or _outside(around_new, name), inner)
         del self.differences[silent:]
         kind = "property-added" if some is None else "property-removed"
         return self._note(kind, "properties", around_old, around_new, steps, answer, name)
@@ -319,6 +324,20 @@ def _named(node: Node) -> dict[str, Node]:
     if not isinstance(properties, Mapping):
         return {}
     return {name: node.child(f"/properties/{_escaped(name)}", child) for name, child in properties.items()}
+
+
+def _patterned(node: Node) -> dict[str, Node]:
+    patterns = node.schema.get("patternProperties")
+    if not isinstance(patterns, Mapping):
+        return {}
+    return {name: node.child(f"/patternProperties/{_escaped(name)}", child) for name, child in patterns.items()}
+
+
+def _outside(node: Node, name: str) -> Node:
+    """Return what is asked of a property that is not declared, apart from the patterns that its name matches."""
+    if any(is_match(pattern, name) for pattern in node.schema.get("patternProperties") or ()):
+        return node.child("/patternProperties", True)
+    return _additional(node)
 
 
 def _escaped(name: str) -> str:

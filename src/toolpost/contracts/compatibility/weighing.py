@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from toolpost.contracts.compatibility.texts import NOTES, TEXTS
 from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
 from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES
+from toolpost.contracts.schema import is_asserted_format
 
 NODES_LIMIT = 20_000
 DEPTH_LIMIT = 100
@@ -28,16 +30,16 @@ _MULTIPLIERS = frozenset(
     }
 )  # fmt: skip
 _HOLDS_DEFINITIONS = frozenset({"$defs", "definitions"})
-# What reads the same in every draft from 6 on; anything else keeps two drafts from being compared.
-_NEUTRAL = frozenset(
+# What drafts from 6 on read in different ways; whatever else there is reads the same in all, or asserts nothing in any.
+_DRAFT_BOUND = frozenset(
     {
-        "$comment", "$schema", "additionalProperties", "allOf", "anyOf", "const", "default", "deprecated", "description",
-        "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems", "maxLength",
-        "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "not", "oneOf",
-        "pattern", "properties", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
+        "$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary",
+        "additionalItems", "contentEncoding", "contentMediaType", "contentSchema", "dependencies", "dependentRequired",
+        "dependentSchemas", "id", "maxContains", "minContains", "prefixItems", "unevaluatedItems", "unevaluatedProperties",
     }
 )  # fmt: skip
-_NEUTRAL_FORMATS = frozenset({"date", "date-time", "email", "hostname", "ipv4", "ipv6", "time", "uri"})
+_CONDITIONS = frozenset({"if", "then", "else"})
+_BESIDE_REFERENCE = TEXTS | NOTES | {"$ref", "$schema", *_HOLDS_DEFINITIONS}
 
 
 def is_manageable(schema: Json) -> bool:
@@ -195,9 +197,17 @@ def is_draft_neutral(schema: Json) -> bool:
     """Say whether a schema reads the same in every draft from 6 on."""
     if not isinstance(schema, dict):
         return True
-    return draft_of(schema) in (6, 7, 2019, 2020) and all(_is_neutral(part) for part in schemas_in(schema))
+    draft = draft_of(schema)
+    return draft in (6, 7, 2019, 2020) and all(_is_neutral(part, draft) for part in schemas_in(schema))
 
 
-def _is_neutral(schema: JsonObject) -> bool:
-    is_known = all(word in _NEUTRAL or word.startswith("x-") for word in schema)
-    return is_known and not isinstance(schema.get("items"), list) and schema.get("format", "uri") in _NEUTRAL_FORMATS
+def _is_neutral(schema: JsonObject, draft: int) -> bool:
+    if not schema.keys().isdisjoint(_DRAFT_BOUND) or isinstance(schema.get("items"), list):
+        return False
+    # Before 2019-09 whatever stands beside a reference is ignored.
+    if "$ref" in schema and schema.keys() - _BESIDE_REFERENCE:
+        return False
+    if draft == 6 and not schema.keys().isdisjoint(_CONDITIONS):
+        return False
+    name = schema.get("format")
+    return not isinstance(name, str) or len({is_asserted_format(name, each) for each in (6, 7, 2019, 2020)}) == 1

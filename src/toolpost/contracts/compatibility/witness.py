@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from toolpost.contracts.compatibility.budget import Budget
+from toolpost.contracts.compatibility.languages import FOLLOWED_S
 from toolpost.contracts.compatibility.limits import types_of, values_of
-from toolpost.contracts.compatibility.samples import ANYTHING, LENGTH_LIMIT, TEXTS, Sampler
+from toolpost.contracts.compatibility.samples import ANYTHING, LENGTH_LIMIT, TEXTS, Sampler, text_within
 from toolpost.contracts.compatibility.sides import Node, Side
 from toolpost.contracts.compatibility.walk import Difference
 from toolpost.contracts.ids import Json
 from toolpost.contracts.values import is_among
 
 TRIES = 60
-SIZE_LIMIT_BYTES = 4_096
+SIZE_LIMIT_BYTES = 24_000
+_TRY_S = 0.000_1
+_QUICK_S = 0.05
 
 Example = Json | msgspec.UnsetType
 
@@ -26,25 +29,39 @@ class Witnesses:
         self._narrow, self._wide = narrow, wide
         self._budget = budget
         self._old_is_narrow = old_is_narrow
-        self._sampler = Sampler(narrow)
+        self._sampler = Sampler(narrow, budget)
+        self._found: dict[int, Example] = {}
 
     def of_difference(self, difference: Difference) -> Example:
-        """Return a value that shows what a difference does."""
-        return self._first(self._sampler.around(difference.steps, value) for value in self._candidates(difference))
+        """Return a value that shows what a difference does; looked for once."""
+        if id(difference) not in self._found:
+            values = (self._sampler.around(difference.steps, value) for value in self._candidates(difference))
+            self._found[id(difference)] = self._first(values)
+        return self._found[id(difference)]
 
     def of_schema(self, lost: Json) -> Example:
         """Return a value of the schema that holds just what was lost, or any other that does it."""
-        guesses = [] if lost is None else [Sampler(Side(lost)).variants(Node("", lost))]
+        guesses = [] if lost is None else [Sampler(Side(lost), self._budget).variants(Node("", lost))]
         return self._first(itertools.chain(*guesses, self._sampler.variants(self._narrow.root), ANYTHING))
 
-    def _first(self, values: Iterable[Json]) -> Example:
+    def of_use(self, difference: Difference) -> Example:
+        """Return a value with the property that a difference is about, whether or not the wide schema still takes it."""
+        narrow = difference.old if self._old_is_narrow else difference.new
+        values = self._with_property(narrow, difference.name)
+        return self._first((self._sampler.around(difference.steps, value) for value in values), is_lost=False)
+
+    def _first(self, values: Iterable[Json], *, is_lost: bool = True) -> Example:
         tries = iter(values)
         for _ in range(TRIES):
-            if self._budget.is_spent():
-                break
             try:
                 value = next(tries)
-                if self._narrow.admits(value) and self._wide.admits(value) is False and _is_small(value):
+                size_bytes = len(msgspec.json.encode(value))
+                if size_bytes > SIZE_LIMIT_BYTES:
+                    continue
+                share = self._narrow.share(size_bytes) + self._wide.share(size_bytes)
+                if not self._budget.allows(_TRY_S + _QUICK_S * share):
+                    break
+                if self._narrow.admits(value) and (not is_lost or self._wide.admits(value) is False):
                     return value
             except StopIteration:
                 break
@@ -69,7 +86,7 @@ class Witnesses:
             case "bounds":
                 yield from self._at_bounds(narrow, wide)
             case "format":
-                yield from TEXTS
+                yield from self._of_other_form(narrow, wide)
         yield from self._sampler.variants(narrow)
         yield from ANYTHING
 
@@ -95,11 +112,20 @@ class Witnesses:
         some, others = values_of(narrow.schema, self._narrow.draft), values_of(wide.schema, self._wide.draft)
         yield from (value for value in some or () if not is_among(value, others or ()))
 
+    def _of_other_form(self, narrow: Node, wide: Node) -> Iterator[Json]:
+        outside = wide.schema.get("pattern")
+        if isinstance(outside, str) and self._budget.has(FOLLOWED_S):
+            text = text_within(narrow.schema, outside)
+            yield from () if text is None else (text,)
+        yield from TEXTS
+
     def _at_bounds(self, narrow: Node, wide: Node) -> Iterator[Json]:
         for bound in _bounds(narrow, wide, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"):
             yield from (bound, bound + 1, bound - 1, bound + 0.5, bound - 0.5)
         for count in _bounds(narrow, wide, "minLength", "maxLength"):
-            yield from ("a" * min(int(length), LENGTH_LIMIT) for length in (count, count + 1, count - 1))
+            for length in (count, count + 1, count - 1):
+                exact = max(0, min(int(length), LENGTH_LIMIT))
+                yield self._sampler.text(narrow.schema | {"minLength": exact, "maxLength": exact})
         for count in _bounds(narrow, wide, "minItems", "maxItems"):
             yield from (self._sampler.counted(narrow, max(0, int(length))) for length in (count, count + 1, count - 1))
         for count in _bounds(narrow, wide, "minProperties", "maxProperties"):
@@ -117,7 +143,3 @@ def _bounds(narrow: Node, wide: Node, *words: str) -> Iterator[int | float]:
             bound = node.schema.get(word)
             if isinstance(bound, int | float) and not isinstance(bound, bool):
                 yield bound
-
-
-def _is_small(value: Json) -> bool:
-    return len(msgspec.json.encode(value)) <= SIZE_LIMIT_BYTES

@@ -17,6 +17,7 @@ WORDS_COMPARED = 150
 
 _WORD = re.compile(r"\s*\S+\s*")
 _KEPT_AROUND = 6
+_WORDS_S = 0.001
 
 
 def wording_changes(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
@@ -44,8 +45,8 @@ def _reworded_texts(root: str, one: Json, other: Json, budget: Budget) -> Iterat
 
 def _reworded(rule: str, place: str, old: str, new: str, budget: Budget) -> Iterator[Change]:
     if old != new:
-        # Without time to compare them, the words are told whole: that they changed is certain.
-        words = () if budget.left_s <= 0 else word_diff(old, new)
+        # Where comparing them is too much work, the words are told whole: that they changed is certain.
+        words = word_diff(old, new) if budget.has(_WORDS_S) else ()
         yield change_by(rule, place, old=old, new=new, affected="models that read it", words=words)
 
 
