@@ -132,7 +132,7 @@ def _end(pid: int) -> None:
 
 @dataclass(frozen=True)
 class Agent:
-    """What an agent does with the nine tools."""
+    """What an agent does with the tools of the bus."""
 
     client: Client
 

@@ -426,7 +426,10 @@ async def test_workers_and_tasks_from_before_callers_were_kept_apart_stay_usable
     with monkeypatch.context() as patched:
         for module in (sqlite, postgres):
             patched.setattr(
-                module, "known_migrations", lambda kind: [step for step in known_migrations(kind) if step.number != 14]
+                module,
+                "known_migrations",
+                # The last one needs what the first one adds.
+                lambda kind: [step for step in known_migrations(kind) if step.number not in (14, 16)],
             )
         async with open_store(url) as store:
             await store.scripts.run(before)

@@ -17,8 +17,8 @@ from toolpost.testing import error_of
 pytestmark = pytest.mark.anyio
 
 NAMES = [
-    *("ack_task", "get_status", "poll_task", "register_worker", "reset_worker"),
-    *("retry_task", "submit_task", "task_failed", "worker_done"),
+    *("ack_task", "get_status", "get_task", "list_tasks", "poll_task", "register_worker", "reset_worker"),
+    *("retry_task", "submit_task", "task_failed", "wait_tasks", "worker_done"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The nine tools as a client sees them."""
+"""The tools of the bus as a client sees them."""
 
 from typing import Any
 

@@ -2,12 +2,12 @@
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from tests.collected import DEFINITION_SETS, load_definitions
 from tests.hostile.attacks import attack
 from toolpost.contracts.closing import closed
 from toolpost.contracts.parts import with_numeric_bounds
@@ -18,8 +18,6 @@ DRAFT_6 = "http://json-schema.org/draft-06/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
-
-TOUCAN = Path(__file__).parents[3] / "shared/data/tools/toucan.jsonl"
 
 EXTERNAL = "leads to nothing in this document"
 
@@ -526,19 +524,19 @@ def problem_of(raw: Any) -> SchemaProblem | None:
     return None
 
 
-@pytest.mark.skipif(not TOUCAN.exists(), reason=f"the collected definitions are not at {TOUCAN}")
-def test_every_collected_definition_compiles_or_is_refused_by_place_and_reason() -> None:
-    definitions = [json.loads(line)["inputSchema"] for line in TOUCAN.read_text("utf-8").splitlines()]
+@pytest.mark.parametrize("name", DEFINITION_SETS)
+def test_every_real_definition_compiles_or_is_refused_by_place_and_reason(name: str) -> None:
+    definitions = load_definitions(name)
 
-    problems = [problem for raw in definitions if (problem := problem_of(raw))]
+    problems = [problem for one in definitions.listed if (problem := problem_of(one["inputSchema"]))]
 
-    assert len(problems) == 8
+    assert len(problems) == definitions.wrong
     assert all(problem.place.startswith("/") and problem.reason for problem in problems)
 
 
-@pytest.mark.skipif(not TOUCAN.exists(), reason=f"the collected definitions are not at {TOUCAN}")
-def test_every_collected_definition_that_is_valid_is_validated_at_once() -> None:
-    definitions = [json.loads(line)["inputSchema"] for line in TOUCAN.read_text("utf-8").splitlines()]
+@pytest.mark.parametrize("name", DEFINITION_SETS)
+def test_every_real_definition_that_is_valid_is_validated_at_once(name: str) -> None:
+    definitions = [one["inputSchema"] for one in load_definitions(name).listed]
 
     quick = [compile_schema(raw, root_object=True).quick_bytes for raw in definitions if problem_of(raw) is None]
 

@@ -1,13 +1,12 @@
 """Hidden text, orders to the model and borrowed names are pointed out; ordinary definitions are left alone."""
 
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.collected import DEFINITION_SETS, load_definitions
 from tests.hostile.attacks import attack
 from toolpost.contracts import Definition, judge
 from toolpost.contracts.drift import Drift, drifts
@@ -21,8 +20,6 @@ from toolpost.contracts.suspicion import (
     new_suspicions,
     suspicions,
 )
-
-TOUCAN = Path(__file__).parents[3] / "shared/data/tools/toucan.jsonl"
 
 
 def tool(description: str = "", name: str = "notes__add", argument: dict[str, Any] | None = None) -> Definition:
@@ -252,10 +249,11 @@ def test_a_hostile_definition_is_looked_at_in_bounded_time() -> None:
     assert time.process_time() - started < 2
 
 
-@pytest.mark.skipif(not TOUCAN.exists(), reason="the collected definitions are not at hand")
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.soak)])
-def test_hardly_any_real_definition_is_suspected(step: int) -> None:
-    definitions = [Definition.from_listed(json.loads(line)) for line in TOUCAN.read_text().splitlines()[::step]]
+@pytest.mark.parametrize("name", DEFINITION_SETS)
+def test_hardly_any_real_definition_is_suspected(name: str, step: int) -> None:
+    listed = load_definitions(name).listed
+    definitions = [Definition.from_listed(one) for one in listed[:: step if len(listed) > 1_000 else 1]]
 
     began = time.process_time()
     names = Names(f"{number % 500}__{definition.name}" for number, definition in enumerate(definitions))

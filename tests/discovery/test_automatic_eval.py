@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from tests.discovery.asking import ask, office, text_of, without_boilerplate
 from tests.loaded import loaded
 from tests.plugins.office import OFFICE
+from tests.proofs import proves
 from tests.upstreams.behind import SERVERS, gateway, hostile, lines, until
 from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, WAYS, Way
 from toolpost.contracts.ids import META_KEY
@@ -51,6 +52,7 @@ async def test_a_wrong_call_is_refused_with_the_definition_that_was_returned(way
     assert data_of(mended) == {"did": "create event", "with": {"event_id": "7", "count": 2}}
 
 
+@proves("automatic_eval", "toolName", "arguments")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_results_are_those_of_a_direct_call(way: Way) -> None:
     calls: dict[str, dict[str, Any]] = {
@@ -182,6 +184,7 @@ async def test_the_time_limit_is_the_real_tools() -> None:
     assert "up__never" in error["message"]
 
 
+@proves("automatic_eval", "routingKey")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_routing_key_keeps_calls_on_one_instance(way: Way) -> None:
     async with gateway(hostile(strategy="per_session"), way=way, config=BOTH) as (_, client):

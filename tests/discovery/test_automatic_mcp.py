@@ -12,6 +12,7 @@ from mcp import Client
 from tests.discovery.asking import ask, names_of, office, stored, text_of, tokens_of, without_boilerplate
 from tests.hostile.attacks import attack
 from tests.plugins.office import OFFICE
+from tests.proofs import proves
 from tests.upstreams.behind import gateway, hostile, until
 from tests.ways import AUTOMATIC, BOTH, COLIBRI, MODERN, QUICK_WAYS, WAYS, Way
 from tests.wire.callers import client_of
@@ -27,6 +28,7 @@ MEMORY = Way("memory", MODERN)
 QUERY = "create an event in the calendar"
 
 
+@proves("automatic_mcp", "forceRefresh")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 async def test_definitions_come_as_they_are_listed_and_only_once(way: Way) -> None:
     async with way.client(*OFFICE, config=BOTH) as client:
@@ -61,6 +63,7 @@ async def all_of(client: Client) -> list[Any]:
             return tools
 
 
+@proves("automatic_mcp", "query", "sessionId")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_another_query_sends_what_is_new_and_names_what_is_known(way: Way) -> None:
     async with way.client(*OFFICE, config=AUTOMATIC) as client:
@@ -232,6 +235,7 @@ async def test_what_a_view_finds_is_what_a_gateway_with_nothing_else_would() -> 
     assert through.names == names_of(alone)
 
 
+@proves("automatic_mcp", "limit")
 @pytest.mark.parametrize("limit", [1, 3, 30])
 async def test_a_limit_is_kept(limit: int) -> None:
     async with MEMORY.client(*OFFICE, config=AUTOMATIC) as client:

@@ -1,6 +1,7 @@
 """The plugins that come where an agent is configured: through MCP's own client, and through a real agent in its turn."""
 
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,11 +15,14 @@ import pytest
 from mcp import Client
 
 from tests.harness.asking import ADA, BOB, asked, at_work
+from tests.proofs import proves
 from tests.ways import IN_MEMORY, MODERN
 from toolpost.app import open_app, open_http
 from toolpost.config import AgentSettings, Config, HarnessSettings, StoreSettings
+from toolpost.contracts.events import event
 from toolpost.contracts.ids import ThreadId
 from toolpost.running import App
+from toolpost.testing import assert_each_argument_matters
 from toolpost.testing.agents import acp_agent_command
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +57,26 @@ async def until(holds: Callable[[], Any], within_s: float = 15) -> None:
             await anyio.sleep(0.05)
 
 
+@proves("history__threads", "limit")
+@proves("history__search", "query", "limit")
+@proves("history__read", "thread", "after", "limit")
+async def test_each_argument_of_the_history_matters() -> None:
+    async with opened() as (app, client):
+        threads = [await app.harness.create_thread(ADA, title=title) for title in ("one", "two")]
+        for thread in threads:
+            await asked(app, thread.id, "say blue door")
+        await assert_each_argument_matters(client, "history__threads", base={}, changed={"limit": 1})
+        await assert_each_argument_matters(
+            client, "history__search", base={"query": "blue"}, changed={"query": "say", "limit": 1}
+        )
+        await assert_each_argument_matters(
+            client,
+            "history__read",
+            base={"thread": threads[0].id},
+            changed={"thread": threads[1].id, "after": 1, "limit": 1},
+        )
+
+
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_history_is_searched_and_read_by_whoever_led_it(mode: str) -> None:
     async with opened(mode=mode) as (app, client):
@@ -69,6 +93,36 @@ async def test_history_is_searched_and_read_by_whoever_led_it(mode: str) -> None
         assert [m["text"] for m in read] == ["the door is Blue today"]
         assert (await used(client, "history__read", thread=foreign.id))["code"] == "NOT_FOUND"
         assert (await used(client, "history__search", query=""))["code"] == "INVALID_PARAMS"
+
+
+@proves("tasks__add", "title", "notes", "after")
+@proves("tasks__list", "state", "ready")
+@proves("tasks__update", "task", "title", "state", "notes", "after")
+@proves("tasks__remove", "task")
+async def test_each_argument_of_the_tasks_matters() -> None:
+    async with opened() as (_, client):
+        one, two = [(await used(client, "tasks__add", title=title))["id"] for title in ("one", "two")]
+        await assert_each_argument_matters(
+            client,
+            "tasks__add",
+            base={"title": "three"},
+            changed={"title": "four", "notes": "n", "after": [one]},
+            shown=lambda task: {**task, "id": None},
+        )
+        await assert_each_argument_matters(client, "tasks__list", base={}, changed={"state": "done", "ready": True})
+        await assert_each_argument_matters(
+            client,
+            "tasks__update",
+            base={"task": one},
+            changed={"task": two, "title": "first", "state": "doing", "notes": "n", "after": [two]},
+        )
+        await used(client, "tasks__update", task=one, after=[])
+        others = [task["id"] for task in await used(client, "tasks__list") if task["id"] != two]
+        removed = await used(client, "tasks__remove", task=two)
+        left = [task["id"] for task in await used(client, "tasks__list")]
+
+    assert removed["id"] == two
+    assert left == others
 
 
 async def test_tasks_wait_for_others_and_never_for_themselves() -> None:
@@ -112,6 +166,38 @@ async def test_two_changes_at_once_close_no_circle(tmp_path: Path, gateways: int
             assert after[dig] == [] or after[sow] == []
     assert len(refusals) >= 5
     assert set(refusals) == {"INVALID_REQUEST"}
+
+
+@proves("schedule__add", "prompt", "cron", "at", "timezone")
+@proves("schedule__list")
+@proves("schedule__remove", "id")
+async def test_each_argument_of_the_schedule_matters() -> None:
+    async with opened() as (app, client):
+        thread = (await app.harness.create_thread(ADA)).id
+        base = {"prompt": "say hi", "cron": "0 9 1 1 *", "timezone": "Asia/Tokyo"}
+        at = f"{datetime.now(UTC).year + 1}-06-01T12:00:00"
+        added = [
+            await used_by_agent(app, thread, "schedule__add", **arguments)
+            for arguments in (
+                base,
+                base | {"prompt": "say bye"},
+                base | {"cron": "0 9 2 1 *"},
+                base | {"timezone": "America/Lima"},
+                {"prompt": "say hi", "at": at, "timezone": "Asia/Tokyo"},
+            )
+        ]
+        removed = await used(client, "schedule__remove", id=added[1]["id"])
+        left = {each["id"] for each in await used(client, "schedule__list")}
+
+    assert [each["prompt"] for each in added[:2]] == ["say hi", "say bye"]
+    assert [each["next_at"][4:] for each in added] == [
+        *["-01-01T09:00:00+09:00"] * 2,
+        "-01-02T09:00:00+09:00",
+        "-01-01T09:00:00-05:00",
+        "-06-01T12:00:00+09:00",
+    ]
+    assert removed["id"] == added[1]["id"]
+    assert left == {each["id"] for each in added} - {added[1]["id"]}
 
 
 async def test_a_scheduled_prompt_comes_by_itself_after_a_restart_too(tmp_path: Path) -> None:
@@ -166,6 +252,37 @@ async def test_bad_schedules_are_refused_with_the_reason() -> None:
         assert (await used(client, "schedule__remove", id="s-nothing"))["code"] == "NOT_FOUND"
 
 
+@proves("delegate__start", "work", "agent", "timeout_s", "max_tools")
+@proves("delegate__wait", "id", "timeout_s")
+@proves("delegate__cancel", "id")
+async def test_each_argument_of_work_that_is_started_matters() -> None:
+    use = 'call time__current_time {"timezone": "UTC"}'
+    async with opened() as (app, _):
+        thread = (await app.harness.create_thread(ADA)).id
+        ends = []
+        for arguments in ({"work": "say yes"}, {"work": "say x", "agent": "scrip"}, {"work": use, "max_tools": 0}):
+            started = await used_by_agent(app, thread, "delegate__start", **arguments)
+            ends.append(await used_by_agent(app, thread, "delegate__wait", id=started["id"]))
+        limited = await used_by_agent(app, thread, "delegate__start", work="hang", timeout_s=0.3)
+        late = await used_by_agent(app, thread, "delegate__wait", id=limited["id"])
+        one, two = [await used_by_agent(app, thread, "delegate__start", work="hang") for _ in range(2)]
+        began = time.monotonic()
+        waited = await used_by_agent(app, thread, "delegate__wait", id=one["id"], timeout_s=0.1)
+        waited_s = time.monotonic() - began
+        cancelled = await used_by_agent(app, thread, "delegate__cancel", id=one["id"])
+        other = await used_by_agent(app, thread, "delegate__wait", id=two["id"], timeout_s=0.1)
+        await used_by_agent(app, thread, "delegate__cancel", id=two["id"])
+
+    assert [end["answer"] for end in ends] == ["yes", "", ""]
+    assert "scrip" in ends[1]["problem"]
+    assert ends[2]["problem"] == "It used tools more than 0 times."
+    assert late["state"] == "failed"
+    assert (waited["state"], waited["id"], waited_s < 60) == ("running", one["id"], True)
+    assert (cancelled["state"], cancelled["id"]) == ("cancelled", one["id"])
+    assert (other["state"], other["id"]) == ("running", two["id"])
+
+
+@proves("delegate__run", "work", "agent", "timeout_s", "max_tools")
 async def test_work_is_delegated_within_limits() -> None:
     async with opened() as (app, client):
         thread = (await app.harness.create_thread(ADA)).id
@@ -235,6 +352,20 @@ async def test_cancelling_a_turn_cancels_what_it_delegated() -> None:
             return not app.harness.runs
 
         await until(has_ended)
+
+
+@proves("logs__query", "level", "thread", "trace", "text", "limit")
+async def test_each_argument_of_the_log_matters() -> None:
+    log = logging.getLogger("toolpost.proof")
+    async with opened() as (_, client):
+        event(log, logging.WARNING, "proof one", thread="t-1", trace="r-1")
+        event(log, logging.ERROR, "proof two", thread="t-2", trace="r-2")
+        await assert_each_argument_matters(
+            client,
+            "logs__query",
+            base={"text": "proof"},
+            changed={"level": "error", "thread": "t-1", "trace": "r-2", "text": "proof one", "limit": 1},
+        )
 
 
 async def test_the_log_is_queried() -> None:

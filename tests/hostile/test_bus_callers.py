@@ -227,6 +227,9 @@ async def test_a_token_goes_to_the_caller_that_has_the_task_alone(config: Config
                     ("submit_task", {"bead_id": "t"}),
                     ("worker_done", {"bead_id": "t"}),
                     ("task_failed", {"bead_id": "t", "reason": "no"}),
+                    ("get_task", {"bead_id": "t"}),
+                    ("wait_tasks", {"bead_ids": ["t"], "timeout_ms": 0}),
+                    ("list_tasks", {}),
                 )
             ]
             heard += [answer.model_dump_json() for answer in answers]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.proofs import proves
 from tests.ways import TOOLPOST, WAYS, Way, server_environment
 from tests.workspace.repos import FILES, build, first, git, make_repo, search, workspace_app, workspace_client, write
-from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import META_KEY
 from toolpost.testing import assert_each_argument_matters, data_of, error_of
 
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.anyio
 TOOLS = ["check_status", "index_build", "index_status", "search", "show_file", "workspace_status"]
 
 
+@proves("workspace__workspace_status")
+@proves("workspace__check_status")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 async def test_every_tool_answers(way: Way, tmp_path: Path) -> None:
     """On stdio as it is bundled, beside the other tools; elsewhere alone."""
@@ -67,11 +69,25 @@ async def test_definitions_are_what_was_promised(tmp_path: Path) -> None:
     assert now == kept, "python -m tests.workspace.definitions writes the definitions that there are"
 
 
-async def test_errors_are_those_of_the_table(tmp_path: Path) -> None:
-    async with workspace_app(tmp_path) as app:
-        promised = {code for tool in app.gateway.catalogue for code in tool.contract.terms.errors}
+async def test_every_error_that_is_met_was_promised(tmp_path: Path) -> None:
+    root = make_repo(tmp_path, {**FILES, "binary": b"\0\1\2"})
+    provoked: list[tuple[str, dict[str, Any], str]] = [
+        ("search", {"query": "x"}, "NO_INDEX"),
+        ("search", {"query": "x", "repo": "none"}, "NOT_FOUND"),
+        ("index_build", {"repo": "none"}, "NOT_FOUND"),
+        ("index_status", {"repo": "none"}, "NOT_FOUND"),
+        ("show_file", {"path": "nowhere"}, "NOT_FOUND"),
+        ("show_file", {"path": "../outside"}, "FORBIDDEN"),
+        ("show_file", {"path": "binary"}, "INVALID_REQUEST"),
+        *((name, {"strange": 1}, "INVALID_PARAMS") for name in TOOLS),
+    ]
+    async with workspace_app(root) as app, WAYS[0].client_of(app) as client:
+        terms = [tool.contract.terms for tool in app.gateway.catalogue]
+        met = [error_of(await client.call_tool(f"workspace__{name}", arguments)) for name, arguments, _ in provoked]
 
-    assert promised <= set(ErrorCode)
+    promised = {one.name.removeprefix("workspace__"): {str(code) for code in one.errors} for one in terms}
+    assert [error["code"] for error in met] == [code for _, _, code in provoked]
+    assert [(name, code) for name, _, code in provoked if code not in promised[name]] == []
 
 
 async def test_unknown_arguments_are_refused(tmp_path: Path) -> None:
@@ -84,6 +100,13 @@ async def test_unknown_arguments_are_refused(tmp_path: Path) -> None:
             assert error["details"]["issues"][0]["path"] == "/paht"
 
 
+@proves(
+    "workspace__search",
+    *("query", "repo", "mode", "top", "context", "path", "language", "kind", "symbol", "case", "regex"),
+)
+@proves("workspace__show_file", "path", "repo", "start", "end")
+@proves("workspace__index_status", "repo")
+@proves("workspace__index_build", "repo", "mode", "incremental", "force")
 async def test_each_argument_matters(tmp_path: Path) -> None:
     make_repo(tmp_path / "a")
     make_repo(tmp_path / "b", {"only.py": "def only_here(user):\n    return user\n", "read.md": "# User\nuser\n"})
@@ -110,8 +133,15 @@ async def test_each_argument_matters(tmp_path: Path) -> None:
             "workspace__show_file",
             base={"path": "src/users.py", "start": 2},
             changed={"path": "docs/guide.md", "repo": "b", "start": 3, "end": 4},
+            refused={"repo": "NOT_FOUND"},
         )
-        await assert_each_argument_matters(client, "workspace__index_status", base={}, changed={"repo": "b"})
+        await assert_each_argument_matters(
+            client,
+            "workspace__index_status",
+            base={},
+            changed={"repo": "b"},
+            shown=lambda data: (data["repo"], data["files"]),
+        )
         await assert_each_argument_matters(
             client,
             "workspace__index_build",

@@ -7,7 +7,8 @@ polling      a worker comes for a task
 waiting      the polls that wait in this process
 finishing    acknowledged, done, failed, taken away, given up
 outbox       what the tracker that tasks come from is to be told
-looking      what is going on, and what became of a task
+looking      what is going on, and the story of one task
+results      what became of tasks, as each caller may read it
 tasks        tasks and workers as values and as rows
 
 Each step is a script (`store/scripts.py`): one transaction, written once for SQLite and PostgreSQL.

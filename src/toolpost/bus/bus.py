@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
@@ -11,12 +11,12 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost.bus import finishing, looking, polling, submitting
+from toolpost.bus import finishing, looking, polling, results, submitting
 from toolpost.bus.dispatching import Offer
 from toolpost.bus.outbox import OUTBOX, Clerk, Tracker
 from toolpost.bus.polling import Polled
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import Lease, PollId, Task, TaskId, Times, WorkerName, next_poll
+from toolpost.bus.tasks import Lease, PollId, State, Task, TaskId, Times, WorkerName, next_poll
 from toolpost.bus.waiting import Waiter, Waiting
 from toolpost.contracts.caller import Caller
 from toolpost.contracts.errors import ToolpostError
@@ -31,6 +31,10 @@ _log = logging.getLogger("toolpost.bus")
 CAPACITY: Final = 10_000
 LOOK_S: Final = 14.0
 """How often is looked for what polls may have missed: a wake-up may be lost with the process that was to ring."""
+
+LOOK_AGAIN_S: Final = 2.0
+"""How often a waiter for tasks looks unasked. An end is announced if its transaction saw the waiter; on PostgreSQL one that
+had begun just before did not, and a server of an older version announces nothing."""
 
 _USUAL: Final = Times()
 
@@ -96,6 +100,7 @@ class Bus:
         """Call a task off."""
         ended, offered = await self._run(lambda: finishing.cancel(task, self.times, reason))
         self._wake(offered)
+        self._announce_end(task)
         return ended
 
     async def reset_worker(self, name: WorkerName, *, by: Caller, leaves: bool = False) -> TaskId | None:
@@ -114,6 +119,54 @@ class Bus:
         found, events = await self._store.scripts.read(lambda: looking.history(task))
         shown = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
         return shown, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
+
+    async def read_task(self, task: TaskId, *, by: Caller) -> results.Report:
+        """Read what became of a task, as far as this caller may; times are the store's (`wall`)."""
+        return await self._store.scripts.read(lambda: results.read_task(task, by))
+
+    async def list_tasks(
+        self, states: Collection[State], *, by: Caller, limit: int, after: results.Position | None = None
+    ) -> results.Page:
+        """List tasks that this caller may read, those first whose state changed last."""
+        return await self._store.scripts.read(lambda: results.list_tasks(states, by, limit, after))
+
+    async def wait_tasks(
+        self, tasks: Sequence[TaskId], wait_s: float, *, by: Caller, wants_all: bool
+    ) -> tuple[list[results.Summary], dict[TaskId, str]]:
+        """Wait until all of these tasks are over, or one of them; then, or when the time is up, tell how they stand.
+
+        With the summaries come the results that fit into one answer, by task, as JSON.
+        """
+
+        async def is_enough() -> bool:
+            found = await self._store.scripts.read(lambda: results.summarize(tasks, by))
+            return (all if wants_all else any)(one.is_over for one in found)
+
+        if wait_s > 0 and not await is_enough():
+            with anyio.move_on_after(wait_s):
+                await self._wait_for_ends(tasks, wait_s, is_enough)
+        return await self._store.scripts.read(lambda: results.read_results(tasks, by))
+
+    async def _wait_for_ends(
+        self, tasks: Sequence[TaskId], wait_s: float, is_enough: Callable[[], Awaitable[bool]]
+    ) -> None:
+        waiter = next_poll()
+        async with self._store.wakeups.open_listener(*map(_end_topic, tasks)) as listener:
+            try:
+                await self._run(lambda: results.watch(tasks, waiter, wait_s), full=False)
+                while not await is_enough():
+                    with anyio.move_on_after(LOOK_AGAIN_S):
+                        await listener.wait()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._unwatch(tasks, waiter)
+
+    async def _unwatch(self, tasks: Sequence[TaskId], waiter: PollId) -> None:
+        try:
+            await self._run(lambda: results.unwatch(tasks, waiter), full=False)
+        except ToolpostError as error:
+            # What is left behind is swept away when its time is up.
+            event(_log, logging.DEBUG, "waiter not removed", reason=error.message)
 
     def wall(self, at: float) -> float:
         """Return what the wall clock shows at a moment of a task or a worker."""
@@ -186,17 +239,19 @@ class Bus:
 
     async def done(self, task: TaskId, token: str | None, result: str | None, *, by: Caller) -> Lease:
         """End a task well."""
-        ended, offered = await self._run(lambda: finishing.end(task, "done", token, by, self.times, result=result))
-        self._wake(offered)
-        self._tell()
-        return ended
+        return await self._end(partial(finishing.end, task, "done", token, by, self.times, result=result))
 
     async def failed(self, task: TaskId, token: str | None, reason: str, *, by: Caller) -> Lease:
         """End a task that could not be done."""
-        ended, offered = await self._run(lambda: finishing.end(task, "blocked", token, by, self.times, reason=reason))
-        self._wake(offered)
+        return await self._end(partial(finishing.end, task, "blocked", token, by, self.times, reason=reason))
+
+    async def _end(self, make: Callable[[], Script[finishing.Ended]]) -> Lease:
+        ended = await self._run(make)
+        self._wake(ended.offered)
+        if ended.is_awaited:
+            self._announce_end(ended.task.id)
         self._tell()
-        return ended
+        return ended.task
 
     # What happens by itself
 
@@ -215,6 +270,8 @@ class Bus:
                 wait_s, offered, expired = await self._run(lambda: finishing.sweep(self.times))
                 for task in expired:
                     self._metrics.expiries.add(of="offer" if task.state == "offered" else "run")
+                    if finishing.is_given_up(task, self.times):
+                        self._announce_end(task.id)
                 self.depth = await self._store.scripts.read(looking.depth)
                 self._wake(offered)
                 self._tell()
@@ -247,9 +304,16 @@ class Bus:
     def _ring(self, name: str) -> None:
         self._store.wakeups.ring(_topic(name))
 
+    def _announce_end(self, task: TaskId) -> None:
+        self._store.wakeups.ring(_end_topic(task))
+
 
 def _topic(name: str) -> str:
     return f"bus worker {name}"
+
+
+def _end_topic(task: TaskId) -> str:
+    return f"bus task over {task}"
 
 
 def _is_answer(polled: Polled) -> bool:

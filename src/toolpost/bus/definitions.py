@@ -1,14 +1,16 @@
-"""The nine tools of the bus, defined once: a server runs them, a client forwards them, both list exactly this."""
+"""The tools of the bus, defined once: a server runs them, a client forwards them, both list exactly this."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from toolpost.bus.results import ATTEMPTS_SHOWN
 from toolpost.contracts.errors import ErrorCode
 from toolpost.contracts.ids import JsonObject
 
 POLL_MS: Final = 30_000
 POLL_LIMIT_MS: Final = 55_000
 TIMEOUT_S: Final = 60.0
+LIST_LIMIT: Final = 20
 
 RENEWS: Final = "renews"
 """In `_meta` of `ack_task`: the process that forwards it renews the lease for as long as it lives."""
@@ -34,6 +36,7 @@ _TOKEN: Final = {
 }
 _NULLABLE_NAME: Final = {"type": ["string", "null"]}
 _SUCCESS: Final = {"const": True}
+_LOOKS: Final = {"readOnlyHint": True, "openWorldHint": False}
 
 _SUBMITTED: Final = {
     "type": "object",
@@ -63,6 +66,20 @@ _HELD: Final = {
     },
     "required": ["bead_id", "assigned_at"],
     "additionalProperties": False,
+}
+_STATES: Final = ["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
+_MOMENT: Final = {"type": "string", "format": "date-time"}
+_WAIT: Final = {"type": "integer", "minimum": 0, "maximum": POLL_LIMIT_MS, "default": POLL_MS}
+_SUMMARY: Final[dict[str, Any]] = {
+    "bead_id": {"type": "string"},
+    "state": {"enum": _STATES},
+    "priority": {"type": "integer", "minimum": 0, "maximum": 4},
+    "attempt": {"type": "integer", "minimum": 0, "description": "how often it was begun since it was last retried"},
+    "worker": _NULLABLE_NAME | {"description": "who has it, or ended it"},
+    "reason": {"type": "string", "description": "why it is blocked, dead or cancelled"},
+    "submitted_at": _MOMENT,
+    "changed_at": _MOMENT | {"description": "since when it is in this state"},
+    "lease_expires_at": _MOMENT,
 }
 
 
@@ -178,7 +195,7 @@ BUS_TOOLS: Final = (
                 "items": _object(("bead_id", "reason"), bead_id={"type": "string"}, reason=_NULLABLE_NAME),
             },
         ),
-        annotations={"readOnlyHint": True, "openWorldHint": False},
+        annotations=_LOOKS,
     ),
     BusTool(
         name="reset_worker",
@@ -285,6 +302,112 @@ BUS_TOOLS: Final = (
         errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.STALE_LEASE),
         schema_version=2,
         annotations={"idempotentHint": True},
+    ),
+    BusTool(
+        name="get_task",
+        title="Read a task",
+        description=(
+            "Read what became of a task: its state, its result or why it failed, and every attempt."
+            " Of another caller's task only what `get_status` shows."
+        ),
+        properties={"bead_id": _TASK | {"description": "The bead ID to read"}},
+        required=("bead_id",),
+        gives=_object(
+            ("bead_id", "state"),
+            **_SUMMARY,
+            waits_for={"type": "array", "items": {"type": "string"}, "description": "tasks that must be done first"},
+            payload={"description": "what was submitted with it"},
+            result={"description": "what `worker_done` was given"},
+            attempts={
+                "type": "array",
+                "description": f"the last {ATTEMPTS_SHOWN}, the first one first; numbers begin anew after a retry",
+                "items": _object(
+                    ("attempt", "worker", "started_at"),
+                    attempt={"type": "integer", "minimum": 1},
+                    worker=_NULLABLE_NAME,
+                    started_at=_MOMENT,
+                    ended_at=_MOMENT,
+                    outcome={"enum": ["done", "failed", "lease_expired", "taken_away", "reset", "cancelled"]},
+                    error={"type": "string"},
+                ),
+            },
+        ),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+        annotations=_LOOKS,
+    ),
+    BusTool(
+        name="wait_tasks",
+        title="Wait for tasks",
+        description=(
+            "Wait until tasks are over (done, blocked, dead or cancelled), and read their results. Answers with `timeout` and how"
+            " they stand if that takes longer: call it again."
+        ),
+        properties={
+            "bead_ids": {
+                "type": "array",
+                "items": _TASK,
+                "minItems": 1,
+                "maxItems": 100,
+                "uniqueItems": True,
+                "description": "The bead IDs to wait for",
+            },
+            "timeout_ms": _WAIT | {"description": "Timeout in ms (default: 30000)"},
+            "all": {
+                "type": "boolean",
+                "default": True,
+                "description": "false: answer as soon as one of them is over",
+            },
+        },
+        required=("bead_ids",),
+        gives=_object(
+            ("tasks",),
+            tasks={
+                "type": "array",
+                "description": "in the order of `bead_ids`",
+                "items": _object(
+                    ("bead_id", "state"),
+                    **_SUMMARY,
+                    result={"description": "what `worker_done` was given"},
+                    result_omitted={"const": True, "description": "too much for one answer: `get_task` has it"},
+                ),
+            },
+            timeout={"const": True},
+        ),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+        annotations=_LOOKS,
+    ),
+    BusTool(
+        name="list_tasks",
+        title="List tasks",
+        description=(
+            "List the tasks that you submitted or whose worker is yours, those first whose state changed last."
+            " Administrators see all."
+        ),
+        properties={
+            "state": {
+                "enum": ["finished", "active", *_STATES],
+                "description": "Only these; `finished` is done, blocked, dead and cancelled, `active` the others",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 100,
+                "default": LIST_LIMIT,
+                "description": "At most so many",
+            },
+            "cursor": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 2_000,
+                "description": "The `next_cursor` of the answer before: goes on after it",
+            },
+        },
+        gives=_object(
+            ("tasks",),
+            tasks={"type": "array", "items": _object(("bead_id", "state"), **_SUMMARY)},
+            next_cursor={"type": "string", "description": "there are more"},
+        ),
+        annotations=_LOOKS,
     ),
 )
 """In the order in which they are told; every list of tools sorts them by name."""

@@ -1,7 +1,7 @@
 """What becomes of a task that a worker has: acknowledged, done, failed, taken away, given up. Always under its token."""
 
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -63,7 +63,8 @@ UPDATE bus_tasks SET state = 'running', attempt = ?2, expires_at = ?3, is_fetche
 """
 # Whether another task waits for this one is asked on the way: almost never.
 _IS_NEEDED: Final = "EXISTS (SELECT 1 FROM bus_needs n WHERE n.needs = bus_tasks.id)"
-_HELD: Final = f"SELECT {LEASE_COLUMNS}, {HELD_BY}, {_IS_NEEDED} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_IS_AWAITED: Final = "EXISTS (SELECT 1 FROM bus_watches v WHERE v.task = bus_tasks.id)"
+_HELD: Final = f"SELECT {LEASE_COLUMNS}, {HELD_BY}, {_IS_NEEDED}, {_IS_AWAITED} FROM bus_tasks WHERE id = ?1 /*lock*/"
 _REMOVE: Final = "DELETE FROM bus_tasks WHERE id = ?1"
 # By its id, not by its state: many may wait.
 _RELEASE: Final = """
@@ -73,6 +74,16 @@ WHERE state || '' = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs 
     AND NOT EXISTS (SELECT 1 FROM bus_archive a WHERE a.id = n.needs AND a.state = 'done')
 ) RETURNING id
 """
+
+
+class Ended(NamedTuple):
+    """A task that its worker has ended."""
+
+    task: Lease
+    offered: list[Offer]
+    """The offers that follow."""
+    is_awaited: bool
+    """Whether somebody waits for its end (`results.watch`)."""
 
 
 def acknowledge(name: str, task_id: str, token: str | None, by: Caller, times: Times, *, renews: bool) -> Script[Lease]:
@@ -112,8 +123,8 @@ def end(
     *,
     result: str | None = None,
     reason: str | None = None,
-) -> Script[tuple[Lease, list[Offer]]]:
-    """End a task that a worker of this caller runs; saying it twice is saying it once. With it, the offers that follow.
+) -> Script[Ended]:
+    """End a task that a worker of this caller runs; saying it twice is saying it once.
 
     Without a token the word counts for whichever of the caller's workers has the task.
     """
@@ -122,8 +133,8 @@ def end(
     if not rows:
         over = yield from _required_ended(task_id)
         _check_repetition(over, state, token, by, result=result, reason=reason)
-        return over, []
-    *row, caller, is_needed = rows[0]
+        return Ended(over, [], is_awaited=False)
+    *row, caller, is_needed, is_awaited = rows[0]
     task = Lease(*row)
     # Who shows an old token had the task before, and is told so below.
     if task.worker is not None and caller != by.id and token in (None, task.token):
@@ -131,10 +142,10 @@ def end(
     _check_that_it_runs(task, token)
     written = _written_off(task, state, now, times, result=result, reason=reason, ended_by=by.id)
     if not (state == "done" and is_needed):
-        return task, (yield from pass_on(task, now, times, *written))
+        return Ended(task, (yield from pass_on(task, now, times, *written)), is_awaited)
     yield Together((*written, freed(task, now, seen_at=now)))
     yield Statement(_RELEASE, (task.id, now, times.age_s))
-    return task, (yield from dispatch(now, times))
+    return Ended(task, (yield from dispatch(now, times)), is_awaited)
 
 
 def _check_that_it_runs(task: Lease, token: str | None) -> None:
@@ -276,6 +287,7 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     for task in expired:
         yield from _expired(task, now, times)
     yield forgotten(now, times)
+    yield Statement("DELETE FROM bus_watches WHERE until < ?1", (now,))
     offered = yield from dispatch(now, times)
     rows = yield Statement(
         "SELECT min(due) FROM (SELECT min(expires_at) AS due FROM bus_tasks WHERE worker IS NOT NULL"
@@ -293,10 +305,15 @@ def _expired(task: Task, now: float, times: Times) -> Script[None]:
             "UPDATE bus_workers SET seen_at = 0, poll = NULL, poll_until = NULL WHERE name = ?1", (task.worker,)
         )
         yield from requeue(task, now, "not acknowledged")
-    elif task.attempt >= times.attempts:
+    elif is_given_up(task, times):
         yield from archive(task, "dead", now, times, reason=f"its worker went silent {task.attempt} times")
     else:
         yield from requeue(task, now, "lease ran out", not_before=now + backoff_s(task.attempt, times))
+
+
+def is_given_up(task: Task, times: Times) -> bool:
+    """Whether a task whose lease has run out is not tried again."""
+    return task.state != "offered" and task.attempt >= times.attempts
 
 
 def backoff_s(attempt: int, times: Times) -> float:

@@ -8,7 +8,7 @@ from toolpost.cli.bus_board import is_watched, show_live, show_once
 from toolpost.cli.bus_connect import connect
 from toolpost.cli.bus_serve import serve
 from toolpost.cli.bus_server import chosen, list_servers, project_option, status, stop
-from toolpost.cli.bus_tasks import cancel, log, reset, retry, submit
+from toolpost.cli.bus_tasks import cancel, log, reset, retry, submit, tasks
 from toolpost.cli.examples import examples
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.in_process import run_async
@@ -42,5 +42,5 @@ def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bo
         run_async(lambda: show_once(chosen(project), as_json=as_json))
 
 
-for _command in (serve, connect, status, list_servers, stop, submit, retry, cancel, reset, log):
+for _command in (serve, connect, status, list_servers, stop, submit, retry, cancel, reset, tasks, log):
     bus.add_command(_command)

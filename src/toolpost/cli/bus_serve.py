@@ -1,4 +1,4 @@
-"""`toolpost bus serve`: the nine tools under their bare names, for everybody in the project to find."""
+"""`toolpost bus serve`: its tools under their bare names, for everybody in the project to find."""
 
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -58,7 +58,7 @@ def serve(
     for_clients: bool,
     as_json: bool,
 ) -> None:
-    """Serve the bus: nine tools, under their bare names.
+    """Serve the bus: its tools alone, under their bare names.
 
     `toolpost bus connect` in the same project finds this server.
     """

@@ -1,4 +1,4 @@
-"""`toolpost bus submit`, `retry`, `cancel`, `reset` and `log`: a person's hand on the tasks."""
+"""`toolpost bus submit`, `retry`, `cancel`, `reset`, `tasks` and `log`: a person's hand on the tasks."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,10 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from toolpost.bus.definitions import BUS_TOOLS
+from toolpost.bus.definitions import BUS_TOOLS, LIST_LIMIT
 from toolpost.bus.looking import Event
+from toolpost.bus.results import Position
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import PRIORITIES, USUAL_PRIORITY, Task, TaskId, WorkerName
+from toolpost.bus.tasks import PRIORITIES, USUAL_PRIORITY, State, Task, TaskId, WorkerName
 from toolpost.cli.bus_server import chosen, project_option
 from toolpost.cli.bus_store import open_bus
 from toolpost.cli.examples import examples
@@ -22,7 +23,13 @@ from toolpost.contracts.caller import OPERATOR
 from toolpost.contracts.contract import Terms, contract_of
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.contracts.ids import JsonObject, PluginName
-from toolpost.plugins.bus import shown_submission
+from toolpost.plugins.bus import position_of, shown_page, shown_submission, states_named
+
+
+def _property(tool: str, name: str) -> JsonObject:
+    """Return what a tool takes under this name: a person is held to what agents are held to."""
+    found: JsonObject = next(one for one in BUS_TOOLS if one.name == tool).properties[name]
+    return found
 
 
 @click.command(
@@ -124,6 +131,39 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
 
 @click.command(
     epilog=examples(
+        ("toolpost bus tasks --state finished", "what was done, or failed, last"),
+        ("toolpost bus tasks --state blocked --json | jq -r .tasks[].reason", "why tasks failed"),
+    )
+)
+@click.option("--state", type=click.Choice(_property("list_tasks", "state")["enum"]), help="Only these.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _property("list_tasks", "limit")["maximum"]),
+    default=LIST_LIMIT,
+    show_default=True,
+    help="At most so many.",
+)
+@click.option("--cursor", help="Go on after a list that named this one.")
+@project_option
+@json_option("Print what `list_tasks` answers, on one line.")
+def tasks(state: str | None, limit: int, cursor: str | None, project: Path | None, *, as_json: bool) -> None:
+    """List tasks, those first whose state changed last."""
+    after = position_of(cursor) if cursor is not None else None
+    page = run_async(_list, chosen(project), states_named(state), limit, after)
+    if as_json:
+        print_json_line(page)
+        return
+    rows = [
+        (one["changed_at"], one["state"], one["bead_id"], one["worker"] or "", one.get("reason", "")[:500])
+        for one in page["tasks"]
+    ]
+    print_table(table("since", "state", "task", "worker", "", rows=rows))
+    if "next_cursor" in page:
+        click.echo(f"there are more: --cursor {page['next_cursor']}")
+
+
+@click.command(
+    epilog=examples(
         ("toolpost bus log bd-42", "who had it, when, and what came of it"),
         ("toolpost bus log bd-42 --json", "for other programs"),
     )
@@ -166,6 +206,11 @@ async def _cancel(project: Path, task: TaskId, reason: str) -> Task:
 async def _reset(project: Path, name: WorkerName) -> TaskId | None:
     async with open_bus(project) as bus:
         return await bus.reset_worker(name, by=OPERATOR)
+
+
+async def _list(project: Path, states: tuple[State, ...], limit: int, after: Position | None) -> JsonObject:
+    async with open_bus(project) as bus:
+        return shown_page(await bus.list_tasks(states, by=OPERATOR, limit=limit, after=after), bus.wall)
 
 
 async def _history(project: Path, task: TaskId) -> tuple[Task, list[Event]]:

@@ -1,17 +1,19 @@
-"""`bus__submit_task` and eight more: tasks handed to agent workers, as tools."""
+"""`bus__submit_task` and its siblings: tasks handed to agent workers, as tools."""
 
-from collections.abc import Awaitable, Callable
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from toolpost.authoring import Context, Plugin, tool
 from toolpost.bus.bus import Bus
-from toolpost.bus.definitions import BUS_TOOLS, LEAVES, ONCE, RENEWS, TIMEOUT_S, poll_wait_s
+from toolpost.bus.definitions import BUS_TOOLS, LEAVES, LIST_LIMIT, ONCE, POLL_MS, RENEWS, TIMEOUT_S, poll_wait_s
 from toolpost.bus.looking import Overview
+from toolpost.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Report, Summary
 from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import USUAL_PRIORITY, Lease, Offered, TaskId, Worker, WorkerName
+from toolpost.bus.tasks import USUAL_PRIORITY, Lease, Offered, State, Task, TaskId, Worker, WorkerName
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.contracts.ids import META_KEY, Json, JsonObject
@@ -23,13 +25,13 @@ Handler = Callable[[JsonObject, Context], Awaitable[JsonObject]]
 
 
 def bus_plugin(bus: Bus) -> Plugin:
-    """Make the plugin that runs the nine tools on a bus."""
+    """Make the plugin that runs the tools on a bus."""
     handlers = _Handlers(bus)
     return plugin_of(lambda name: getattr(handlers, name))
 
 
 def plugin_of(handler_of: Callable[[str], Handler]) -> Plugin:
-    """Make a plugin of the nine tools, whoever runs them: each is what `definitions` says."""
+    """Make a plugin of the tools of the bus, whoever runs them: each is what `definitions` says."""
     plugin = Plugin("bus", version=__version__)
     for definition in BUS_TOOLS:
         plugin.add(
@@ -126,6 +128,31 @@ class _Handlers:
             "lease_seconds": times.run_s if renews else times.stuck_s,
         }
 
+    async def get_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        return shown_report(await self._bus.read_task(TaskId(arguments["bead_id"]), by=context.caller), self._bus.wall)
+
+    async def wait_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
+        wants_all = arguments.get("all", True)
+        tasks, results = await self._bus.wait_tasks(
+            [TaskId(one) for one in arguments["bead_ids"]],
+            arguments.get("timeout_ms", POLL_MS) / 1000,
+            by=context.caller,
+            wants_all=wants_all,
+        )
+        answer: JsonObject = {"tasks": [_shown_end(one, results, self._bus.wall) for one in tasks]}
+        is_over = (all if wants_all else any)(one.is_over for one in tasks)
+        return answer if is_over else answer | {"timeout": True}
+
+    async def list_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
+        after = position_of(arguments["cursor"]) if "cursor" in arguments else None
+        page = await self._bus.list_tasks(
+            states_named(arguments.get("state")),
+            by=context.caller,
+            limit=arguments.get("limit", LIST_LIMIT),
+            after=after,
+        )
+        return shown_page(page, self._bus.wall)
+
     def _held(self, task: Offered) -> JsonObject:
         held: JsonObject = {
             "bead_id": task.id,
@@ -162,6 +189,93 @@ def shown_submission(submitted: Submitted) -> JsonObject:
     if submitted.is_duplicate:
         answer["duplicate"] = True
     return answer
+
+
+def shown_report(report: Report, wall: Callable[[float], float]) -> JsonObject:
+    """Show one task: all of it, or what `get_status` shows everybody."""
+    task = report.task
+    if not report.is_whole:
+        return _shown_on_the_board(task, wall)
+    shown = _shown_summary(task, wall) | {"attempts": [_shown_attempt(one, wall) for one in report.attempts]}
+    if report.waits_for:
+        shown["waits_for"] = list(report.waits_for)
+    if task.payload is not None:
+        shown["payload"] = task.payload_json
+    if task.result is not None:
+        shown["result"] = task.result_json
+    return shown
+
+
+def shown_page(page: Page, wall: Callable[[float], float]) -> JsonObject:
+    """Show a part of a list of tasks."""
+    shown: JsonObject = {"tasks": [_shown_summary(one, wall) for one in page.tasks]}
+    if page.next is not None:
+        shown["next_cursor"] = urlsafe_b64encode(msgspec.json.encode(page.next)).decode()
+    return shown
+
+
+def states_named(name: str | None) -> tuple[State, ...]:
+    """Return the states that `list_tasks` calls by one name; all of them without one."""
+    groups = {None: (*ACTIVE, *FINISHED), "active": ACTIVE, "finished": FINISHED}
+    return groups[name] if name in groups else (cast("State", name),)
+
+
+def _shown_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[float], float]) -> JsonObject:
+    shown = _shown_summary(task, wall)
+    if task.id in results:
+        return shown | {"result": msgspec.json.decode(results[task.id])}
+    return shown | ({"result_omitted": True} if task.result_chars else {})
+
+
+def _shown_summary(task: Task | Summary, wall: Callable[[float], float]) -> JsonObject:
+    shown: JsonObject = {
+        "bead_id": task.id,
+        "state": task.state,
+        "priority": task.priority,
+        "attempt": task.attempt,
+        "worker": task.worker,
+        "submitted_at": _moment(wall(task.submitted_at)),
+        "changed_at": _moment(wall(task.changed_at)),
+    }
+    if task.reason is not None:
+        shown["reason"] = task.reason
+    if task.expires_at is not None:
+        shown["lease_expires_at"] = _moment(wall(task.expires_at))
+    return shown
+
+
+def _shown_on_the_board(task: Task, wall: Callable[[float], float]) -> JsonObject:
+    shown: JsonObject = {"bead_id": task.id, "state": task.state}
+    if task.state in ("offered", "running"):
+        shown |= {"worker": task.worker, "attempt": task.attempt}
+        shown |= {"lease_expires_at": _moment(wall(task.expires_at))} if task.expires_at is not None else {}
+    if task.state == "blocked" and task.reason is not None:
+        shown["reason"] = task.reason
+    return shown
+
+
+def _shown_attempt(attempt: Attempt, wall: Callable[[float], float]) -> JsonObject:
+    shown: JsonObject = {
+        "attempt": attempt.number,
+        "worker": attempt.worker,
+        "started_at": _moment(wall(attempt.started_at)),
+    }
+    if attempt.ended_at is not None:
+        shown |= {"ended_at": _moment(wall(attempt.ended_at)), "outcome": attempt.outcome}
+    return shown | ({"error": attempt.error} if attempt.error is not None else {})
+
+
+def position_of(cursor: str) -> Position:
+    """Read a `next_cursor`; raises `InvalidArguments` for what is none."""
+    try:
+        position = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Position)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise InvalidArguments(
+            "`cursor` is not one that `list_tasks` gave.",
+            hint="send the `next_cursor` of an answer as it is, or none to begin with the newest",
+            issues=[{"path": "/cursor", "keyword": "format", "message": "must be a `next_cursor`"}],
+        ) from error
+    return position
 
 
 def _status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:

@@ -1,4 +1,4 @@
-"""The nine tools of the bus as a client has them: forwarded to the server, with the leases kept by this process.
+"""The tools of the bus as a client has them: forwarded to the server, with the leases kept by this process.
 
 The agent that calls them need not know of tokens, nor say that it is alive: both is done here, for as long as this process
 lives. What it was offered and has not begun goes back when it ends.
@@ -42,10 +42,13 @@ _REPEATABLE: Final = frozenset(
         "register_worker",
         "poll_task",
         "ack_task",
+        "get_task",
+        "list_tasks",
     }
 )
 """What may be asked again when an answer got lost. `retry_task` would take a task away a second time."""
 
+_LONG_POLLS: Final = frozenset({"poll_task", "wait_tasks"})
 _NEEDS_TOKEN: Final = frozenset({"ack_task", "worker_done", "task_failed"})
 _SAID: Final[dict[str, Callable[[], JsonObject]]] = {
     "ack_task": lambda: {RENEWS: True},
@@ -99,8 +102,8 @@ class BusClient:
     def _forwarding(self, tool: str) -> Handler:
         async def forward(arguments: JsonObject, context: Context) -> JsonObject:
             passed = {key: context.meta[key] for key in _PASSED_ON if key in context.meta}
-            if tool == "poll_task":
-                return await self._poll(arguments, passed)
+            if tool in _LONG_POLLS:
+                return await self._wait(tool, arguments, passed)
             return await self._run(tool, arguments, passed)
 
         return forward
@@ -127,14 +130,14 @@ class BusClient:
         self._learn(tool, arguments, answer)
         return answer
 
-    async def _poll(self, arguments: JsonObject, meta: JsonObject) -> JsonObject:
-        """Wait for a task; a server that restarts meanwhile is waited for, and asked for the rest of the time."""
+    async def _wait(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
+        """Wait for as long as asked; a server that restarts meanwhile is waited for, and asked for the rest of the time."""
         until = time.monotonic() + poll_wait_s(arguments)
         while True:
             left_s = max(0.0, until - time.monotonic())
             try:
                 answer = await self._link.ask(
-                    "poll_task",
+                    tool,
                     arguments | {"timeout_ms": round(left_s * 1000)},
                     meta=meta,
                     may_repeat=False,
@@ -143,10 +146,10 @@ class BusClient:
             except ToolpostError as error:
                 if isinstance(error, CallerError) or time.monotonic() >= until:
                     raise
-                event(_log, logging.DEBUG, "poll begun again", worker=arguments["name"], reason=error.message)
+                event(_log, logging.DEBUG, "poll begun again", tool=tool, reason=error.message)
                 await anyio.sleep(_PAUSE_S)
                 continue
-            self._learn("poll_task", arguments, answer)
+            self._learn(tool, arguments, answer)
             return answer
 
     def _with_token(self, tool: str, arguments: JsonObject) -> JsonObject:

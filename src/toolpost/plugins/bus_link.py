@@ -157,7 +157,8 @@ class BusLink:
                 self._prefix = prefix
                 return raw
         raise errors.InvalidRequest(
-            f"What answers at {self._url} has no bus.", hint="`toolpost bus serve` starts one that has"
+            f"What answers at {self._url} has no bus, or an older one without `{tool}`.",
+            hint="`toolpost bus serve` starts one that has",
         )
 
     async def _connected(self) -> HttpWire:

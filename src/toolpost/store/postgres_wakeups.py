@@ -50,19 +50,19 @@ class PostgresWakeups:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="toolpost-ring")
 
     @asynccontextmanager
-    async def open_listener(self, topic: str) -> AsyncGenerator[Listener]:
+    async def open_listener(self, *topics: str) -> AsyncGenerator[Listener]:
         """Listen; if the database is away, the listener is told once it is back."""
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen(), name="toolpost-listen")
-        name = name_of(topic)
-        listener = self._listeners.join(name)
+        names = [name_of(topic) for topic in topics]
+        listener = self._listeners.join(names)
         try:
             if not self._is_heard.is_set():
                 with anyio.move_on_after(CONNECT_S):
                     await self._is_heard.wait()
             yield listener
         finally:
-            self._listeners.leave(name, listener)
+            self._listeners.leave(names, listener)
 
     async def aclose(self) -> None:
         """Send what was rung, and stop listening."""

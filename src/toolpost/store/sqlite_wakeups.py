@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,21 +39,21 @@ class SqliteWakeups:
         if self._path is not None and (file := self._opened(self._path)) is not None:
             file.add(f"{self._origin} {name}")
 
-    def open_listener(self, topic: str) -> "_Listening":
+    def open_listener(self, *topics: str) -> "_Listening":
         """Listen; what is rung from now on is heard."""
-        return _Listening(self, name_of(topic))
+        return _Listening(self, [name_of(topic) for topic in topics])
 
-    def join(self, name: str) -> Listener:
+    def join(self, names: Sequence[str]) -> Listener:
         """Be told."""
-        listener = self._listeners.join(name)
+        listener = self._listeners.join(names)
         if self._watching is None and self._path is not None and (file := self._opened(self._path)) is not None:
             file.news()
             self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
         return listener
 
-    def leave(self, name: str, listener: Listener) -> None:
+    def leave(self, names: Sequence[str], listener: Listener) -> None:
         """Be told no more."""
-        self._listeners.leave(name, listener)
+        self._listeners.leave(names, listener)
 
     async def aclose(self) -> None:
         """Stop watching."""
@@ -90,18 +91,18 @@ class SqliteWakeups:
 class _Listening:
     """Somebody who listens while this is open. Each poll of a worker does: a generator would take several times as long."""
 
-    __slots__ = ("_listener", "_name", "_wakeups")
+    __slots__ = ("_listener", "_names", "_wakeups")
 
-    def __init__(self, wakeups: SqliteWakeups, name: str) -> None:
+    def __init__(self, wakeups: SqliteWakeups, names: Sequence[str]) -> None:
         self._wakeups = wakeups
-        self._name = name
+        self._names = names
 
     async def __aenter__(self) -> Listener:
-        self._listener = self._wakeups.join(self._name)
+        self._listener = self._wakeups.join(self._names)
         return self._listener
 
     async def __aexit__(self, *_: object) -> None:
-        self._wakeups.leave(self._name, self._listener)
+        self._wakeups.leave(self._names, self._listener)
 
 
 class RingFile:

@@ -163,7 +163,7 @@ TABLES: Final = (
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
-OWN: Final = frozenset({"migrations", "audit_head", "keys", "store_clock"})
+OWN: Final = frozenset({"migrations", "audit_head", "keys", "store_clock", "bus_watches"})
 """What each store writes for itself."""
 
 

@@ -4,7 +4,7 @@ A wake-up is a hint, not a message. Whoever is woken looks; whoever cannot affor
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import lru_cache
@@ -21,7 +21,7 @@ class Wake(StrEnum):
 
 
 class Listener:
-    """Waits for one topic. Many rings before it looks are one."""
+    """Waits for its topics. Many rings before it looks are one."""
 
     __slots__ = ("_news", "_waiting")
 
@@ -53,8 +53,8 @@ class Wakeups(Protocol):
         """Wake whoever listens, in every process that shares the store. To be called once the change is committed."""
         ...
 
-    def open_listener(self, topic: str) -> AbstractAsyncContextManager[Listener]:
-        """Listen; what is rung from now on is heard."""
+    def open_listener(self, *topics: str) -> AbstractAsyncContextManager[Listener]:
+        """Listen to these topics; what is rung from now on is heard."""
         ...
 
 
@@ -73,18 +73,21 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._by_name)
 
-    def join(self, name: str) -> Listener:
-        """Be among them."""
+    def join(self, names: Sequence[str]) -> Listener:
+        """Add a listener to these topics."""
         listener = Listener()
-        self._by_name.setdefault(name, set()).add(listener)
+        for name in names:
+            self._by_name.setdefault(name, set()).add(listener)
         return listener
 
-    def leave(self, name: str, listener: Listener) -> None:
-        """Be no longer among them."""
-        others = self._by_name[name]
-        others.discard(listener)
-        if not others:
-            del self._by_name[name]
+    def leave(self, names: Sequence[str], listener: Listener) -> None:
+        """Remove a listener from these topics, each of which it listens to."""
+        # A topic may be named twice.
+        for name in set(names):
+            others = self._by_name[name]
+            others.discard(listener)
+            if not others:
+                del self._by_name[name]
 
     def wake(self, names: Iterable[str]) -> None:
         """Wake those who listen to one of these."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 from mcp import Client
@@ -77,27 +78,45 @@ async def assert_each_argument_matters(
     *,
     base: JsonObject,
     changed: Mapping[str, Json],
+    refused: Mapping[str, str] = MappingProxyType({}),
     shown: Callable[[Json], Any] = lambda data: data,
 ) -> None:
     """Prove that every argument which the tool declares changes what it does.
 
-    Calls the tool with `base`, then once per declared argument with that argument changed to its value in `changed`, and
-    fails for an argument that has no changed value, is refused, or makes no difference. Arguments marked `x-reserved` must
-    be refused. `shown` picks the part of the data to compare, where some of it differs from call to call by itself.
+    For each declared argument the tool is called with `base` until it answers the same twice, so that what an earlier call
+    left behind is not taken for a difference, and then with that one argument changed to its value in `changed`. Fails for
+    an argument that has no changed value or makes no difference, for a tool whose answers differ by themselves, and for an
+    error, unless `refused` names the argument with the code of just that error. Arguments marked `x-reserved` must be
+    refused. `shown` picks the part of the data to compare, where some of it differs from call to call.
     """
     schema = await _input_schema(client, tool)
-    usual = shown(data_of(await client.call_tool(tool, base)))
-    for name, declared in schema.get("properties", {}).items():
-        if isinstance(declared, dict) and declared.get("x-reserved"):
-            refusal = error_of(await client.call_tool(tool, base | {name: changed.get(name)}))
-            assert refusal["code"] == "INVALID_PARAMS", f"`{name}` is reserved, and setting it gave {refusal['code']}"
+    declared: JsonObject = schema.get("properties", {})
+    strange = (changed.keys() | refused.keys()) - declared.keys()
+    assert not strange, f"`{tool}` declares no {', '.join(f'`{name}`' for name in sorted(strange))}"
+    await _settle(client, tool, base, shown)
+    for name, value in declared.items():
+        is_reserved = isinstance(value, dict) and value.get("x-reserved")
+        assert is_reserved or name in changed, f"`{name}` is declared, and `changed` has no value to try for it"
+        usual = None if is_reserved else await _settle(client, tool, base, shown)
+        answer = await client.call_tool(tool, base | {name: changed.get(name)})
+        expected = "INVALID_PARAMS" if is_reserved else refused.get(name)
+        if expected is not None:
+            code = error_of(answer)["code"]
+            assert code == expected, f"`{name}` is to be refused with {expected}, and changing it gave {code}"
             continue
-        assert name in changed, f"`{name}` is declared, and `changed` has no value to try for it"
-        answer = await client.call_tool(tool, base | {name: changed[name]})
-        if answer.is_error:
-            assert error_of(answer)["code"] != "INVALID_PARAMS", f"`{name}`: {error_of(answer)['message']}"
-            continue
+        assert not answer.is_error, f"changing `{name}` gave an error, which proves nothing: {error_of(answer)}"
         assert shown(data_of(answer)) != usual, f"`{name}` is declared, and changing it makes no difference"
+
+
+async def _settle(client: Client, tool: str, base: JsonObject, shown: Callable[[Json], Any]) -> Any:
+    """Return what the tool answers to `base` once it answers the same twice in a row."""
+    before = shown(data_of(await client.call_tool(tool, base)))
+    for _ in range(3):
+        now = shown(data_of(await client.call_tool(tool, base)))
+        if now == before:
+            return now
+        before = now
+    raise AssertionError(f"`{tool}` answers the same call differently each time: `shown` picks what is to be compared")
 
 
 async def _input_schema(client: Client, tool: str) -> JsonObject:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.collected import SHARED
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.containment import Answer
 from toolpost.contracts.compatibility.schemas import contains
 
-CLAIMS = Path(__file__).parents[4] / "shared/data/compat/claims.jsonl"
+CLAIMS = SHARED / "compat/claims.jsonl"
 
 _DIALECTS = {"4": "http://json-schema.org/draft-04/schema#", "7": "http://json-schema.org/draft-07/schema#"}
 _NOT_DRAFT_4 = (
@@ -51,8 +51,47 @@ class Judged(NamedTuple):
         return (self.answer is Answer.YES) == self.label
 
 
+WRITTEN: list[tuple[str, Any, Any, bool]] = [
+    ("everything takes a text", {"type": "string"}, {}, True),
+    ("a text does not take everything", {}, {"type": "string"}, False),
+    ("every integer is a number", {"type": "integer"}, {"type": "number"}, True),
+    ("not every number is an integer", {"type": "number"}, {"type": "integer"}, False),
+    ("a wider range", {"type": "integer", "minimum": 2}, {"type": "integer", "minimum": 1}, True),
+    ("a narrower range", {"type": "integer", "maximum": 9}, {"type": "integer", "maximum": 8}, False),
+    ("a bound that is excluded", {"type": "number", "minimum": 1}, {"type": "number", "exclusiveMinimum": 1}, False),
+    ("one value more", {"enum": ["a", "b"]}, {"enum": ["a", "b", "c"]}, True),
+    ("one value less", {"enum": ["a", "b"]}, {"enum": ["a"]}, False),
+    ("null is allowed too", {"type": "string"}, {"type": ["string", "null"]}, True),
+    ("shorter texts", {"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 4}, False),
+    (
+        "a property that is optional now",
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"type": "string"}}},
+        True,
+    ),
+    ("a property that is required now", {"type": "object"}, {"type": "object", "required": ["a"]}, False),
+    ("closed for what was open", {"type": "object"}, {"type": "object", "additionalProperties": False}, False),
+    ("one branch of two", {"type": "string"}, {"anyOf": [{"type": "string"}, {"type": "boolean"}]}, True),
+    ("longer lists", {"type": "array", "maxItems": 2}, {"type": "array", "maxItems": 3}, True),
+    (
+        "other items",
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "null"}},
+        False,
+    ),
+]
+"""Claims of our own: name, old schema, new schema, and whether the new one takes all that the old one takes."""
+
+
+def written_claims() -> Iterator[Judged]:
+    """Yield our own claims with the answer to each."""
+    for name, old, new, label in WRITTEN:
+        old, new = (_in_dialect(schema, _DIALECTS["7"]) for schema in (old, new))  # noqa: PLW2901
+        yield Judged(name, label, contains(old, new, Budget(1.0)))
+
+
 def judged_claims() -> Iterator[Judged]:
-    """Yield every claim with our own answer: does the new schema take all that the old one takes?"""
+    """Yield every claim of the registries with our own answer: does the new schema take all that the old one takes?"""
     for line in CLAIMS.read_text().splitlines():
         claim = json.loads(line)
         dialect = _DIALECTS[claim["draft"]]

@@ -1,26 +1,25 @@
-"""Definitions to mutate: the collected real ones where they are at hand, else a few like them."""
+"""Definitions to mutate: a few of our own, and beside them the collected real ones where they are at hand."""
 
 import functools
 import json
 import random
-from pathlib import Path
 from typing import Any
 
+from tests.collected import TOUCAN
 from toolpost.contracts.schema import SchemaProblem, compile_schema
-
-TOUCAN = Path(__file__).parents[4] / "shared/data/tools/toucan.jsonl"
 
 
 def schemas(count: int, rng: random.Random) -> list[dict[str, Any]]:
-    """Return input schemas that compile: a sample of the real ones, or our own."""
+    """Return input schemas that compile: our own, and a sample of the real ones."""
     usable = _usable()
     # A mutation chooses its place by chance: a few definitions are given many times.
-    return rng.choices(usable, k=count) if len(usable) <= count else rng.sample(usable, count)
+    return rng.choices(usable, k=count) if len(usable) <= count else [*OWN, *rng.sample(usable, count - len(OWN))]
 
 
 @functools.cache
 def _usable() -> list[dict[str, Any]]:
-    found = [json.loads(line)["inputSchema"] for line in TOUCAN.read_text().splitlines()] if TOUCAN.exists() else OWN
+    found = [json.loads(line)["inputSchema"] for line in TOUCAN.read_text().splitlines()] if TOUCAN.exists() else []
+    found += OWN
     return [schema for schema in found if _compiles(schema)]
 
 

@@ -1,11 +1,16 @@
-"""Held against the claims of two schema registries: no unsound `compatible`, and every disagreement has its reason."""
+"""Held against claims of our own and, where they are at hand, those of two schema registries.
+
+No unsound `compatible`, and every disagreement has its reason.
+"""
 
 import pytest
 
-from tests.contracts.compatibility.claims import CLAIMS, REASONS, Judged, judged_claims
+from tests.contracts.compatibility.claims import CLAIMS, REASONS, Judged, judged_claims, written_claims
 from toolpost.contracts.compatibility.containment import Answer
 
-pytestmark = pytest.mark.skipif(not CLAIMS.exists(), reason="the claims are not at hand")
+of_registries = pytest.mark.skipif(
+    not CLAIMS.exists(), reason="in addition: the claims of the registries are not at hand"
+)
 
 
 @pytest.fixture(scope="module")
@@ -13,6 +18,11 @@ def claims() -> list[Judged]:
     return list(judged_claims())
 
 
+def test_every_claim_of_our_own_is_agreed_with() -> None:
+    assert [claim for claim in written_claims() if not claim.is_agreed] == []
+
+
+@of_registries
 def test_nearly_all_claims_are_agreed_with_and_the_others_have_a_reason(claims: list[Judged]) -> None:
     disagreed = {claim.id for claim in claims if not claim.is_agreed}
 
@@ -20,6 +30,7 @@ def test_nearly_all_claims_are_agreed_with_and_the_others_have_a_reason(claims: 
     assert sum(claim.is_agreed for claim in claims) / len(claims) >= 0.95
 
 
+@of_registries
 def test_nothing_is_called_contained_that_is_not(claims: list[Judged]) -> None:
     bold = {claim.id for claim in claims if claim.answer is Answer.YES and not claim.label}
 

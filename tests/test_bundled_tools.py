@@ -1,0 +1,26 @@
+"""Every tool that comes with Toolpost is called through a client, and every argument of it is proven to matter."""
+
+import msgspec
+import pytest
+
+from tests import test_time_plugin as of_time
+from tests.bus import test_arguments as of_bus
+from tests.discovery import test_automatic_eval, test_automatic_mcp
+from tests.harness import test_bundled_plugins as of_agents
+from tests.proofs import PROVEN
+from tests.ways import BOTH, QUICK_WAYS
+from tests.workspace import test_tools as of_workspace
+from toolpost.app import open_app
+
+pytestmark = pytest.mark.anyio
+
+PROVING = (of_bus, test_automatic_eval, test_automatic_mcp, of_agents, of_time, of_workspace)
+"""Where the proofs are: importing them writes down what they prove."""
+
+
+async def test_no_argument_of_a_bundled_tool_goes_without_a_proof() -> None:
+    config = msgspec.structs.replace(BOTH, agents=of_agents.CONFIG.agents)
+    async with open_app(config) as app, QUICK_WAYS[0].client_of(app) as client:
+        listed = (await client.list_tools()).tools
+
+    assert {tool.name: set(tool.input_schema.get("properties", {})) for tool in listed} == PROVEN
