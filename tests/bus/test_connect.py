@@ -184,7 +184,7 @@ async def test_ten_clients_at_once_find_one_server(project: Project) -> None:
             tasks.start_soon(one, number)
 
     assert len(answers) == 10
-    assert (project.root / ".toolpost" / "bus-server.log").read_text().count("serves 9 tools") == 1
+    assert (project.root / ".toolpost" / "bus-server.log").read_text().count("serves 12 tools") == 1
     assert not (folder / ".toolpost").exists()
     assert (project.root / ".toolpost" / ".gitignore").read_text() == "*\n"
     assert (project.root / ".toolpost" / "bus-server.json").stat().st_mode & 0o077 == 0
@@ -276,7 +276,7 @@ async def test_people_see_start_and_stop_servers(project: Project) -> None:
     assert stopped == {"project": str(project.root), "stopped": True, "pid": running["pid"]}
 
 
-@pytest.mark.parametrize("command", [["bus", "serve"], ["serve"]], ids=["bus alone", "in a gateway"])
+@pytest.mark.parametrize("command", [["bus", "serve"], ["serve", "--with", "bus"]], ids=["bus alone", "in a gateway"])
 async def test_a_server_elsewhere_is_reached_by_its_url(project: Project, command: list[str]) -> None:
     project.make()
     project.environment["TOOLPOST_TOKEN"] = "open sesame"
