@@ -264,7 +264,7 @@ async def test_each_argument_of_work_that_is_started_matters() -> None:
             started = await used_by_agent(app, thread, "delegate__start", **arguments)
             ends.append(await used_by_agent(app, thread, "delegate__wait", id=started["id"]))
         limited = await used_by_agent(app, thread, "delegate__start", work="hang", timeout_s=0.3)
-        late = await used_by_agent(app, thread, "delegate__wait", id=limited["id"])
+        late = await used_by_agent(app, thread, "delegate__wait", id=limited["id"], timeout_s=15)
         one, two = [await used_by_agent(app, thread, "delegate__start", work="hang") for _ in range(2)]
         began = time.monotonic()
         waited = await used_by_agent(app, thread, "delegate__wait", id=one["id"], timeout_s=0.1)
@@ -291,7 +291,8 @@ async def test_work_is_delegated_within_limits() -> None:
         read = await used(client, "history__read", thread=done["thread"])
         assert [m["text"] for m in read] == ["say all done", "all done"]
 
-        slow = await used_by_agent(app, thread, "delegate__run", work="hang", timeout_s=0.3)
+        with anyio.fail_after(30):
+            slow = await used_by_agent(app, thread, "delegate__run", work="hang", timeout_s=0.3)
         assert slow["state"] == "failed"
         greedy = await used_by_agent(
             app, thread, "delegate__run", work='call time__current_time {"timezone": "UTC"}', max_tools=0
