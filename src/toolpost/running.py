@@ -1,12 +1,12 @@
 """A running Toolpost, without its endpoints: how it is doing, and how it follows what changes behind it."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
-from anyio import Event, sleep
+from anyio import Event, sleep, to_thread
 
 from toolpost.bus.bus import Bus
 from toolpost.config import Config
@@ -24,6 +24,7 @@ from toolpost.endpoints.roster import Roster
 from toolpost.gateway import Gateway
 from toolpost.harness import Harness
 from toolpost.shares import EndpointShares
+from toolpost.sources import Source
 from toolpost.sources.hosting import ServerHost
 from toolpost.sources.loading import PluginHost
 from toolpost.store import Store
@@ -129,8 +130,10 @@ class Changes:
             self._noted = Event()
             servers, self._servers = self._servers, set()
             before, mode = app.gateway.catalogue, app.config.discovery.mode
-            app.gateway.catalogue = catalogue_of(app.config, app.host, app.servers)
-            app.lane.listing = listing_of(self.config, app.gateway.catalogue, mode)
+            sources: list[Source] = [*app.host.sources, *app.servers.sources.values()]
+            # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
+            made = await to_thread.run_sync(self._make, sources, app.config.plugins.tags, mode)
+            app.gateway.catalogue, app.lane.listing = made
             app.finder.preparation.take(app.gateway.catalogue)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
             is_same = (
@@ -138,6 +141,12 @@ class Changes:
             )
             if app.sdk.loaded is not None and not is_same:
                 await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
+
+    def _make(
+        self, sources: Sequence[Source], tags: Mapping[str, Iterable[str]], mode: Mode
+    ) -> tuple[Catalogue, Listing]:
+        catalogue = Catalogue(sources, tags=tags)
+        return catalogue, listing_of(self.config, catalogue, mode)
 
 
 class Hearsay:
