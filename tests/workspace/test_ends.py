@@ -97,7 +97,7 @@ def test_cancelled_from_outside_it_ends_within_a_second(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     many(root, 600)
     cancelled = []
-    with stdio_peer(cwd=root) as peer:
+    with stdio_peer(cwd=root, arguments=("--with", "workspace")) as peer:
         peer.call("workspace__check_status")
         for phase in ("scan", "parse", "write"):
             token = {"progressToken": phase}
