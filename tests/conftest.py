@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -71,6 +72,12 @@ def postgres() -> Iterator[Postgres]:
             yield server
     except NoPostgres as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def _stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a command that a test runs in process from ending it: the threads that it would not wait for are other tests'."""
+    monkeypatch.setattr("toolpost.cli.group.leave", sys.exit)
 
 
 @pytest.fixture(autouse=True)

@@ -90,8 +90,6 @@ def invoke(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.Monk
     """Run `toolpost` inside this process: a tenth of the time, where nothing is lost by it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    # A command ends its process with whatever threads there are; here they are other tests'.
-    monkeypatch.setattr("toolpost.cli.group.leave", sys.exit)
     root = logging.getLogger()
     before = (root.handlers, root.level)
 

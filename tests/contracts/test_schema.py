@@ -516,6 +516,7 @@ def test_a_reserved_property_cannot_be_set(draft: str) -> None:
 
 
 def problem_of(raw: Any) -> SchemaProblem | None:
+    raw = with_numeric_bounds(raw)
     try:
         compile_schema(raw, root_object=True)
     except SchemaProblem as problem:
