@@ -16,7 +16,7 @@ from mcp import Client
 from tests.bus.conftest import OpenBus
 from tests.bus.projects import ERAS, Agent, Project
 from tests.bus.test_bus import ME, QUICK, given, wish, worked
-from tests.ways import MODERN
+from tests.ways import MODERN, OURS
 from tests.wire.callers import Project as Callers
 from tests.wire.callers import client_of
 from toolpost.app import open_app, open_http
@@ -38,7 +38,7 @@ T = TaskId("t")
 @pytest.fixture
 def config(url: str, tmp_path: Path) -> Config:
     config = Callers(tmp_path).write("planner", "ada", "eve", "boss\nadmin = true").load()
-    return msgspec.structs.replace(config, store=StoreSettings(url=url))
+    return msgspec.structs.replace(config, store=StoreSettings(url=url), plugins=OURS)
 
 
 @asynccontextmanager
