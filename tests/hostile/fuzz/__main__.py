@@ -21,6 +21,8 @@ HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 
 
 def main() -> None:
+    # The reference reads whole numbers of any length, as the parser does.
+    sys.set_int_max_str_digits(0)
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz")
     parser.add_argument("target", choices=TARGET_NAMES)
     parser.add_argument("--cpu-seconds", type=float, default=60.0)
