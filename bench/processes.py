@@ -57,7 +57,11 @@ def _cpu_s(process: psutil.Process) -> float:
 
 @contextmanager
 def open_process(
-    command: Sequence[str], *, piped: bool = False, files: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    piped: bool = False,
+    files: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Measured]:
     """Start a server in a folder of its own, with these files; leaving ends it and everything that it started."""
     with tempfile.TemporaryDirectory(prefix="toolpost-bench-", ignore_cleanup_errors=True) as folder:
@@ -67,7 +71,7 @@ def open_process(
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL
         with errors.open("wb") as stderr:
             popen = subprocess.Popen(
-                command, cwd=folder, env=surroundings(), stdin=pipe, stdout=pipe, stderr=stderr, bufsize=0
+                command, cwd=folder, env=environment or surroundings(), stdin=pipe, stdout=pipe, stderr=stderr, bufsize=0
             )
         try:
             yield Measured(popen, errors)
