@@ -17,7 +17,7 @@ from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, S, Targe
 from bench.load import BenchError
 from bench.servers import toucan
 from toolpost.contracts import Definition, judge
-from toolpost.contracts.suspicion import suspicions
+from toolpost.contracts.findings import suspicions
 
 SAMPLE = 300
 SCENARIO = "judging changes"

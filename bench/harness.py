@@ -15,12 +15,12 @@ from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.app import open_app, open_http
-from toolpost.config import AgentSettings, Config, HarnessSettings, HttpSettings, StoreSettings
-from toolpost.contracts.caller import Caller, Standing
-from toolpost.contracts.ids import CallerId, JsonObject
-from toolpost.harness import AgentSpec, InvokeOptions, SessionOrder
-from toolpost.harness.acp_agent import AcpAgent
+from toolpost.base.caller import Caller, Standing
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.parts.conversations import AgentSpec, InvokeOptions, SessionOrder
+from toolpost.parts.conversations.acp_agent import AcpAgent
 from toolpost.running import App
+from toolpost.settings import AgentSettings, Config, HarnessSettings, HttpSettings, StoreSettings
 from toolpost.testing import acp_agent_command
 
 WARM: Final = "a warm turn"

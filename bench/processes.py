@@ -71,7 +71,13 @@ def open_process(
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL
         with errors.open("wb") as stderr:
             popen = subprocess.Popen(
-                command, cwd=folder, env=environment or surroundings(), stdin=pipe, stdout=pipe, stderr=stderr, bufsize=0
+                command,
+                cwd=folder,
+                env=environment or surroundings(),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=stderr,
+                bufsize=0,
             )
         try:
             yield Measured(popen, errors)

@@ -93,7 +93,7 @@ def _register_once() -> dict[str, Any]:
     from toolpost.discovery import Catalogue
     from toolpost.endpoints.listing import Listing
     from toolpost.protocol.era import MODERN
-    from toolpost.sources import FunctionSource
+    from toolpost.providers import FunctionSource
 
     wanted = toucan.tools_by_plugin()
     began, began_cpu = time.perf_counter(), time.process_time()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.postgres import NoPostgres, open_postgres
 
 from bench.figures import Figures, Metric, Pace, Part, say
-from toolpost.contracts.ids import CallerId, CallId, ToolName, TraceId
+from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.store import AuditEntry, AuditLog, open_store
 
 WHO = "Toolpost"

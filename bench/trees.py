@@ -8,7 +8,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,12 +52,13 @@ class Tree:
 
     def bus_cycles_per_second(self, seconds: float) -> float:
         command = [str(self.path / ".venv/bin/python"), "-c", BUS_CYCLES, str(seconds)]
-        run = subprocess.run(
-            command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False
-        )
+        run = subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False)
         if run.returncode:
             raise BenchError(f"the bus of {self.path} cannot be measured:\n{run.stderr[-2_000:]}")
         return float(run.stdout)
+
+
+OpenEnd = Callable[[Tree, ExitStack], End]
 
 
 @dataclass(kw_only=True)
@@ -123,10 +124,10 @@ def _measure(trees: tuple[Tree, Tree], rounds: int, seconds: float) -> dict[str,
     return figures
 
 
-def _scenarios(stack: ExitStack):  # type: ignore[no-untyped-def]
+def _scenarios(stack: ExitStack) -> Iterator[tuple[str, OpenEnd]]:
     plugin = ("--plugin", "bench.servers.toolpost_schema:plugin")
 
-    def over_http(era: Era, target: Target | None):  # type: ignore[no-untyped-def]
+    def over_http(era: Era, target: Target | None) -> OpenEnd:
         def open_end(tree: Tree, stack: ExitStack) -> End:
             port = free_port()
             toml = None if target is None else toolpost_toml({"upstream": target})
@@ -139,7 +140,7 @@ def _scenarios(stack: ExitStack):  # type: ignore[no-untyped-def]
 
         return open_end
 
-    def over_stdio(era: Era):  # type: ignore[no-untyped-def]
+    def over_stdio(era: Era) -> OpenEnd:
         def open_end(tree: Tree, stack: ExitStack) -> End:
             server = stack.enter_context(tree.serve(*plugin, "--stdio", piped=True))
             end = Piped(name=tree.name, tool="bench__echo", era=era, server=server)

@@ -19,11 +19,11 @@ import anyio
 import psutil
 
 from bench.figures import MIB, MS, PERCENT, Figures, Metric, Pace, Part, S, Target, say
-from toolpost.plugins.workspace import workspace_plugin
+from toolpost.parts.workspace.hits import Wish
+from toolpost.parts.workspace.plugin import workspace_plugin
+from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.spec import WorkspaceSpec, spec_of
 from toolpost.testing import client_of, data_of
-from toolpost.workspace.desk import Desk
-from toolpost.workspace.hits import Wish
-from toolpost.workspace.spec import WorkspaceSpec, spec_of
 
 WHO = "Toolpost"
 SCENARIO = "workspace"

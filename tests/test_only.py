@@ -5,8 +5,8 @@ import pytest
 
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
-from toolpost.config import PluginSettings
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import PluginSettings
 from toolpost.testing import data_of
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.ways import ENVELOPE, IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_app
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import CallerId
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.endpoints.duplex import Connection
 
 NAMES = ["name", "size", "mode", "tags", "where", "Ünïcode", "a/b", "x~y"]

@@ -10,9 +10,9 @@ import pytest
 from tests.ways import BEHAVIOURS, IN_MEMORY, OURS, QUICK_WAYS, Way, plugin_of
 from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
+from toolpost.base.ids import META_KEY, PluginName
 from toolpost.contracts.contract import Keyed
-from toolpost.contracts.ids import META_KEY, PluginName
-from toolpost.sources import FunctionSource
+from toolpost.providers import FunctionSource
 from toolpost.testing import client_of, data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -237,7 +237,7 @@ async def test_a_bug_of_ours_is_internal_and_shows_nothing(way: Way, caplog: Any
         raise ZeroDivisionError("secret detail")
 
     async with way.client(BEHAVIOURS) as client:
-        monkeypatch.setattr(sys.modules["toolpost.pipeline.dispatch"], "_encoded", broken)
+        monkeypatch.setattr(sys.modules["toolpost.middleware.dispatch"], "_encoded", broken)
         answer = await client.call_tool("does__echo", {"text": "x"})
 
     error = error_of(answer)

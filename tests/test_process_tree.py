@@ -18,8 +18,12 @@ import pytest
 
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.upstreams import process_order, process_pipes, process_posix, process_strays, process_tree
-from toolpost.upstreams.process_tree import open_process, run
+from toolpost.upstreams.process import command as process_order
+from toolpost.upstreams.process import pipes as process_pipes
+from toolpost.upstreams.process import posix as process_posix
+from toolpost.upstreams.process import strays as process_strays
+from toolpost.upstreams.process import tree as process_tree
+from toolpost.upstreams.process.tree import open_process, run
 
 pytestmark = [
     pytest.mark.anyio,

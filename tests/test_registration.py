@@ -13,7 +13,7 @@ from toolpost.contracts.contract import Terms
 from toolpost.discovery import Catalogue
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import MODERN
-from toolpost.sources import FunctionSource
+from toolpost.providers import FunctionSource
 
 
 @pytest.mark.parametrize("name", DEFINITION_SETS)

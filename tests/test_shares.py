@@ -6,9 +6,9 @@ from collections.abc import Awaitable
 import anyio
 import pytest
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded
-from toolpost.contracts.ids import CallerId, ThreadId
 from toolpost.shares import Callers, FairQueue, Shares
 
 pytestmark = pytest.mark.anyio

@@ -18,10 +18,10 @@ from mcp import Client, StdioServerParameters
 
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
-from toolpost.config import Config, DiscoverySettings, HttpSettings, LimitSettings, PluginSettings, StoreSettings
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.plugins import BUNDLED
 from toolpost.running import App
+from toolpost.settings import Config, DiscoverySettings, HttpSettings, LimitSettings, PluginSettings, StoreSettings
 
 ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")

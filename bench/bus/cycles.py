@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, closing
 import uvloop
 
 from bench.load import BenchError
-from toolpost.bus.bus import Bus
-from toolpost.bus.submitting import Wish
-from toolpost.bus.tasks import TaskId, WorkerName
-from toolpost.contracts.caller import OPERATOR
+from toolpost.base.caller import OPERATOR
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.submission import Wish
+from toolpost.parts.bus.tasks import TaskId, WorkerName
 from toolpost.store import open_store
 
 WORKERS = 8

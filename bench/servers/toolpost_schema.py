@@ -1,7 +1,7 @@
 """Toolpost's echo with explicit schemas: what the SDK's low-level server is compared with."""
 
 from toolpost import Plugin
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 
 TEXT: JsonObject = {
     "type": "object",

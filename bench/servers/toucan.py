@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.processes import ROOT
 from toolpost import Plugin, Tool
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.contract import Terms
-from toolpost.contracts.ids import JsonObject
 
 DEFINITIONS = ROOT.parent / "shared" / "data" / "tools" / "toucan.jsonl"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toolpost.authoring import Context, Plugin, Result, Tool, tool
     from toolpost.authoring.hookspecs import hookimpl
+    from toolpost.base.version import __version__
     from toolpost.contracts.contract import Keyed
     from toolpost.contracts.envelope import ResultStyle
     from toolpost.contracts.errors import (
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         Unauthorized,
         UpstreamUnavailable,
     )
-    from toolpost.contracts.version import __version__
 
 _HOMES = {
     "toolpost.authoring": ("Context", "Plugin", "Result", "Tool", "tool"),
@@ -44,7 +44,7 @@ _HOMES = {
         "Unauthorized",
         "UpstreamUnavailable",
     ),
-    "toolpost.contracts.version": ("__version__",),
+    "toolpost.base.version": ("__version__",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,38 +12,37 @@ from typing import Final
 from anyio import CancelScope, create_task_group
 
 from toolpost.authoring import Plugin
-from toolpost.bus.bus import Bus
-from toolpost.bus.tasks import Times
-from toolpost.config import Config
-from toolpost.config.concealing import concealing
-from toolpost.config.locks import read_lock
-from toolpost.config.settings import check_bundled
+from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
-from toolpost.contracts.events import event
-from toolpost.deferred.calls import DeferredCalls
 from toolpost.discovery import EVERYTHING
 from toolpost.discovery.automatic import INSTRUCTIONS
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Reranker, RerankerSpec
-from toolpost.endpoints.access import Access
-from toolpost.endpoints.admin import Admin
-from toolpost.endpoints.connections import ConnectionLimits, Connections, default_total
-from toolpost.endpoints.descriptors import raise_descriptor_limit
-from toolpost.endpoints.http import HttpEndpoint
-from toolpost.endpoints.lane import Lane, call_result
-from toolpost.endpoints.late import LateSdk
-from toolpost.endpoints.lending import RosterDoors
-from toolpost.endpoints.listener import bound_socket, open_http_server
-from toolpost.endpoints.paths import MCP_PATH
-from toolpost.endpoints.roster import Roster
-from toolpost.endpoints.rounds import Rounds
+from toolpost.endpoints.auth.access import Access
+from toolpost.endpoints.auth.delegated_tokens import RosterDoors
+from toolpost.endpoints.auth.roster import Roster
+from toolpost.endpoints.calls import Lane, call_result
+from toolpost.endpoints.http.admin import Admin
+from toolpost.endpoints.http.app import HttpEndpoint
+from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
+from toolpost.endpoints.http.descriptors import raise_descriptor_limit
+from toolpost.endpoints.http.listener import bound_socket, open_http_server
+from toolpost.endpoints.http.paths import MCP_PATH
+from toolpost.endpoints.input_rounds import Rounds
+from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.endpoints.stdio import Wire, serve_stdio
-from toolpost.endpoints.talks import TalkApi
 from toolpost.endpoints.tasks import TaskLane
 from toolpost.gateway import Gateway
-from toolpost.harness import (
+from toolpost.members import members_of, scopes_of
+from toolpost.metrics import Metrics
+from toolpost.middleware import Pipeline
+from toolpost.parts.bus.beads import Beads, has_beads
+from toolpost.parts.bus.plugin import bus_plugin
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.tasks import Times
+from toolpost.parts.conversations import (
     Agent,
     AgentSpec,
     Crew,
@@ -54,28 +53,35 @@ from toolpost.harness import (
     PoolLimits,
     ReadyAgent,
 )
-from toolpost.harness.late import LateAgent
-from toolpost.members import members_of, scopes_of
-from toolpost.metrics import Metrics
-from toolpost.pipeline import Pipeline
+from toolpost.parts.conversations.agent_kinds import LateAgent
+from toolpost.parts.conversations.api.routes import TalkApi
+from toolpost.parts.tasks.runner import DeferredCalls
+from toolpost.parts.workspace.optional import EXTRA_HINT, missing_modules
+from toolpost.parts.workspace.plugin import workspace_plugin
+from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.spec import Limits, WorkspaceSpec, spec_of
 from toolpost.plugins import BUNDLED, FOR_CONVERSATIONS
-from toolpost.plugins.beads import Beads, has_beads
-from toolpost.plugins.bus import bus_plugin
 from toolpost.plugins.time import plugin as time_plugin
-from toolpost.plugins.workspace import workspace_plugin
 from toolpost.protocol.era import MODERN
+from toolpost.providers.plugin_host import (
+    Candidate,
+    PluginHost,
+    candidates_made_by,
+    candidates_of,
+    installed_candidates,
+)
+from toolpost.providers.promises import Promises
+from toolpost.providers.relay import Relay
+from toolpost.providers.server_host import ServerHost
 from toolpost.running import App, Changes, Hearsay, catalogue_of, listing_of
+from toolpost.settings import Config
+from toolpost.settings.lock import read_lock
+from toolpost.settings.masking import concealing
+from toolpost.settings.model import check_bundled
 from toolpost.shares import Callers, EndpointShares, Shares
-from toolpost.sources.hosting import ServerHost
-from toolpost.sources.loading import Candidate, PluginHost, candidates_made_by, candidates_of, installed_candidates
-from toolpost.sources.promises import Promises
-from toolpost.sources.relay import Relay
 from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.validation import Validators
-from toolpost.workspace.desk import Desk
-from toolpost.workspace.late import EXTRA_HINT, missing_modules
-from toolpost.workspace.spec import Limits, WorkspaceSpec, spec_of
+from toolpost.upstreams.validation.pool import Validators
 
 _log = logging.getLogger("toolpost.app")
 

@@ -8,7 +8,9 @@ from typing import Final, Protocol
 import anyio
 import msgspec
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
 from toolpost.contracts.errors import (
     CallerError,
@@ -19,16 +21,14 @@ from toolpost.contracts.errors import (
     ToolpostError,
     UpstreamRefused,
 )
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
 from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
 from toolpost.discovery.automatic_eval import refusal_of
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
-from toolpost.pipeline import Call, Delivery, Outcome, Pipeline, ProgressNote, ProgressShaper
+from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNote, ProgressShaper
 from toolpost.protocol.rpc import Resumption
-from toolpost.upstreams.asking import Respondent
+from toolpost.upstreams.server_requests import Respondent
 
 _log = logging.getLogger("toolpost.gateway")
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Protocol
 
-from toolpost.config import CallerSettings, Config, OAuthSettings
-from toolpost.contracts.caller import Scope
-from toolpost.endpoints.late import resource_server
-from toolpost.endpoints.oauth_rules import OAuthRules
-from toolpost.endpoints.roster import ANYBODY, Judge, KnownCaller, Members, digest_of
+from toolpost.base.caller import Scope
+from toolpost.endpoints.auth.oauth_rules import OAuthRules
+from toolpost.endpoints.auth.roster import ANYBODY, Judge, KnownCaller, Members, digest_of
+from toolpost.endpoints.sdk.lazy import resource_server
+from toolpost.settings import CallerSettings, Config, OAuthSettings
 
 
 class Limits(Protocol):

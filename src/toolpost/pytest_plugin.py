@@ -46,8 +46,8 @@ class Comparison:
     def __init__(self, config: pytest.Config) -> None:
         """Read the lock; what is live is looked at when the first test runs."""
         # Whoever does not ask for this does not load the gateway.
-        from toolpost.cli.lock_files import LockFile
-        from toolpost.config import load_config
+        from toolpost.cli.lock.files import LockFile
+        from toolpost.settings import load_config
 
         named = config.getoption("toolpost_config")
         path = Path(named) if named else config.rootpath / "toolpost.toml"
@@ -78,8 +78,8 @@ class Comparison:
 
     def _compared(self) -> Mapping[str, "Drift"]:
         if self._drifts is None:
-            from toolpost.cli.in_process import run_async
-            from toolpost.cli.live import live_tools
+            from toolpost.cli.gateway import run_async
+            from toolpost.cli.lock.live import live_tools
             from toolpost.contracts.compatibility import judge
             from toolpost.contracts.drift import drifts
 
@@ -115,7 +115,7 @@ class LockedTool(pytest.Item):
 
 
 def _lines(drift: "Drift") -> Iterator[str]:
-    from toolpost.cli.drift_view import lines_about
+    from toolpost.cli.lock.output import lines_about
 
     reason = f": {drift.fault.reason}" if drift.fault is not None else ""
     yield f"{drift.name} {drift.kind} ({drift.verdict.value}){reason}"

@@ -10,15 +10,15 @@ import anyio.to_thread
 import msgspec
 
 from toolpost.app import specs_of
-from toolpost.config import Config
-from toolpost.config.locks import read_lock
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
-from toolpost.endpoints.access import check_guarded
-from toolpost.endpoints.roster import Members
+from toolpost.endpoints.auth.access import check_guarded
+from toolpost.endpoints.auth.roster import Members
 from toolpost.members import members_of
 from toolpost.running import EVERY_SERVER, App
+from toolpost.settings import Config
+from toolpost.settings.lock import read_lock
 
 _log = logging.getLogger("toolpost.reload")
 

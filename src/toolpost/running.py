@@ -8,27 +8,27 @@ from typing import Final, Literal
 
 from anyio import Event, sleep, to_thread
 
-from toolpost.bus.bus import Bus
-from toolpost.config import Config
-from toolpost.contracts.ids import CallerId, JsonObject
-from toolpost.contracts.version import __version__
-from toolpost.deferred.calls import DeferredCalls
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.base.version import __version__
 from toolpost.discovery import Catalogue
 from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
-from toolpost.endpoints.connections import Connections
-from toolpost.endpoints.lane import Lane
-from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.auth.roster import Roster
+from toolpost.endpoints.calls import Lane
+from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.listing import Listing
-from toolpost.endpoints.roster import Roster
+from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.gateway import Gateway
-from toolpost.harness import Harness
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.conversations import Harness
+from toolpost.parts.tasks.runner import DeferredCalls
+from toolpost.providers import Source
+from toolpost.providers.plugin_host import PluginHost
+from toolpost.providers.server_host import ServerHost
+from toolpost.settings import Config
 from toolpost.shares import EndpointShares
-from toolpost.sources import Source
-from toolpost.sources.hosting import ServerHost
-from toolpost.sources.loading import PluginHost
 from toolpost.store import Store
-from toolpost.upstreams.news import LOG, TOOLS_CHANGED, News
+from toolpost.upstreams.notifications import LOG, TOOLS_CHANGED, News
 
 _SETTLE_S: Final = 0.05
 _NEWS_LIMIT: Final = 1_000

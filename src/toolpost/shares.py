@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import QueueOverloaded
-from toolpost.contracts.ids import CallerId
 
 HALF: Final = 0.5
 

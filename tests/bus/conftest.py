@@ -9,7 +9,7 @@ import pytest
 
 from tests.bus.projects import Project
 from tests.postgres import Postgres
-from toolpost.bus.bus import Bus
+from toolpost.parts.bus.service import Bus
 from toolpost.store import open_store
 
 OpenBus = Callable[..., AbstractAsyncContextManager[Bus]]

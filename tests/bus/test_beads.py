@@ -12,7 +12,7 @@ import pytest
 from tests.bus.projects import wait_until
 from tests.ways import IN_MEMORY, OURS, QUICK_WAYS, ROOT
 from toolpost.app import open_app
-from toolpost.config import BusSettings, Config, StoreSettings
+from toolpost.settings import BusSettings, Config, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio

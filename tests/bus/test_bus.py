@@ -8,17 +8,19 @@ import anyio
 import pytest
 
 from tests.bus.conftest import OpenBus
-from toolpost.bus.bus import Bus
-from toolpost.bus.polling import Polled
-from toolpost.bus.submitting import Submitted, Wish
-from toolpost.bus.tasks import Offered, TaskId, Times, WorkerName
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
-from toolpost.contracts.ids import CallerId
+from toolpost.parts.bus.polls import Polled
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.tasks import Offered, TaskId, Times, WorkerName
 from toolpost.shares import Callers
-from toolpost.store import open_store, postgres, sqlite
+from toolpost.store import open_store
 from toolpost.store.migrate import known_migrations
+from toolpost.store.postgres import store as postgres
 from toolpost.store.scripts import Script, Statement
+from toolpost.store.sqlite import store as sqlite
 
 pytestmark = pytest.mark.anyio
 

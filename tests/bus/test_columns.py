@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from toolpost.bus.tasks import (
+from toolpost.parts.bus.tasks import (
     COLUMNS,
     COMER_COLUMNS,
     ENDED_COLUMNS,

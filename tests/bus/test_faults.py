@@ -13,19 +13,19 @@ import anyio
 import pytest
 
 from tests.bus.test_bus import ME, QUICK, given, wish, worked
-from toolpost.bus.bus import Bus
 from toolpost.contracts.errors import GatewayError, StaleLease
+from toolpost.parts.bus.service import Bus
 from toolpost.store import open_store
 from toolpost.store.scripts import Script, Statement
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
 FILL = """
 import asyncio, json, resource, signal, sys
-from toolpost.bus.bus import Bus
-from toolpost.bus.submitting import Wish
-from toolpost.bus.tasks import TaskId
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.submission import Wish
+from toolpost.parts.bus.tasks import TaskId
 from toolpost.store import open_store
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.postgres import Postgres
-from toolpost.bus import finishing
-from toolpost.bus.bus import Bus
-from toolpost.bus.submitting import Wish
-from toolpost.bus.tasks import COLUMNS, Task, TaskId, Times, WorkerName, tasks_of
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
-from toolpost.contracts.ids import CallerId
+from toolpost.parts.bus import completion
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.submission import Wish
+from toolpost.parts.bus.tasks import COLUMNS, Task, TaskId, Times, WorkerName, tasks_of
 from toolpost.store import Store, open_store
 from toolpost.store.scripts import Script, Statement
 
@@ -251,7 +251,7 @@ class BusMachine(RuleBasedStateMachine):
         self.finish(data, is_good=True, by=data.draw(CALLERS))
 
     async def swept(self) -> None:
-        await self.store.scripts.run(lambda: finishing.sweep(self.times))
+        await self.store.scripts.run(lambda: completion.sweep(self.times))
 
     @invariant()
     def agree(self) -> None:

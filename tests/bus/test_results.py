@@ -20,13 +20,13 @@ from tests.ways import MODERN, OURS
 from tests.wire.callers import Project as Callers
 from tests.wire.callers import client_of
 from toolpost.app import open_app, open_http
-from toolpost.bus import bus as bus_module
-from toolpost.bus.bus import Bus
-from toolpost.bus.results import ACTIVE, FINISHED, Position, Summary
-from toolpost.bus.tasks import TaskId
-from toolpost.config import Config, StoreSettings
-from toolpost.contracts.caller import OPERATOR
+from toolpost.base.caller import OPERATOR
 from toolpost.contracts.errors import NotFound
+from toolpost.parts.bus import service as bus_module
+from toolpost.parts.bus.results import ACTIVE, FINISHED, Position, Summary
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.tasks import TaskId
+from toolpost.settings import Config, StoreSettings
 from toolpost.store.scripts import Script, Statement
 from toolpost.testing import data_of, error_of
 

@@ -8,10 +8,10 @@ from mcp import Client
 
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
-from toolpost.bus.bus import Bus
-from toolpost.bus.definitions import poll_wait_s
-from toolpost.bus.polling import Polled
-from toolpost.bus.tasks import WorkerName
+from toolpost.parts.bus.definitions import poll_wait_s
+from toolpost.parts.bus.polls import Polled
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.tasks import WorkerName
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio

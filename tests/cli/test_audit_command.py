@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import PLUGIN, Run
-from toolpost.config.places import state_folder
+from toolpost.settings.locations import state_folder
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Run
 from tests.cli.test_first_use import FINE
-from toolpost.config import Config, PluginSettings, load_config
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import Config, PluginSettings, load_config
 
 
 def plugins_in(run: Run, *words: str) -> set[str]:
@@ -52,7 +52,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(invoke: Run, tmp_path: Path
 
 
 def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.workspace.late.has", lambda name: name != "tantivy")
+    monkeypatch.setattr("toolpost.parts.workspace.optional.has", lambda name: name != "tantivy")
     listed = invoke("tools", "--with", "workspace", "--with", "bus", "--json")
     typed = invoke("workspace", "status")
 
@@ -63,7 +63,7 @@ def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monke
 
 
 def test_doctor_says_what_an_extra_would_bring(invoke: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.cli.doctor_setup.has", lambda name: name == "acp")
+    monkeypatch.setattr("toolpost.cli.doctor.setup.has", lambda name: name == "acp")
     found = invoke("doctor", "--json").json["groups"][0]["findings"]
     told = [finding["message"] for finding in found if finding["check"] == "extras"]
 

@@ -14,8 +14,8 @@ from anyio import to_thread
 
 from tests.cli.conftest import TOOLPOST, Run, open_process
 from tests.cli.terminal import Terminal, open_terminal
-from toolpost.cli.chat_view import finished
-from toolpost.config import load_config
+from toolpost.parts.conversations.commands.output import finished
+from toolpost.settings import load_config
 from toolpost.store import open_store
 from toolpost.testing.agents import acp_agent_command
 

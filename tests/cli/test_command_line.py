@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from tests.cli.conftest import TOOLPOST, Run
 from tests.cli.terminals import on_a_terminal
+from toolpost.base.version import __version__
 from toolpost.cli import main
 from toolpost.cli.exits import ExitCode, exit_code_for
 from toolpost.cli.main import COMMANDS
 from toolpost.cli.reference import commands, page
 from toolpost.contracts import errors
-from toolpost.contracts.version import __version__
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

@@ -14,11 +14,11 @@ from mcp import Client, StdioServerParameters
 from tests.cli.conftest import Run
 from tests.ways import IN_MEMORY, MODERN, TOOLPOST, server_environment
 from toolpost.app import open_app
-from toolpost.cli.bus_project import ProjectServer, project_config
-from toolpost.config import AgentSettings
-from toolpost.config.places import state_folder
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.harness.late import LateAgent
+from toolpost.parts.bus.commands.project import ProjectServer, project_config
+from toolpost.parts.conversations.agent_kinds import LateAgent
+from toolpost.settings import AgentSettings
+from toolpost.settings.locations import state_folder
 
 SMALL = Path(__file__).parent / "servers" / "small.py"
 FINE = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}

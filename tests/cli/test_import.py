@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Ended, Run
-from toolpost.cli.clients import places
-from toolpost.config import load_config
+from toolpost.cli.clients.known import places
+from toolpost.settings import load_config
 
 SECRETS = ("ghp_hunter2", "hunter3", "hunter4", "hunter5", "hunter6")
 
@@ -366,5 +366,5 @@ def test_help_loads_no_configuration() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert "'toolpost.config'" not in loaded
+    assert "'toolpost.settings'" not in loaded
     assert "msgspec" not in loaded

@@ -12,9 +12,9 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_lock import ONLY
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_property
-from toolpost.config import load_config
-from toolpost.config.locks import SIZE_LIMIT_BYTES
 from toolpost.contracts.compatibility import Definition
+from toolpost.settings import load_config
+from toolpost.settings.lock import SIZE_LIMIT_BYTES
 from toolpost.store import open_store
 
 OTHER = LOOKUP | {"name": "other"}

@@ -16,8 +16,8 @@ from mcp import Client
 from tests.cli.conftest import PLUGIN, Run, Server
 from tests.postgres import Postgres
 from tests.ways import MODERN
-from toolpost.config.places import state_folder
-from toolpost.contracts.ids import CallerId, CallId, ToolName, TraceId
+from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
+from toolpost.settings.locations import state_folder
 from toolpost.store import AuditEntry, open_store
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_a_terminal
 from tests.workspace.repos import FILES, USERS, make_repo, write
-from toolpost.workspace.generations import read_pointer
-from toolpost.workspace.spec import spec_of
+from toolpost.parts.workspace.generations import read_pointer
+from toolpost.parts.workspace.spec import spec_of
 
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EVIL = "src/evil\x1b[31m\x07.py"

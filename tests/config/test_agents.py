@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from toolpost.app import open_app
-from toolpost.config import load_config
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import load_config
 
 
 def loaded(folder: Path, text: str) -> object:

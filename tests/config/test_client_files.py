@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolpost.config import Config, load_config, read_client_file
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import Config, load_config, read_client_file
 
 
 @pytest.fixture(autouse=True)

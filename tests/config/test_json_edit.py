@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolpost.config.json_edit import NoObject, member_at, with_member, without_member
-from toolpost.config.jsonc import read_jsonc
+from toolpost.settings.json_edit import NoObject, member_at, with_member, without_member
+from toolpost.settings.jsonc import read_jsonc
 
 PATH = ("mcpServers", "toolpost")
 ENTRY = {"command": "t", "args": ["a"]}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from toolpost.config import load_config
-from toolpost.config.places import data_folder, state_folder
-from toolpost.contracts.own_folder import make_folder
+from toolpost.base.own_folder import make_folder
+from toolpost.settings import load_config
+from toolpost.settings.locations import data_folder, state_folder
 
 HOME = Path.home()
 

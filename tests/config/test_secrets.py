@@ -3,10 +3,10 @@
 import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
-from toolpost.config import ServerSettings
-from toolpost.config.concealing import concealing
-from toolpost.config.secrets import without_secrets
-from toolpost.contracts.redaction import conceal_known
+from toolpost.base.redaction import conceal_known
+from toolpost.settings import ServerSettings
+from toolpost.settings.masking import concealing
+from toolpost.settings.secrets import without_secrets
 from toolpost.upstreams.spec import ServerSpec
 
 

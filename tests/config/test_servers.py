@@ -8,10 +8,10 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from toolpost.config import Config, ResolvedServer, ServerSettings, config_schema, load_config
-from toolpost.config.servers import usable_name
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import Config, ResolvedServer, ServerSettings, config_schema, load_config
+from toolpost.settings.servers import usable_name
 from toolpost.upstreams.spec import ServerSpec
 
 EVERYTHING = """

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
-from toolpost.contracts.credentials import Masker, Style, mask
-from toolpost.contracts.redaction import REDACTED
+from toolpost.base.credentials import Masker, Style, mask
+from toolpost.base.redaction import REDACTED
 
 R = "9f8Kq2mZ7xLw4Tb1Vc6Ns3Yd"
 """What a key looks like after its prefix."""

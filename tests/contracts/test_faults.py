@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
 from toolpost.contracts.closing import closed
-from toolpost.contracts.faults import FAULT_LIMIT, Fault, faults_in
+from toolpost.contracts.issues import FAULT_LIMIT, Fault, faults_in
 from toolpost.contracts.schema import SchemaProblem, compile_schema
 
 

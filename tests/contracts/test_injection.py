@@ -14,8 +14,8 @@ import pytest
 
 from toolpost.contracts import Definition
 from toolpost.contracts.decoding import readings
+from toolpost.contracts.findings import SuspicionKind, look_at, suspicions
 from toolpost.contracts.injection import PIECE, THRESHOLD, assess, resolve
-from toolpost.contracts.suspicion import SuspicionKind, look_at, suspicions
 
 OWN = Path(__file__).parent / "findings"
 SHARED = Path(__file__).parents[3] / "shared/data/findings/security_corpus_v1.json"

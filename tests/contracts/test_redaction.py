@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolpost.contracts.redaction import DISTINCT_NAMES_LIMIT, NAME_LIMIT, REDACTED, is_secret_name, redacted
+from toolpost.base.redaction import DISTINCT_NAMES_LIMIT, NAME_LIMIT, REDACTED, is_secret_name, redacted
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from tests.collected import DEFINITION_SETS, load_definitions
 from tests.hostile.attacks import attack
 from toolpost.contracts import Definition, judge
 from toolpost.contracts.drift import Drift, drifts
-from toolpost.contracts.lockfile import LockedTool
-from toolpost.contracts.suspicion import (
+from toolpost.contracts.findings import (
     DEPTH_LIMIT,
     PER_TOOL_LIMIT,
     TEXT_LIMIT,
@@ -20,6 +19,7 @@ from toolpost.contracts.suspicion import (
     new_suspicions,
     suspicions,
 )
+from toolpost.contracts.lockfile import LockedTool
 
 
 def tool(description: str = "", name: str = "notes__add", argument: dict[str, Any] | None = None) -> Definition:

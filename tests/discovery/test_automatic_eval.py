@@ -16,7 +16,7 @@ from tests.plugins.office import OFFICE
 from tests.proofs import proves
 from tests.upstreams.behind import SERVERS, gateway, hostile, lines, until
 from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, WAYS, Way
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 from toolpost.upstreams.spec import ServerSpec

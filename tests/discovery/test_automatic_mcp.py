@@ -17,9 +17,9 @@ from tests.upstreams.behind import gateway, hostile, until
 from tests.ways import AUTOMATIC, BOTH, COLIBRI, MODERN, QUICK_WAYS, WAYS, Way
 from tests.wire.callers import client_of
 from toolpost.app import open_http
-from toolpost.config import CallerSettings
 from toolpost.discovery import View
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.settings import CallerSettings
 
 pytestmark = pytest.mark.anyio
 

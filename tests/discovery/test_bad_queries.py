@@ -10,10 +10,10 @@ import pytest
 from tests.discovery.asking import ask, office, text_of
 from tests.plugins.office import OFFICE
 from tests.ways import AUTOMATIC, QUICK_WAYS, Way, stdio_peer
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import CallerId
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.store import seen
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.sqlite.store import SqliteStore
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.anyio

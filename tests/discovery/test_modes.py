@@ -15,7 +15,7 @@ from tests.upstreams.behind import PAIRS, gateway, hostile, until
 from tests.ways import AUTOMATIC, BOTH, IN_MEMORY, MODERN, QUICK_WAYS, WAYS, Way, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.discovery.automatic import INSTRUCTIONS
-from toolpost.endpoints.sdk import INSTRUCTIONS as ALL_INSTRUCTIONS
+from toolpost.endpoints.sdk.server import INSTRUCTIONS as ALL_INSTRUCTIONS
 from toolpost.running import App
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.docs.hostile_suite import attacks_page
 from tests.docs.rules import rules_page
-from toolpost.config import config_schema
+from toolpost.settings import config_schema
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "python -m tests.docs.generate"

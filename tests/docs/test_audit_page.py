@@ -10,7 +10,7 @@ import pytest
 from tests.docs.blocks import ROOT, blocks_of
 from tests.upstreams.behind import gateway, hostile
 from toolpost import NotFound, Plugin
-from toolpost.config import Config, StoreSettings
+from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter, open_store
 from toolpost.testing import client_of
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.docs import generate
 from tests.docs.blocks import ROOT, blocks_of
-from toolpost.config import Config, load_config
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import Config, load_config
 
 PAGE = ROOT / "docs/reference/configuration.md"
 SCHEMA = json.loads((ROOT / "schemas/toolpost.schema.json").read_text())

@@ -27,7 +27,7 @@ import pytest
 from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of
 from tests.loaded import loaded
 from tests.postgres import Postgres
-from toolpost.config import load_config
+from toolpost.settings import load_config
 
 BIN = Path(sys.executable).parent
 NOT_RUN = ("scripts/", "curl ", "python -m build", "twine ", "pip install toolpost-")

@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from toolpost.endpoints.connections import HELD_LIMIT, ConnectionLimits, Connections, default_total
+from toolpost.endpoints.http.connection_limits import HELD_LIMIT, ConnectionLimits, Connections, default_total
 
 
 class Socket:

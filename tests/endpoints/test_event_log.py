@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from toolpost.endpoints import event_log
-from toolpost.endpoints.event_log import EventLogs
+from toolpost.endpoints.http import event_log
+from toolpost.endpoints.http.event_log import EventLogs
 
 pytestmark = pytest.mark.anyio
 

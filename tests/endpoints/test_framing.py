@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
-from toolpost.endpoints.framing import (
+from toolpost.endpoints.http.framing import (
     HEADER_LIMIT,
     LINE_LIMIT,
     SMALL_CHUNKS,
@@ -13,7 +13,7 @@ from toolpost.endpoints.framing import (
     Framing,
     read_framing,
 )
-from toolpost.endpoints.refusal import Refused
+from toolpost.endpoints.http.refusal import Refused
 
 
 def head(*lines: str, first: str = "POST /mcp HTTP/1.1") -> bytes:

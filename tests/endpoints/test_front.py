@@ -5,9 +5,16 @@ from typing import Any
 import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
-from toolpost.endpoints.connections import ConnectionLimits, Connections
-from toolpost.endpoints.event_log import EventLog
-from toolpost.endpoints.front import BODY_RATE, EVENTS_LIMIT, KEEP_ALIVE_S, STALL_BYTES, STALL_S, FrontProtocol
+from toolpost.endpoints.http.connection import (
+    BODY_RATE,
+    EVENTS_LIMIT,
+    KEEP_ALIVE_S,
+    STALL_BYTES,
+    STALL_S,
+    FrontProtocol,
+)
+from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections
+from toolpost.endpoints.http.event_log import EventLog
 
 HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
 

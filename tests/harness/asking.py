@@ -5,10 +5,10 @@ from typing import Any
 import anyio
 
 from toolpost import Context, Plugin
-from toolpost.contracts.caller import Caller, Standing
-from toolpost.contracts.ids import CallerId, ThreadId
-from toolpost.contracts.turns import TurnEnded, Warmth
-from toolpost.harness import InvokeOptions, TurnRun
+from toolpost.base.caller import Caller, Standing
+from toolpost.base.ids import CallerId, ThreadId
+from toolpost.base.turns import TurnEnded, Warmth
+from toolpost.parts.conversations import InvokeOptions, TurnRun
 from toolpost.running import App
 
 desk = Plugin("desk")

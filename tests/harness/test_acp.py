@@ -18,11 +18,11 @@ from tests.harness.asking import ADA, asked, at_work, desk
 from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
-from toolpost.config import AgentSettings, Config, HarnessSettings
+from toolpost.base.ids import ThreadId
+from toolpost.base.turns import Said, Thought, ToolUsed, TurnEvent, Warmth
 from toolpost.contracts.errors import ToolpostError
-from toolpost.contracts.ids import ThreadId
-from toolpost.contracts.turns import Said, Thought, ToolUsed, TurnEvent, Warmth
 from toolpost.running import App
+from toolpost.settings import AgentSettings, Config, HarnessSettings
 from toolpost.testing import acp_agent_command
 
 pytestmark = pytest.mark.anyio

@@ -23,10 +23,10 @@ from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
-from toolpost.config import AgentSettings, CallerSettings, Config, HarnessSettings
-from toolpost.contracts.turns import AgentEvent, Said
-from toolpost.endpoints import talk_stream
+from toolpost.base.turns import AgentEvent, Said
+from toolpost.parts.conversations.api import stream as talk_stream
 from toolpost.running import App
+from toolpost.settings import AgentSettings, CallerSettings, Config, HarnessSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command
 
 pytestmark = pytest.mark.anyio

@@ -18,10 +18,10 @@ from tests.harness.asking import ADA, BOB, asked, at_work
 from tests.proofs import proves
 from tests.ways import IN_MEMORY, MODERN
 from toolpost.app import open_app, open_http
-from toolpost.config import AgentSettings, Config, HarnessSettings, StoreSettings
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import ThreadId
+from toolpost.base.events import event
+from toolpost.base.ids import ThreadId
 from toolpost.running import App
+from toolpost.settings import AgentSettings, Config, HarnessSettings, StoreSettings
 from toolpost.testing import assert_each_argument_matters
 from toolpost.testing.agents import acp_agent_command
 

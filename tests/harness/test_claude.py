@@ -12,11 +12,11 @@ import pytest
 from tests.harness.asking import ADA, asked, at_work, desk
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
-from toolpost.config import AgentSettings, Config
-from toolpost.contracts.ids import ThreadId
-from toolpost.contracts.turns import Said, ToolUsed, TurnEvent
+from toolpost.base.ids import ThreadId
+from toolpost.base.turns import Said, ToolUsed, TurnEvent
 from toolpost.running import App
-from toolpost.store.sqlite import SqliteStore
+from toolpost.settings import AgentSettings, Config
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 

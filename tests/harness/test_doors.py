@@ -12,9 +12,9 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.harness.test_api import web
 from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY
-from toolpost.config import CallerSettings, Config
-from toolpost.contracts.caller import Door
+from toolpost.base.caller import Door
 from toolpost.members import members_of
+from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent
 
 pytestmark = pytest.mark.anyio

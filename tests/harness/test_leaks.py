@@ -10,7 +10,7 @@ import pytest
 from tests.harness.asking import ADA
 from tests.harness.test_acp import with_agent
 from toolpost.app import open_app, open_http
-from toolpost.contracts.ids import ThreadId
+from toolpost.base.ids import ThreadId
 
 pytestmark = pytest.mark.anyio
 

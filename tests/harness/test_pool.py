@@ -10,12 +10,21 @@ import anyio
 import pytest
 
 from tests.harness.asking import ADA, BOB
-from toolpost.contracts.caller import Caller, Scope, Standing
+from toolpost.base.caller import Caller, Scope, Standing
+from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut
-from toolpost.contracts.ids import AgentSessionId, CallerId, ThreadId
-from toolpost.harness import AgentGone, AgentSpec, Pool, PoolKey, PoolLimits, SessionOrder, pool_key, profile_of
-from toolpost.harness.pool import OnGone, Opened, Opener
 from toolpost.metrics import Metrics
+from toolpost.parts.conversations import (
+    AgentGone,
+    AgentSpec,
+    Pool,
+    PoolKey,
+    PoolLimits,
+    SessionOrder,
+    pool_key,
+    profile_of,
+)
+from toolpost.parts.conversations.session_pool import OnGone, Opened, Opener
 from toolpost.shares import Callers
 from toolpost.testing import ScriptedAgent
 

@@ -19,13 +19,13 @@ from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_http
 from toolpost.authoring import Conversations, ToolCall, TurnInfo
-from toolpost.config import Config, HarnessSettings, StoreSettings
-from toolpost.contracts.caller import Standing
+from toolpost.base.caller import Standing
+from toolpost.base.ids import AgentSessionId, ThreadId
+from toolpost.base.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, PluginFailed, QueueOverloaded
-from toolpost.contracts.ids import AgentSessionId, ThreadId
-from toolpost.contracts.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
-from toolpost.harness import AgentGone, InvokeOptions
+from toolpost.parts.conversations import AgentGone, InvokeOptions
 from toolpost.running import App
+from toolpost.settings import Config, HarnessSettings, StoreSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, open_test_app
 
 pytestmark = pytest.mark.anyio

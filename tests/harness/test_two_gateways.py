@@ -20,9 +20,9 @@ from tests.harness.test_api import start_server
 from tests.harness.test_bundled_plugins import CONFIG, opened, until, used_by_agent
 from tests.store.conftest import url_of
 from tests.ways import IN_MEMORY
-from toolpost.config import StoreSettings
 from toolpost.contracts.errors import NotFound
-from toolpost.harness.elsewhere import LOOK_S
+from toolpost.parts.conversations.other_processes import LOOK_S
+from toolpost.settings import StoreSettings
 from toolpost.testing import ScriptedAgent, acp_agent_command, open_test_app
 
 pytestmark = pytest.mark.anyio

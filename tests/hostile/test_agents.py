@@ -7,8 +7,8 @@ from tests.harness.asking import ADA, asked
 from tests.harness.test_acp import conversing, with_agent
 from tests.harness.test_claude import with_claude
 from tests.hostile.attacks import attack
-from toolpost.config import Config
-from toolpost.harness import agent_process, turn
+from toolpost.parts.conversations import agent_process, turn
+from toolpost.settings import Config
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Run, environment, invoke  # noqa: F401 - fixtures
 from tests.hostile.attacks import attack
-from toolpost.config.places import state_folder
+from toolpost.settings.locations import state_folder
 from toolpost.store import AuditEntry
-from toolpost.store.notes import count_noted, open_notes
-from toolpost.store.sqlite_verify import verify_file
+from toolpost.store.sqlite.journal import count_noted, open_notes
+from toolpost.store.sqlite.verify import verify_file
 
 
 @pytest.fixture

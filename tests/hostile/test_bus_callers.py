@@ -18,12 +18,12 @@ from tests.postgres import Postgres
 from tests.ways import MODERN, OURS
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
-from toolpost.config import Config, StoreSettings
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import META_KEY, CallerId, ThreadId
-from toolpost.endpoints.lending import RosterDoors
+from toolpost.base.caller import Caller
+from toolpost.base.ids import META_KEY, CallerId, ThreadId
+from toolpost.endpoints.auth.delegated_tokens import RosterDoors
 from toolpost.members import members_of
 from toolpost.running import App
+from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 

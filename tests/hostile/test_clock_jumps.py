@@ -23,19 +23,20 @@ from tests.tasks.asking import AT_ONCE, HttpPeer
 from tests.tasks.test_wire import ERRANDS, call, ending
 from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
-from toolpost.bus.bus import Bus
-from toolpost.bus.tasks import TaskId, Times
-from toolpost.config import Config, StoreSettings
+from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
 from toolpost.contracts.errors import StaleLease
-from toolpost.contracts.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
-from toolpost.deferred import orphans, owners
-from toolpost.harness import runner
-from toolpost.plugins import schedule
-from toolpost.plugins.leading import Lead
-from toolpost.store import open_store, postgres_scripts
-from toolpost.store.shelf import Item
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.tasks import TaskId, Times
+from toolpost.parts.conversations import process_id
+from toolpost.parts.conversations.plugins import schedule
+from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.tasks import orphans, owners
+from toolpost.settings import Config, StoreSettings
+from toolpost.store import open_store
+from toolpost.store.key_values import Item
+from toolpost.store.postgres import scripts as postgres_scripts
 from toolpost.store.threads import Turn
-from toolpost.upstreams.process_tree import is_alive, this_process
+from toolpost.upstreams.process.tree import is_alive, this_process
 
 pytestmark = pytest.mark.anyio
 
@@ -149,7 +150,7 @@ async def _gateway(config: Config) -> AsyncIterator[Any]:
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, jump: Jump) -> None:
-    me, owner, name = this_process(), owners.new_owner(), runner.own_name()
+    me, owner, name = this_process(), owners.new_owner(), process_id.own_name()
     jump(jump_s)
     turn = Turn(
         id=TurnId("n"),
@@ -165,8 +166,8 @@ async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, ju
     assert psutil.Process(os.getpid()).create_time() == pytest.approx(time.time(), abs=DAY_S)
     assert is_alive(me)
     assert not owners.is_gone(owner)
-    assert not runner.has_ended(turn, silent_s=0)
-    assert not runner.has_ended(elsewhere, silent_s=runner.STALE_S - 1)
+    assert not process_id.has_ended(turn, silent_s=0)
+    assert not process_id.has_ended(elsewhere, silent_s=process_id.STALE_S - 1)
 
 
 @attack(

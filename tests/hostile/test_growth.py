@@ -21,28 +21,28 @@ import pytest
 
 import toolpost
 from tests.hostile.attacks import assert_linear, attack, thread_cpu_s
-from toolpost.config.json_edit import with_member
-from toolpost.config.jsonc import NotJson, read_jsonc
-from toolpost.config.variables import pieces_of
+from toolpost.base.nearest import matched_names, nearest_names
+from toolpost.base.redaction import redacted
+from toolpost.base.values import unique
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.errors import BadLock
-from toolpost.contracts.faults import faults_in
+from toolpost.contracts.findings import look_at
+from toolpost.contracts.issues import faults_in
 from toolpost.contracts.lockfile import parse_lock
-from toolpost.contracts.nearest import matched_names, nearest_names
-from toolpost.contracts.redaction import redacted
 from toolpost.contracts.schema import Schema, compile_schema
-from toolpost.contracts.suspicion import look_at
-from toolpost.contracts.values import unique
 from toolpost.discovery.search.clauses import Request
 from toolpost.discovery.search.words import words_of
-from toolpost.harness.agent_process import _message
+from toolpost.parts.conversations.agent_process import _message
 from toolpost.protocol import rpc
 from toolpost.protocol.lines import LineSplitter
 from toolpost.protocol.mirrored import Mirrors
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.protocol.shape import BadShape, check_shape
-from toolpost.upstreams.http_connection import Connection, Limits
-from toolpost.upstreams.http_events import EventReader
+from toolpost.settings.json_edit import with_member
+from toolpost.settings.jsonc import NotJson, read_jsonc
+from toolpost.settings.variables import pieces_of
+from toolpost.upstreams.http.connection import Connection, Limits
+from toolpost.upstreams.http.events import EventReader
 from toolpost.upstreams.message import read_message, refusal_of
 
 ISSUE = b'{"jsonrpc":"2.0","id":1,"a":[' + b"[]," * 300 + b'"'

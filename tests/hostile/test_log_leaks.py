@@ -20,10 +20,10 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.ways import IN_MEMORY, MODERN
 from tests.wire.callers import Project, client_of
 from toolpost.app import open_app, open_http
-from toolpost.contracts.ids import CallerId
+from toolpost.base.ids import CallerId
 from toolpost.testing import error_of
-from toolpost.upstreams import news
-from toolpost.upstreams.news import Attribution
+from toolpost.upstreams import notifications
+from toolpost.upstreams.notifications import Attribution
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [
@@ -135,7 +135,7 @@ async def test_what_is_said_late_is_not_taken_for_the_next_caller_s(tmp_path: Pa
 async def test_what_is_said_about_a_call_that_was_given_up_is_nobody_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "LATE_S", 0.0)
+    monkeypatch.setattr(notifications, "LATE_S", 0.0)
     async with ears(tmp_path, MODERN) as gateway:
         ada, bob, _ = [await gateway.join(name) for name in ("ada", "bob", "root")]
         with anyio.move_on_after(0.2):
@@ -263,7 +263,7 @@ class RawSession:
     "the stream of that session goes on; no event of another session is in it",
 )
 async def test_a_resumed_stream_has_no_events_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "LATE_S", 0.0)
+    monkeypatch.setattr(notifications, "LATE_S", 0.0)
     async with ears(tmp_path, "2025-11-25") as gateway, AsyncExitStack() as stack:
 
         async def session(name: str) -> RawSession:
@@ -328,12 +328,12 @@ def test_a_call_that_has_just_ended_leaves_doubt_for_others_alone(monkeypatch: p
 
     assert attribution.find_caller([ADA]) is None
     assert attribution.find_caller([BOB]) is None
-    monkeypatch.setattr(news, "LATE_S", 0.0)
+    monkeypatch.setattr(notifications, "LATE_S", 0.0)
     assert attribution.find_caller([BOB]) == BOB
     attribution.note_given_up(ADA)
     assert attribution.find_caller([BOB]) is None
     assert attribution.find_caller([ADA]) == ADA
     assert attribution.works_for_others(BOB)
     assert not attribution.works_for_others(ADA)
-    monkeypatch.setattr(news, "GIVEN_UP_S", 0.0)
+    monkeypatch.setattr(notifications, "GIVEN_UP_S", 0.0)
     assert attribution.find_caller([BOB]) == BOB

@@ -16,10 +16,10 @@ from tests.hostile.attacks import attack
 from tests.ways import ENVELOPE, MODERN
 from tests.wire.callers import Project
 from tests.wire.test_callers import OPENING, ask, served
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import CallerId
-from toolpost.endpoints.oauth_rules import OAuthRules
-from toolpost.endpoints.roster import Claims, KnownCaller, Members, Roster
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
+from toolpost.endpoints.auth.oauth_rules import OAuthRules
+from toolpost.endpoints.auth.roster import Claims, KnownCaller, Members, Roster
 from toolpost.reload import take_over
 
 pytestmark = pytest.mark.anyio

@@ -26,11 +26,11 @@ from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, MODERN, Way
 from tests.workspace.repos import FILES, git, make_repo, workspace_client, write
 from toolpost.app import open_app
-from toolpost.cli.bus_project import project_of
-from toolpost.config import WorkspaceSettings
+from toolpost.parts.bus.commands.project import project_of
+from toolpost.parts.workspace.generations import read_pointer
+from toolpost.parts.workspace.spec import spec_of
+from toolpost.settings import WorkspaceSettings
 from toolpost.testing import data_of, error_of
-from toolpost.workspace.generations import read_pointer
-from toolpost.workspace.spec import spec_of
 
 SECRET_BRANCH = "merger-with-acme"
 NEVER_SAID = (SECRET_BRANCH, "outsideSecret")

@@ -20,12 +20,12 @@ from tests.hostile.attacks import attack, loop_cpu_s
 from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, holding
 from tests.upstreams.behind import ONE_OF_EACH, gateway, until
 from tests.ways import IN_MEMORY, Way
-from toolpost.cli.schemas import declared_type, properties_of
-from toolpost.config import StoreSettings
+from toolpost.cli.call.schemas import declared_type, properties_of
 from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
 from toolpost.discovery.search.document import Document
 from toolpost.discovery.search.fields import fields_of
 from toolpost.running import App
+from toolpost.settings import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 
 SERVER = Path(__file__).parent / "servers" / "definitions.py"
@@ -54,7 +54,7 @@ def code_of(answer: CallToolResult) -> str:
 def validating() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
     return [
-        child for child in children if child.is_running() and "toolpost.upstreams.validation_process" in _line(child)
+        child for child in children if child.is_running() and "toolpost.upstreams.validation.process" in _line(child)
     ]
 
 

@@ -11,8 +11,8 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.workspace.repos import FILES, build, make_repo, search, workspace_client, write
+from toolpost.parts.workspace.secrets import holds_secrets
 from toolpost.testing import data_of, error_of
-from toolpost.workspace.secrets import holds_secrets
 
 pytestmark = pytest.mark.anyio
 

@@ -20,12 +20,12 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, plugin_of, stdio_peer
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import META_KEY, CallerId
-from toolpost.endpoints import sessions
+from toolpost.base.caller import Caller
+from toolpost.base.ids import META_KEY, CallerId
+from toolpost.endpoints.http import sessions
 from toolpost.running import App
 from toolpost.testing import ScriptedAgent, error_of
-from toolpost.upstreams import http_wire
+from toolpost.upstreams.http import wire as http_wire
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [

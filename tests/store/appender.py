@@ -9,7 +9,7 @@ import sys
 
 from msgspec.structs import replace
 
-from toolpost.contracts.ids import CallId
+from toolpost.base.ids import CallId
 from toolpost.store import AuditEntry, Store, open_store
 
 

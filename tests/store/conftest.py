@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.postgres import Postgres
-from toolpost.contracts.ids import CallerId, CallId, ToolName, TraceId
+from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.store import AuditEntry
 
 DIGEST = "sha256:" + "a" * 64

@@ -9,8 +9,8 @@ from tests.hostile.attacks import attack
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, AuditVerdict, open_store
 from toolpost.store.chain import BEGINNING, linked
-from toolpost.store.postgres import PostgresStore
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.postgres.store import PostgresStore
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from toolpost.store import Store, open_store, postgres_scripts
+from toolpost.store import Store, open_store
 from toolpost.store.clock import LOOK_S, Correction, Look, StoreClock
+from toolpost.store.postgres import scripts as postgres_scripts
 from toolpost.store.scripts import NOW, Script
 
 NEW = Correction("", 0.0)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.postgres import Postgres
 from tests.store.conftest import url_of
+from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.contracts.ids import CallerId
 from toolpost.store import AuditEntry, AuditFilter, Store, open_store
 from toolpost.store.copying import Copied, copy_store
 from toolpost.store.known_tools import Known

@@ -13,12 +13,14 @@ import anyio
 import pytest
 
 from toolpost.contracts.errors import GatewayError
-from toolpost.store import AuditEntry, disk, open_store, sqlite
-from toolpost.store.disk import Disk, LateDisk, ThreadDisk, Told
-from toolpost.store.kernel_disk import KernelDisk
+from toolpost.store import AuditEntry, open_store
 from toolpost.store.scripts import Script, Statement
-from toolpost.store.sqlite import SqliteStore
-from toolpost.store.transactions import LONG_COMMITS, Group, Transactions
+from toolpost.store.sqlite import disk
+from toolpost.store.sqlite import store as sqlite
+from toolpost.store.sqlite.disk import Disk, LateDisk, ThreadDisk, Told
+from toolpost.store.sqlite.kernel_disk import KernelDisk
+from toolpost.store.sqlite.store import SqliteStore
+from toolpost.store.sqlite.transactions import LONG_COMMITS, Group, Transactions
 
 pytestmark = pytest.mark.anyio
 
@@ -122,7 +124,7 @@ async def test_on_linux_the_kernel_is_asked_and_only_once_it_is_needed(path: Pat
         "from toolpost.store import open_store\n"
         "async def main():\n"
         "    async with open_store(sys.argv[1]) as store:\n"
-        "        print('toolpost.store.kernel_disk' in sys.modules)\n"
+        "        print('toolpost.store.sqlite.kernel_disk' in sys.modules)\n"
         "asyncio.run(main())\n"
     )
     done = await anyio.run_process([sys.executable, "-c", code, f"sqlite:{path}"])

@@ -13,7 +13,7 @@ import pytest
 
 from toolpost.contracts.errors import GatewayError, StaleLease
 from toolpost.store import AuditEntry, AuditFilter
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]

@@ -14,9 +14,10 @@ import pytest
 
 from tests.store.test_processes import call_ids, start
 from toolpost.contracts.errors import GatewayError
-from toolpost.store import AuditEntry, AuditFilter, group_commit, open_store
-from toolpost.store.notes import SIZE_BYTES
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store.sqlite import group_commit
+from toolpost.store.sqlite.journal import SIZE_BYTES
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]

@@ -16,8 +16,8 @@ import pytest
 from tests.postgres import Postgres
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, StoreUnavailable
 from toolpost.store import AuditEntry, AuditFilter, open_store
-from toolpost.store.postgres import PostgresStore
-from toolpost.store.postgres_connection import Connection
+from toolpost.store.postgres.connection import Connection
+from toolpost.store.postgres.store import PostgresStore
 from toolpost.store.urls import PostgresPlace, place_of, shown_url
 
 pytestmark = pytest.mark.anyio
@@ -506,7 +506,7 @@ async def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
 
 
 async def test_without_its_package_the_capability_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("toolpost.store.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("toolpost.store.postgres.store")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 

@@ -15,7 +15,7 @@ import pytest
 from toolpost.contracts.errors import GatewayError, InvalidRequest
 from toolpost.store import open_store
 from toolpost.store.scripts import NOW, Script, Statement, Together, alone, change
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from toolpost.contracts.ids import CallerId
+from toolpost.base.ids import CallerId
 from toolpost.store import open_store, seen
-from toolpost.store import sqlite_seen as room
 from toolpost.store.clock import StoreClock
-from toolpost.store.postgres import PostgresStore
-from toolpost.store.postgres_seen import PostgresSeenTools
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.postgres.seen import PostgresSeenTools
+from toolpost.store.postgres.store import PostgresStore
+from toolpost.store.sqlite import seen as room
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from toolpost.contracts.ids import CallerId
+from toolpost.base.ids import CallerId
 from toolpost.store import open_store
-from toolpost.store.shelf import Item
+from toolpost.store.key_values import Item
 
 pytestmark = pytest.mark.anyio
 

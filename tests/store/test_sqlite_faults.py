@@ -14,7 +14,7 @@ import pytest
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store import AuditEntry, AuditFilter, open_store
-from toolpost.store.sqlite import SqliteStore
+from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]

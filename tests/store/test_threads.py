@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from toolpost.contracts.ids import (
+from toolpost.base.ids import (
     AgentSessionId,
     CallerId,
     ThreadId,

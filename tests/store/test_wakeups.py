@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from tests.postgres import Postgres
-from toolpost.store import Store, open_store, sqlite_wakeups
+from toolpost.store import Store, open_store
+from toolpost.store.sqlite import wakeups as sqlite_wakeups
 from toolpost.store.wakeups import Wake
 
 pytestmark = pytest.mark.anyio

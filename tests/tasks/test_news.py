@@ -18,7 +18,7 @@ from tests.tasks.test_wire import ERRANDS, call, config
 from tests.upstreams.test_asking import asking_behind
 from tests.ways import ENVELOPE, MODERN, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
-from toolpost.config import Config
+from toolpost.settings import Config
 
 __all__ = ["config"]
 

@@ -23,11 +23,11 @@ from tests.upstreams.test_asking import asking_behind
 from tests.ways import ENVELOPE, IN_MEMORY, MODERN, WAYS, Way, plugin_of, stdio_peer, stdio_server
 from tests.wire.callers import Project
 from toolpost.app import open_app, open_http
-from toolpost.config import Config, StoreSettings
-from toolpost.config.settings import LimitSettings, TaskSettings
-from toolpost.deferred import orphans
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.parts.tasks import orphans
 from toolpost.running import App
+from toolpost.settings import Config, StoreSettings
+from toolpost.settings.model import LimitSettings, TaskSettings
 from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
 

@@ -14,8 +14,8 @@ from mcp_types import CallToolResult, TextContent
 from tests.loaded import start_loading
 from tests.ways import IN_MEMORY, MODERN, Way
 from toolpost.app import open_app
-from toolpost.config import Config
 from toolpost.running import App
+from toolpost.settings import Config
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec
 

@@ -20,7 +20,7 @@ import psutil
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.raw import Ask, raw_http, raw_stdio
 from tests.ways import TOOLPOST, server_environment
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
 
 HANDSHAKE_ONLY = (sys.executable, "-S", "-E", str(SERVERS / "handshake_only.py"))
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"

@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 
 from tests.ways import ENVELOPE, MODERN, ROOT
-from toolpost.upstreams.http_client import HttpClient
+from toolpost.upstreams.http.client import HttpClient
 
 Json = Any
 

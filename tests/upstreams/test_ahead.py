@@ -16,12 +16,12 @@ from mcp import MCPError
 from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
-from toolpost.config import Config, LimitSettings, StoreSettings
-from toolpost.pipeline import ahead
-from toolpost.pipeline.audit import AuditExit
+from toolpost.middleware import fast_path
+from toolpost.middleware.audit import AuditExit
+from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.store import AuditFilter, AuditRecord, open_store
 from toolpost.testing import error_of
-from toolpost.upstreams.process_tree import PipeReader
+from toolpost.upstreams.process.tree import PipeReader
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
@@ -44,7 +44,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave calls without a task until something happens to them."""
-    monkeypatch.setattr(ahead, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(fast_path, "PATIENCE_S", 20.0)
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
 from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
 from toolpost.app import open_app, open_http
-from toolpost.config import Config
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
+from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
@@ -348,7 +348,7 @@ async def test_a_client_that_leaves_takes_its_held_calls_along() -> None:
 
 
 async def test_only_so_many_calls_may_wait_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.endpoints.rounds.HELD_BY_ONE_LIMIT", 1)
+    monkeypatch.setattr("toolpost.endpoints.input_rounds.HELD_BY_ONE_LIMIT", 1)
     person = Person()
     async with (
         asking_behind(Way("stdio", "legacy")) as app,

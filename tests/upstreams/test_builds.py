@@ -11,10 +11,10 @@ from mcp import Client
 from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of, until
 from tests.upstreams.changing import Changing
 from tests.ways import IN_MEMORY, Way
-from toolpost.config import Config, StoreSettings
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
+from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter
-from toolpost.upstreams.greeting import BUILD_LIMIT, Greeting
+from toolpost.upstreams.handshake import BUILD_LIMIT, Greeting
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]

@@ -30,7 +30,7 @@ from tests.upstreams.comparing import (
     through_stdio,
 )
 from tests.ways import MODERN
-from toolpost.upstreams.http_client import HttpClient
+from toolpost.upstreams.http.client import HttpClient
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ import uvicorn
 
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.upstreams.http_client import (
+from toolpost.upstreams.http.client import (
     LONGEST_TRUST_S,
     FailureKind,
     HeaderLines,

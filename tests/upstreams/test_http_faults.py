@@ -15,7 +15,8 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import MODERN, QUICK_WAYS, Way
 from toolpost.running import App
 from toolpost.testing import error_of
-from toolpost.upstreams import backoff, greeting, http_client
+from toolpost.upstreams import backoff, handshake
+from toolpost.upstreams.http import client as http_client
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
@@ -203,7 +204,7 @@ async def test_a_forgotten_session_is_opened_anew_and_the_call_repeated(way: Way
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_probe_that_hangs_is_not_waited_for(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(greeting, "PROBE_S", 0.2)
+    monkeypatch.setattr(handshake, "PROBE_S", 0.2)
     server = HttpServer(version="2025-03-26" if version != MODERN else MODERN)
     server.hangs_on_probe = True
     async with behind_http(server) as (app, client):

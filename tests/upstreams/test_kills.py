@@ -25,7 +25,7 @@ from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostil
 from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
-from toolpost.config import StoreSettings
+from toolpost.settings import StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec

@@ -13,12 +13,12 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
 from toolpost.app import open_app
-from toolpost.config import StoreSettings
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
+from toolpost.providers import server_host
 from toolpost.running import App
-from toolpost.sources import hosting
+from toolpost.settings import StoreSettings
 from toolpost.testing import error_of
-from toolpost.upstreams import backoff, life
+from toolpost.upstreams import backoff, lifecycle
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -77,7 +77,7 @@ async def test_a_server_in_use_is_not_idle() -> None:
 
 
 async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
     async with gateway(hostile(idle_s=0.1, min_ready=1)) as (app, client):
         first = await pid_of(client)
         await anyio.sleep(0.5)
@@ -92,7 +92,7 @@ async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_sessions_find_as_many_ready_as_are_to_be(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
     async with gateway(hostile(strategy="per_session", idle_s=0.4, min_ready=3), way=way) as (app, client):
         await until(lambda: len(report(app).pids) == 3 and report(app).state == "ready")
         spare = set(report(app).pids)
@@ -116,8 +116,8 @@ async def test_sessions_find_as_many_ready_as_are_to_be(way: Way, monkeypatch: p
 async def test_what_is_to_be_ready_is_started_though_another_one_hangs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hosting, "KEEP_READY_S", 0.05)
-    monkeypatch.setattr(hosting, "LEARN_LIMIT_S", 0.3)
+    monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(server_host, "LEARN_LIMIT_S", 0.3)
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
     async with gateway(hostile(), config=config) as (_, client):
         await client.list_tools()
@@ -133,8 +133,8 @@ async def test_what_is_to_be_ready_is_started_though_another_one_hangs(
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_an_idle_server_that_no_longer_hears_is_replaced(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "PING_S", 0.1)
-    monkeypatch.setattr(life, "PING_LIMIT_S", 0.3)
+    monkeypatch.setattr(lifecycle, "PING_S", 0.1)
+    monkeypatch.setattr(lifecycle, "PING_LIMIT_S", 0.3)
     async with gateway(hostile(version=version)) as (app, client):
         first = await pid_of(client)
         await anyio.sleep(0.5)
@@ -280,7 +280,7 @@ async def test_a_stopped_server_stays_stopped_until_somebody_starts_it() -> None
 
 
 async def test_a_server_can_be_stopped_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "LEARN_LIMIT_S", 0.3)
+    monkeypatch.setattr(server_host, "LEARN_LIMIT_S", 0.3)
     async with gateway(hostile(start="hang")) as (app, _):
         starting = report(app).state
         supervisor_of(app).stop()

@@ -12,11 +12,11 @@ from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, WIDENED, Changing
 from tests.ways import IN_MEMORY, Way
 from toolpost.app import open_app
-from toolpost.config import Config, StoreSettings
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.lockfile import LockedTool, lock_text
 from toolpost.reload import follow_lock
 from toolpost.running import App
+from toolpost.settings import Config, StoreSettings
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]

@@ -15,9 +15,9 @@ from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
-from toolpost.config import Config, load_config
 from toolpost.reload import follow_config, take_over
 from toolpost.running import App
+from toolpost.settings import Config, load_config
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from tests.upstreams.test_telling import telling_behind
 from tests.ways import AUTOMATIC, ENVELOPE, IN_MEMORY, MODERN, Way
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
-from toolpost.config import StoreSettings
+from toolpost.settings import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]

@@ -9,7 +9,7 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
-from toolpost.config import ServerSettings
+from toolpost.settings import ServerSettings
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.anyio

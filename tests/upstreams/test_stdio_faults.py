@@ -23,9 +23,10 @@ from tests.upstreams.behind import (
     until,
 )
 from tests.ways import MODERN, Way
-from toolpost.sources import servers
+from toolpost.providers import servers
 from toolpost.testing import error_of
-from toolpost.upstreams import greeting, instance, stdio_wire
+from toolpost.upstreams import handshake, instance
+from toolpost.upstreams import stdio as stdio_wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
@@ -271,7 +272,7 @@ async def test_a_server_that_exits_at_once_is_told_with_its_last_words(way: Way,
 )
 async def test_a_server_that_hangs_holds_up_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "START_LIMIT_S", 1.0)
-    monkeypatch.setattr(greeting, "PROBE_S", 0.2)
+    monkeypatch.setattr(handshake, "PROBE_S", 0.2)
     async with gateway(hostile(start="hang"), hostile("good")) as (app, client):
         answer = await client.call_tool("good__echo", {"text": "here"})
         seen = report(app)
@@ -295,7 +296,7 @@ async def test_a_command_that_is_not_there_is_told_with_a_hint() -> None:
 async def test_servers_that_know_only_older_revisions_are_met(
     start: str, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(greeting, "PROBE_S", 0.3)
+    monkeypatch.setattr(handshake, "PROBE_S", 0.3)
     log = tmp_path / "log"
     async with gateway(hostile(start=start, version=version, log=log)) as (app, client):
         first = await client.call_tool("up__echo", {"text": "hi"})
@@ -314,7 +315,7 @@ async def test_servers_that_know_only_older_revisions_are_met(
 async def test_a_server_that_is_slow_to_start_is_met_in_its_own_era(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greeting, "PROBE_S", 0.1)
+    monkeypatch.setattr(handshake, "PROBE_S", 0.1)
     async with gateway(hostile(start="slow", version=version)) as (app, client):
         answer = await client.call_tool("up__echo", {"text": "at last"})
         seen = report(app)

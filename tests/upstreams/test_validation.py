@@ -14,10 +14,10 @@ from tests.hostile.schemas import RECURSIVE, SLOW, SLOW_VALUES
 from tests.upstreams.behind import until
 from toolpost.contracts.compatibility import Definition, judge
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
-from toolpost.contracts.faults import faults_in
+from toolpost.contracts.issues import faults_in
 from toolpost.contracts.schema import Schema, compile_schema
-from toolpost.upstreams import validation
-from toolpost.upstreams.validation import Validators
+from toolpost.upstreams.validation import pool as validation
+from toolpost.upstreams.validation.pool import Validators
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ def compiled(raw: Any) -> Schema:
 
 def processes() -> list[int]:
     children = psutil.Process().children(recursive=True)
-    return [child.pid for child in children if "toolpost.upstreams.validation_process" in _line(child)]
+    return [child.pid for child in children if "toolpost.upstreams.validation.process" in _line(child)]
 
 
 def _line(process: psutil.Process) -> str:

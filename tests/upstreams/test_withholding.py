@@ -17,8 +17,8 @@ from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_
 from tests.upstreams.test_promises import LOOKUP_NAME, WISH, enforcing, judged, listed, lock, standing
 from tests.ways import Way
 from toolpost.app import open_app
-from toolpost.config import DiscoverySettings, StoreSettings
 from toolpost.running import App
+from toolpost.settings import DiscoverySettings, StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 

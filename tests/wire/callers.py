@@ -12,7 +12,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.ways import IN_MEMORY
-from toolpost.config import Config, load_config
+from toolpost.settings import Config, load_config
 
 ERAS = ["legacy", "2026-07-28"]
 

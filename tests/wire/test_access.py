@@ -12,10 +12,10 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import open_app, open_http
-from toolpost.config import HttpSettings
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.endpoints.access import Access, Refused
-from toolpost.endpoints.roster import KnownCaller, Members, Roster, digest_of
+from toolpost.endpoints.auth.access import Access, Refused
+from toolpost.endpoints.auth.roster import KnownCaller, Members, Roster, digest_of
+from toolpost.settings import HttpSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 

@@ -22,18 +22,18 @@ from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, TOOLPOST, plugin
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
 from toolpost.app import open_app, open_http
-from toolpost.config import Config, load_config
-from toolpost.contracts.caller import Scope
+from toolpost.base.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING, View
-from toolpost.discovery.catalogue import VIEWS_LIMIT
+from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.protocol.era import REVISIONS
 from toolpost.reload import follow_config, take_over
 from toolpost.running import App
+from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
-from toolpost.upstreams.news import PROMPTS_CHANGED, News
+from toolpost.upstreams.notifications import PROMPTS_CHANGED, News
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = pytest.mark.anyio

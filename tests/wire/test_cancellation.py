@@ -15,7 +15,7 @@ from tests.hostile.attacks import attack
 from tests.victims.family import NAMES
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, QUICK_WAYS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 

@@ -16,8 +16,8 @@ from mcp import Client
 from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, plugin_of, stdio_peer
 from toolpost.app import open_app
-from toolpost.config.places import state_folder
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.settings.locations import state_folder
 from toolpost.store import AuditFilter, open_store
 
 CALLS = 10_000

@@ -13,8 +13,8 @@ from anyio.abc import SocketStream
 from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
 from toolpost.app import open_app, open_http
-from toolpost.config import HttpSettings
 from toolpost.running import App
+from toolpost.settings import HttpSettings
 from toolpost.store import AuditFilter
 
 pytestmark = pytest.mark.anyio

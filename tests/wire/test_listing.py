@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.ways import BEHAVIOURS, COLIBRI, IN_MEMORY, MODERN, QUICK_WAYS, Way, limited, plugin_of, stdio_peer
 from toolpost.app import open_app
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
 from toolpost.discovery import Catalogue
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import HANDSHAKE_VERSIONS, REVISIONS

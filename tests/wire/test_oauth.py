@@ -26,12 +26,12 @@ from tests.wire.authorization_server import AuthorizationServer, open_authorizat
 from tests.wire.callers import ERAS, client_of, names
 from tests.wire.test_visibility import small
 from toolpost.app import open_app, open_http
-from toolpost.config import Config, load_config
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.endpoints import oauth_keys, roster
+from toolpost.endpoints.auth import oauth_keys, roster
 from toolpost.members import members_of
 from toolpost.reload import take_over
 from toolpost.running import App
+from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec

@@ -8,7 +8,7 @@ import pytest
 
 from tests.plugins import behaviours
 from tests.ways import BEHAVIOURS, QUICK_WAYS, WAYS, StdioPeer, Way, stdio_peer
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio

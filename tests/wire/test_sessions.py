@@ -10,7 +10,7 @@ import pytest
 from tests.ways import BEHAVIOURS, IN_MEMORY, plugin_of
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
-from toolpost.endpoints import sessions
+from toolpost.endpoints.http import sessions
 from toolpost.running import App
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +139,6 @@ async def test_a_session_that_nobody_uses_is_ended(session: Session, monkeypatch
 def _endpoints() -> list[Any]:
     import gc
 
-    from toolpost.endpoints.http import HttpEndpoint
+    from toolpost.endpoints.http.app import HttpEndpoint
 
     return [found for found in gc.get_objects() if isinstance(found, HttpEndpoint)]

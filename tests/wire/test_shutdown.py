@@ -20,7 +20,7 @@ import pytest
 
 from tests.victims.family import NAMES
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, TOOLPOST, server_environment, stdio_peer
-from toolpost.config.places import state_folder
+from toolpost.settings.locations import state_folder
 from toolpost.store import AuditFilter, open_store
 
 FAMILY = str(Path(__file__).parents[1] / "victims" / "family.py")

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
+from toolpost.base.ids import META_KEY, PluginName
 from toolpost.contracts.contract import contract_of
-from toolpost.contracts.ids import META_KEY, PluginName
-from toolpost.plugins.workspace import workspace_plugin
-from toolpost.workspace.desk import Desk
-from toolpost.workspace.spec import spec_of
+from toolpost.parts.workspace.plugin import workspace_plugin
+from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.spec import spec_of
 
 
 def main() -> None:

@@ -12,12 +12,12 @@ from mcp import Client
 
 from tests.ways import IN_MEMORY, MODERN, Way
 from toolpost.app import open_app
-from toolpost.config import Config
-from toolpost.plugins.workspace import workspace_plugin
+from toolpost.parts.workspace.plugin import workspace_plugin
+from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.spec import Limits, spec_of
 from toolpost.running import App
+from toolpost.settings import Config
 from toolpost.testing import data_of
-from toolpost.workspace.desk import Desk
-from toolpost.workspace.spec import Limits, spec_of
 
 MEMORY = Way("memory", MODERN)
 

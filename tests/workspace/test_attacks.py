@@ -13,11 +13,11 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.workspace.repos import FILES, USERS, build, first, make_repo, paths, search, workspace_client, write
 from tests.workspace.test_ends import nobody_left
+from toolpost.parts.workspace import build_process
+from toolpost.parts.workspace.hits import Wish
+from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.spec import Limits, spec_of
 from toolpost.testing import data_of, error_of
-from toolpost.workspace import building
-from toolpost.workspace.desk import Desk
-from toolpost.workspace.hits import Wish
-from toolpost.workspace.spec import Limits, spec_of
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +120,7 @@ async def test_files_that_lie_about_their_encoding_are_read_all_the_same(tmp_pat
 async def test_a_file_that_no_parser_gets_over_is_named_and_the_others_are_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "STUCK_S", 4.0)
+    monkeypatch.setattr(build_process, "STUCK_S", 4.0)
     root = make_repo(
         tmp_path, {**FILES, "endless.rs": ('"' * 1_000 + "\n") * 1_000, "row.py": ("(" * 999 + "\n") * 100}
     )

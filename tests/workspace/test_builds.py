@@ -19,9 +19,9 @@ from tests.workspace.repos import (
     workspace_client,
     write,
 )
+from toolpost.parts.workspace.generations import read_pointer
+from toolpost.parts.workspace.spec import Limits, spec_of
 from toolpost.testing import data_of, error_of
-from toolpost.workspace.generations import read_pointer
-from toolpost.workspace.spec import Limits, spec_of
 
 pytestmark = pytest.mark.anyio
 

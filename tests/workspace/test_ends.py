@@ -13,8 +13,8 @@ import pytest
 from tests.ways import QUICK_WAYS, StdioPeer, Way, stdio_peer
 from tests.wire.test_cancellation import cancel_request
 from tests.workspace.repos import USERS, build, first, make_repo, workspace_app, workspace_client, write
+from toolpost.parts.workspace.spec import spec_of
 from toolpost.testing import data_of, error_of
-from toolpost.workspace.spec import spec_of
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ def builders() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if "toolpost.workspace" in process.cmdline():
+            if "toolpost.parts.workspace" in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue
@@ -88,7 +88,7 @@ def builders_beneath(gateway: int) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(gateway).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "toolpost.workspace" in process.cmdline():
+            if "toolpost.parts.workspace" in process.cmdline():
                 found.append(process)
     return found
 

@@ -13,13 +13,13 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.workspace.repos import FILES, USERS, git, make_repo, write
-from toolpost.workspace.git.changes import open_work_tree
-from toolpost.workspace.git.config import parse_config
-from toolpost.workspace.git.files import Unreadable
-from toolpost.workspace.git.index import read_index
-from toolpost.workspace.git.repository import RepositoryRefused, find_repository, read_head
-from toolpost.workspace.scan import scan
-from toolpost.workspace.spec import Limits, Repository, spec_of
+from toolpost.parts.workspace.git.changes import open_work_tree
+from toolpost.parts.workspace.git.config import parse_config
+from toolpost.parts.workspace.git.files import Unreadable
+from toolpost.parts.workspace.git.index import read_index
+from toolpost.parts.workspace.git.repository import RepositoryRefused, find_repository, read_head
+from toolpost.parts.workspace.scan import scan
+from toolpost.parts.workspace.spec import Limits, Repository, spec_of
 
 MANY = {**FILES, **{f"src/deep/er/n{n}.py": f"x = {n}\n" for n in range(20)}, "src-a/x.py": "1\n", "src.b": "2\n"}
 

@@ -11,8 +11,8 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.workspace.repos import FILES, USERS, build, first, make_repo, paths, search, workspace_client, write
+from toolpost.parts.workspace.query import glob_pattern
 from toolpost.testing import error_of
-from toolpost.workspace.query import glob_pattern
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from mcp import Client, StdioServerParameters
 from tests.proofs import proves
 from tests.ways import TOOLPOST, WAYS, Way, server_environment
 from tests.workspace.repos import FILES, build, first, git, make_repo, search, workspace_app, workspace_client, write
-from toolpost.contracts.ids import META_KEY
+from toolpost.base.ids import META_KEY
 from toolpost.testing import assert_each_argument_matters, data_of, error_of
 
 pytestmark = pytest.mark.anyio

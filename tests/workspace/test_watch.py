@@ -20,12 +20,12 @@ from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, TOOLPOST, Way, server_envi
 from tests.workspace.repos import FILES, MEMORY, USERS, build, make_repo, paths, write
 from tests.workspace.test_ends import builder, builders_beneath, many, nobody_left
 from toolpost.app import open_app
-from toolpost.config import WorkspaceSettings
+from toolpost.parts.workspace import watch
+from toolpost.parts.workspace.folders import folders_of
+from toolpost.parts.workspace.generations import read_pointer
+from toolpost.parts.workspace.spec import spec_of
+from toolpost.settings import WorkspaceSettings
 from toolpost.testing import data_of
-from toolpost.workspace import watch
-from toolpost.workspace.folders import folders_of
-from toolpost.workspace.generations import read_pointer
-from toolpost.workspace.spec import spec_of
 
 pytestmark = pytest.mark.anyio
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId, new_trace_id
 from toolpost.contracts.errors import ToolFailed
-from toolpost.contracts.ids import CallId, JsonObject, ToolName, TraceId, new_trace_id
 from toolpost.protocol.rpc import Resumption
-from toolpost.upstreams import process_tree
-from toolpost.upstreams.asking import Respondent
+from toolpost.upstreams.process import tree as process_tree
+from toolpost.upstreams.server_requests import Respondent
 
 if TYPE_CHECKING:
     from toolpost.upstreams.supervisor import Sent

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolpost.contracts.caller import Caller, Standing
-from toolpost.contracts.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
-from toolpost.contracts.turns import TurnEnded, TurnEvent
-from toolpost.store.shelf import Shelf
+from toolpost.base.caller import Caller, Standing
+from toolpost.base.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
+from toolpost.base.turns import TurnEnded, TurnEvent
+from toolpost.store.key_values import Shelf
 from toolpost.store.threads import Message, Thread
 
 Listener = Callable[[TurnEvent], None]

@@ -11,8 +11,8 @@ from pydantic_core import core_schema
 
 from toolpost.authoring.context import Context
 from toolpost.authoring.result import Result
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import InvalidArguments
-from toolpost.contracts.ids import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import pluggy
 
 from toolpost.authoring.conversation import Conversations, ToolCall, TurnInfo
 from toolpost.authoring.tool import Tool
-from toolpost.contracts.turns import TurnEnded
+from toolpost.base.turns import TurnEnded
 from toolpost.store.threads import Message
 
 ENTRY_POINT_GROUP = "toolpost"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints, overload
 
 from toolpost.authoring.context import Context
+from toolpost.base.ids import JsonObject
+from toolpost.base.nearest import nearest_name
 from toolpost.contracts.contract import Concurrency, Terms
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import ErrorCode
-from toolpost.contracts.ids import JsonObject
-from toolpost.contracts.nearest import nearest_name
 
 Function = Callable[..., Any]
 

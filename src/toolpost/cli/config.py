@@ -9,13 +9,15 @@ from typing import Any, Final
 import click
 import msgspec
 
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.redaction import REDACTED, is_secret_name
+from toolpost.cli.clients.server_toml import server_table, set_values, toml_value
 from toolpost.cli.examples import examples
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import config_option, json_option
-from toolpost.cli.server_toml import server_table, set_values, toml_value
 from toolpost.cli.show import print_json, print_json_line
 from toolpost.cli.terminal import printable
-from toolpost.config import (
+from toolpost.settings import (
     CONFIG_NAME,
     CallerSettings,
     Config,
@@ -25,10 +27,8 @@ from toolpost.config import (
     load_config,
     read_client_file,
 )
-from toolpost.config.loading import is_client_file
-from toolpost.config.secrets import without_secrets
-from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.redaction import REDACTED, is_secret_name
+from toolpost.settings.loader import is_client_file
+from toolpost.settings.secrets import without_secrets
 from toolpost.store.urls import shown_url
 
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")

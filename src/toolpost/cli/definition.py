@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import click
 
-from toolpost.cli.schemas import declared_type, properties_of, resolved
+from toolpost.base.ids import Json, JsonObject
+from toolpost.cli.call.schemas import declared_type, properties_of, resolved
 from toolpost.cli.show import heading, print_json, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Contract, Keyed
-from toolpost.contracts.ids import Json, JsonObject
-from toolpost.sources import HeldTool
+from toolpost.providers import HeldTool
 
 
 def first_sentence(contract: Contract) -> str:

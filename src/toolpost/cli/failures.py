@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from toolpost.base.redaction import conceal_known
 from toolpost.cli.exits import ExitCode, exit_code_for
 from toolpost.cli.terminal import printable, styled
 from toolpost.contracts.errors import SourceError, ToolpostError
-from toolpost.contracts.redaction import conceal_known
 
 
 def tell(label: str, text: str, *, colour: str) -> None:

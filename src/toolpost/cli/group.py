@@ -9,10 +9,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from toolpost.base.nearest import nearest_name
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure, show_usage_error
-from toolpost.cli.leaving import leave, leave_reader_alone
-from toolpost.contracts.nearest import nearest_name
+from toolpost.cli.process_exit import leave, leave_reader_alone
 
 
 class NoSuchCommand(click.UsageError):

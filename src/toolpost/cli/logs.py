@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from toolpost.base.redaction import conceal_known
 from toolpost.cli.terminal import printable, styled
 from toolpost.contracts.errors import ToolpostError
-from toolpost.contracts.redaction import conceal_known
 
 LogFormat = Literal["text", "json"]
 

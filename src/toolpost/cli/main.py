@@ -4,33 +4,40 @@ from typing import Final
 
 import click
 
+from toolpost.base.version import __version__
 from toolpost.cli.examples import examples
 from toolpost.cli.group import Late, RootGroup
-from toolpost.contracts.version import __version__
 
 COMMANDS: Final = {
     "serve": Late("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
     "tools": Late("toolpost.cli.tools:tools", "List the tools, or show one in full."),
     "search": Late("toolpost.cli.search:search", "Find tools by what they do."),
-    "call": Late("toolpost.cli.call:call", "Call a tool."),
-    "chat": Late("toolpost.cli.chat:chat", "Talk to an agent."),
+    "call": Late("toolpost.cli.call.command:call", "Call a tool."),
+    "chat": Late("toolpost.parts.conversations.commands.chat:chat", "Talk to an agent."),
     "servers": Late(
-        "toolpost.cli.servers:servers", "Show the servers behind the running gateway, or start, stop and restart one."
+        "toolpost.cli.servers.command:servers",
+        "Show the servers behind the running gateway, or start, stop and restart one.",
     ),
-    "bus": Late("toolpost.cli.bus:bus", "Hand tasks to agents, and see what becomes of them."),
-    "doctor": Late("toolpost.cli.doctor:doctor", "Check every server, plugin, tool and agent, and what they run on."),
-    "lock": Late("toolpost.cli.lock:lock", "Write down every tool as it is now, so that no change goes unnoticed."),
-    "check": Late("toolpost.cli.check:check", "Compare every tool with the lock."),
-    "diff": Late("toolpost.cli.diff:diff", "Explain each change between two states of the tools."),
-    "workspace": Late("toolpost.cli.workspace:workspace", "Build, search and look after the code index."),
-    "audit": Late("toolpost.cli.audit:audit", "Show the record of calls, follow it or verify it."),
+    "bus": Late("toolpost.parts.bus.commands.group:bus", "Hand tasks to agents, and see what becomes of them."),
+    "doctor": Late(
+        "toolpost.cli.doctor.command:doctor", "Check every server, plugin, tool and agent, and what they run on."
+    ),
+    "lock": Late(
+        "toolpost.cli.lock.command:lock", "Write down every tool as it is now, so that no change goes unnoticed."
+    ),
+    "check": Late("toolpost.cli.lock.check:check", "Compare every tool with the lock."),
+    "diff": Late("toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools."),
+    "workspace": Late(
+        "toolpost.parts.workspace.commands.group:workspace", "Build, search and look after the code index."
+    ),
+    "audit": Late("toolpost.cli.audit.command:audit", "Show the record of calls, follow it or verify it."),
     "store": Late("toolpost.cli.store:store", "Show the store, or move it to another place."),
     "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),
     "import": Late(
-        "toolpost.cli.import_servers:import_servers", "Take over the servers of Claude, Cursor and VS Code."
+        "toolpost.cli.clients.import_servers:import_servers", "Take over the servers of Claude, Cursor and VS Code."
     ),
-    "install": Late("toolpost.cli.install:install", "Write Toolpost into a client's configuration."),
-    "uninstall": Late("toolpost.cli.install:uninstall", "Take Toolpost out of a client's configuration."),
+    "install": Late("toolpost.cli.clients.install:install", "Write Toolpost into a client's configuration."),
+    "uninstall": Late("toolpost.cli.clients.install:uninstall", "Take Toolpost out of a client's configuration."),
     "completion": Late("toolpost.cli.completion:completion", "Print the completion script of a shell."),
 }
 

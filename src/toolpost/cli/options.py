@@ -7,10 +7,10 @@ from typing import Any, Final
 import click
 import msgspec
 
-from toolpost.config import CONFIG_NAME, Config, load_config, parse_address
-from toolpost.config.settings import check_bundled
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import BUNDLED
+from toolpost.settings import CONFIG_NAME, Config, load_config, parse_address
+from toolpost.settings.model import check_bundled
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -7,18 +7,18 @@ from typing import Final
 
 import click
 
+from toolpost.base.ids import JsonObject
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import tell
-from toolpost.cli.in_process import open_quiet_app, run_async, warn_of_problems, without_store
+from toolpost.cli.gateway import open_quiet_app, run_async, warn_of_problems, without_store
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import console, cut, print_json_line, print_table, table
 from toolpost.cli.terminal import printable
-from toolpost.config import Config
-from toolpost.contracts.ids import JsonObject
 from toolpost.discovery.automatic_mcp import account_of
 from toolpost.discovery.finder import Found
 from toolpost.discovery.search import Hit, Match
+from toolpost.settings import Config
 
 WHAT_LIMIT: Final = 60
 

@@ -13,19 +13,19 @@ import anyio
 import click
 
 from toolpost.app import open_app, open_http, serve_on_stdio
+from toolpost.base.events import event
+from toolpost.base.version import __version__
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell, warn
-from toolpost.cli.in_process import problems_of, run_async
+from toolpost.cli.gateway import problems_of, run_async
 from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_hangup, on_signals
-from toolpost.config import CONFIG_NAME, Config
-from toolpost.contracts.events import event
-from toolpost.contracts.version import __version__
 from toolpost.endpoints.stdio import Wire
 from toolpost.reload import follow_config, follow_lock, take_over
 from toolpost.running import App
+from toolpost.settings import CONFIG_NAME, Config
 
 _log = logging.getLogger("toolpost.serve")
 

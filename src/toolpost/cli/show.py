@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from toolpost.base.ids import Json
 from toolpost.cli.terminal import has_colour, printable
-from toolpost.contracts.ids import Json
 
 if TYPE_CHECKING:
     from rich.console import Console

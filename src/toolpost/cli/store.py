@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
+from toolpost.base.ids import JsonObject
 from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.in_process import run_async
 from toolpost.cli.options import config_option, configured, json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
-from toolpost.config import Config
-from toolpost.config.variables import expanded
 from toolpost.contracts.errors import BadConfiguration, NotFound
-from toolpost.contracts.ids import JsonObject
+from toolpost.settings import Config
+from toolpost.settings.variables import expanded
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import Copied, Progress, copy_store
 from toolpost.store.tables import AUDIT, TABLES

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
+from toolpost.base.nearest import nearest_name
 from toolpost.cli.definition import first_sentence, print_tool, spelled_concurrency
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
-from toolpost.cli.in_process import (
+from toolpost.cli.gateway import (
     complete_tool_names,
     find_tool,
     open_quiet_app,
@@ -17,12 +18,11 @@ from toolpost.cli.in_process import (
 )
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.config import Config
 from toolpost.contracts.errors import NotFound
-from toolpost.contracts.nearest import nearest_name
 from toolpost.discovery import EVERYTHING, View
 from toolpost.members import scopes_of
-from toolpost.sources import HeldTool
+from toolpost.providers import HeldTool
+from toolpost.settings import Config
 
 
 @click.command(

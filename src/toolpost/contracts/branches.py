@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from toolpost.base.ids import Json
+from toolpost.base.values import Path, is_among, type_of, unique, value_at
 from toolpost.contracts.document import Document
-from toolpost.contracts.ids import Json
 from toolpost.contracts.schema import ValidationError
 from toolpost.contracts.schema import ValidationErrorKind as Kind
 from toolpost.contracts.shown import options_of
-from toolpost.contracts.values import Path, is_among, type_of, unique, value_at
 
 # Below these, a step is the name of a property, and may spell a keyword by chance.
 _NAMED_BY_THE_AUTHOR = [[word] for word in ("dependencies", "dependentSchemas", "patternProperties", "properties")]

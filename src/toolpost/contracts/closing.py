@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.parts import (
     HOLDS_MANY,
     HOLDS_ONE,

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.closing import closed
 from toolpost.contracts.digest import canonical_digest, quick_digest
 from toolpost.contracts.envelope import ResultStyle, published_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
-from toolpost.contracts.faults import Fault, faults_in
-from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
+from toolpost.contracts.issues import Fault, faults_in
 from toolpost.contracts.parts import with_numeric_bounds
 from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
 

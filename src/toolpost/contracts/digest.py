@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 import rfc8785
 
-from toolpost.contracts.ids import Digest, Json
+from toolpost.base.ids import Digest, Json
 
 _sorted = msgspec.json.Encoder(order="sorted")
 

@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.redaction import is_secret_name
+from toolpost.base.values import Path
 from toolpost.contracts.parts import own_properties, part_at, parts_of, pointer, schemas_under
-from toolpost.contracts.redaction import is_secret_name
 from toolpost.contracts.references import REFERENCES, References
-from toolpost.contracts.values import Path
 
 # What describes the same value as the schema that it stands in; `not` describes what the value is not.
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.judgement import Judgement, Verdict
-from toolpost.contracts.ids import JsonObject
+from toolpost.contracts.findings import Names, Suspicion, new_suspicions, suspicions
 from toolpost.contracts.lockfile import LockedTool, Tools
-from toolpost.contracts.suspicion import Names, Suspicion, new_suspicions, suspicions
 
 Judge = Callable[[Definition, Definition], Judgement]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import ErrorCode
-from toolpost.contracts.ids import Json, JsonObject
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 

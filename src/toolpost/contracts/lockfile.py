@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.definition import Definition, Digests
 from toolpost.contracts.errors import BadLock
-from toolpost.contracts.ids import Json, JsonObject
 
 FORMAT: Final = 1
 """Raised when the layout or the rule of the digests changes: a lock of another format is not compared."""

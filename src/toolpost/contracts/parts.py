@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject
 
 # Where schemas sit in a schema. Everything else (`enum`, `const`, `default`, `examples`) holds values.
 HOLDS_ONE = frozenset(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.parts import pointer
 
 _REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")

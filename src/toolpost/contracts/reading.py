@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from toolpost.base.ids import Json
+from toolpost.base.nearest import matched_names, slip_of
+from toolpost.base.redaction import REDACTED
+from toolpost.base.values import ABSENT, Path, value_at
 from toolpost.contracts.branches import Branches, Leaf
 from toolpost.contracts.document import Document, is_reserved
-from toolpost.contracts.ids import Json
-from toolpost.contracts.nearest import matched_names, slip_of
 from toolpost.contracts.parts import own_properties
-from toolpost.contracts.redaction import REDACTED
 from toolpost.contracts.schema import Schema, ValidationError
 from toolpost.contracts.schema import ValidationErrorKind as Kind
 from toolpost.contracts.shown import LIST_LIMIT, bounded, bounded_list, cut, summary
 from toolpost.contracts.spots import Spot, spot_of
-from toolpost.contracts.values import ABSENT, Path, value_at
 from toolpost.contracts.wording import Said, said_of
 
 _SCHEMAS_MERGED = 8

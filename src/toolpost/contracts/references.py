@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from urllib.parse import unquote, urldefrag, urljoin
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.parts import Part, draft_of, part_at, parts_of
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import jsonschema_rs  # noqa: TID251  this is the one place
 from jsonschema_rs import CanonicalSchema, ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.expansion import (
     PATHS_LIMIT,
     PLACES_LIMIT,
@@ -21,7 +22,6 @@ from toolpost.contracts.expansion import (
     PlacesTooLong,
     expansion_of,
 )
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import Part, draft_of, parts_of, pointer
 from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES, References

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Sequence
 
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.values import Path, type_of
 from toolpost.contracts.parts import pointer
-from toolpost.contracts.values import Path, type_of
 
 TEXT_LIMIT = 200
 LIST_LIMIT = 20

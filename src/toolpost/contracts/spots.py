@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.values import Path, value_at
 from toolpost.contracts.branches import Leaf
 from toolpost.contracts.document import Document, is_write_only
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import pointer
 from toolpost.contracts.schema import ValidationErrorKind as Kind
 from toolpost.contracts.shown import as_json, bounded, cut
-from toolpost.contracts.values import Path, value_at
 
 
 @dataclass(frozen=True, kw_only=True)

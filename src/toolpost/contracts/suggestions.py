@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Sequence
 
-from toolpost.contracts.ids import Json
-from toolpost.contracts.nearest import slip_of
+from toolpost.base.ids import Json
+from toolpost.base.nearest import slip_of
+from toolpost.base.values import ABSENT, is_among, is_of_type, type_of
 from toolpost.contracts.shown import TEXT_LIMIT, as_json, cut
 from toolpost.contracts.spots import Spot
-from toolpost.contracts.values import ABSENT, is_among, is_of_type, type_of
 
 EXAMPLES = {
     "date": "2026-01-31",

@@ -4,14 +4,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from toolpost.base.ids import Json
+from toolpost.base.values import ABSENT
 from toolpost.contracts.branches import fixed_values
 from toolpost.contracts.document import is_reserved
-from toolpost.contracts.ids import Json
 from toolpost.contracts.schema import ValidationErrorKind as Kind
 from toolpost.contracts.shown import as_json, bounded, bounded_list, cut, summary, with_article
 from toolpost.contracts.spots import Spot
 from toolpost.contracts.suggestions import EXAMPLES, near_option, reformatted, retyped
-from toolpost.contracts.values import ABSENT
 
 
 @dataclass(frozen=True)

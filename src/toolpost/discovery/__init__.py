@@ -14,7 +14,7 @@ snapshot        the tools of one moment, ready to be searched
 search          the ranking itself
 """
 
-from toolpost.discovery.catalogue import Catalogue
+from toolpost.discovery.catalog import Catalogue
 from toolpost.discovery.views import EVERYTHING, View
 
 __all__ = ["EVERYTHING", "Catalogue", "View"]

@@ -2,11 +2,11 @@
 
 from typing import Final, Literal
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 from toolpost.discovery import automatic_eval, automatic_mcp
 from toolpost.discovery.automatic_eval import Wish
 from toolpost.discovery.automatic_mcp import AutomaticMcp
-from toolpost.discovery.catalogue import Catalogue
+from toolpost.discovery.catalog import Catalogue
 from toolpost.discovery.views import View
 
 Mode = Literal["all", "automatic", "both"]

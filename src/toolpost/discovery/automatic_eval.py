@@ -5,14 +5,14 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from toolpost.authoring.context import Context
+from toolpost.base.ids import META_KEY, JsonObject, ToolName
+from toolpost.base.version import __version__
 from toolpost.contracts.contract import Contract, Terms, contract_of
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments, UnknownTool
-from toolpost.contracts.ids import META_KEY, JsonObject, ToolName
-from toolpost.contracts.version import __version__
 from toolpost.discovery import automatic_mcp
-from toolpost.discovery.catalogue import Catalogue
-from toolpost.sources import HeldTool, ToolReturn
+from toolpost.discovery.catalog import Catalogue
+from toolpost.providers import HeldTool, ToolReturn
 
 NAME: Final = "automatic_eval"
 

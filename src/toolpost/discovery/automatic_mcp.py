@@ -7,17 +7,17 @@ from typing import Final
 import msgspec
 
 from toolpost.authoring.context import Context
+from toolpost.base.ids import JsonObject, PluginName
+from toolpost.base.version import __version__
 from toolpost.contracts.contract import Contract, Terms, contract_of
 from toolpost.contracts.envelope import ResultStyle
-from toolpost.contracts.ids import JsonObject, PluginName
-from toolpost.contracts.version import __version__
-from toolpost.discovery.catalogue import Catalogue
+from toolpost.discovery.catalog import Catalogue
 from toolpost.discovery.finder import QUERY_LIMIT, Finder, Found
 from toolpost.discovery.search import tokens
-from toolpost.discovery.seen import session_of
+from toolpost.discovery.session import session_of
 from toolpost.discovery.views import View
 from toolpost.metrics import Metrics
-from toolpost.sources import HeldTool, ToolReturn
+from toolpost.providers import HeldTool, ToolReturn
 from toolpost.store import SeenTools
 
 NAME: Final = "automatic_mcp"

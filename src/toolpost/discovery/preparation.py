@@ -7,9 +7,9 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
+from toolpost.base.events import event
 from toolpost.contracts.errors import NoIndex
-from toolpost.contracts.events import event
-from toolpost.discovery.catalogue import Catalogue
+from toolpost.discovery.catalog import Catalogue
 from toolpost.discovery.snapshot import Snapshot
 from toolpost.metrics import Metrics
 

@@ -11,10 +11,10 @@ from typing import Final
 import anyio
 import msgspec
 
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject
 from toolpost.metrics import Metrics
-from toolpost.upstreams.http_client import HttpClient, HttpFailed
+from toolpost.upstreams.http.client import HttpClient, HttpFailed
 
 _log = logging.getLogger("toolpost.reranker")
 

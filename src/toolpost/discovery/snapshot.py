@@ -7,14 +7,14 @@ from itertools import zip_longest
 
 import msgspec
 
+from toolpost.base.ids import META_KEY, Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.contracts.envelope import ResultStyle
-from toolpost.contracts.ids import META_KEY, Json, JsonObject, PluginName, ToolName
-from toolpost.discovery.catalogue import SCOPES_LIMIT, Catalogue
+from toolpost.discovery.catalog import SCOPES_LIMIT, Catalogue
 from toolpost.discovery.search import Document, SearchIndex, tokens
 from toolpost.discovery.views import EVERYTHING, View
-from toolpost.sources import HeldTool
+from toolpost.providers import HeldTool
 
 _encode = msgspec.json.Encoder().encode
 _SHORT = slice(7, 23)

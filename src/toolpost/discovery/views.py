@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from toolpost.contracts.caller import Scope
+from toolpost.base.caller import Scope
+from toolpost.base.ids import PluginName, ToolName
+from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import ContractRefused, NotFound
-from toolpost.contracts.ids import PluginName, ToolName
-from toolpost.contracts.nearest import nearest_name
-from toolpost.sources import HeldTool, Source
+from toolpost.providers import HeldTool, Source
 
 Tags = frozenset[str]
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import msgspec
 
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.caller import Caller
+from toolpost.base.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.conversation import Conversation, Correspondent
-from toolpost.endpoints.lane import METHODS, Lane, log_refused
-from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.calls import METHODS, Lane, log_refused
+from toolpost.endpoints.client_session import Conversation, Correspondent
+from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
-from toolpost.pipeline import Call
+from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError, Resumption
-from toolpost.upstreams.asking import asked_for
+from toolpost.upstreams.server_requests import asked_for
 
 if TYPE_CHECKING:
-    from toolpost.endpoints.sdk import SdkConnection
+    from toolpost.endpoints.sdk.server import SdkConnection
 
 CANCELLED = "notifications/cancelled"
 CANCEL_REQUEST = "$/cancelRequest"

@@ -6,12 +6,12 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import Final, Literal
 
-from toolpost.contracts.caller import Scope
-from toolpost.contracts.ids import Json, JsonObject
-from toolpost.contracts.version import __version__
+from toolpost.base.caller import Scope
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
-from toolpost.discovery.catalogue import SCOPES_LIMIT, VIEWS_LIMIT
+from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.protocol.era import SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 

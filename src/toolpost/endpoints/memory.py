@@ -10,12 +10,12 @@ import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import CallerId
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
+from toolpost.endpoints.calls import Lane
 from toolpost.endpoints.duplex import Connection
-from toolpost.endpoints.lane import Lane
-from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.sdk.lazy import LateSdk
 
 BUFFER = math.inf
 """A client in the same process is never made to wait, and a message to it is never dropped."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
 from toolpost.contracts.errors import ErrorCode
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError
 

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 from uuid import uuid4
 
-from toolpost.contracts.caller import Caller
-from toolpost.contracts.ids import CallerId
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
+from toolpost.endpoints.calls import Lane
 from toolpost.endpoints.duplex import Connection, Ending
-from toolpost.endpoints.lane import Lane
-from toolpost.endpoints.late import LateSdk
+from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.protocol.lines import LineSplitter, TooLong
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
 

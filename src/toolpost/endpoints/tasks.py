@@ -11,14 +11,14 @@ from typing import Final
 import anyio
 import msgspec
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolpostError
-from toolpost.contracts.ids import JsonObject
-from toolpost.deferred.calls import DeferredCalls
-from toolpost.deferred.records import Deferred, DeferredId
 from toolpost.endpoints.listing import SERVER_STAMP
 from toolpost.gateway import Answer
-from toolpost.pipeline import Call, ProgressNote
+from toolpost.middleware import Call, ProgressNote
+from toolpost.parts.tasks.records import Deferred, DeferredId
+from toolpost.parts.tasks.runner import DeferredCalls
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from toolpost.protocol.rpc import (
     INTERNAL_ERROR,

@@ -21,10 +21,10 @@ DEFAULT: Final = ("time",)
 """What is loaded where nothing at all is configured, so that there is something to try."""
 
 FOR_CONVERSATIONS: Final = (
-    "toolpost.plugins.history:make",
-    "toolpost.plugins.tasks:make",
-    "toolpost.plugins.schedule:make",
-    "toolpost.plugins.delegate:make",
-    "toolpost.plugins.logs:make",
+    "toolpost.parts.conversations.plugins.history:make",
+    "toolpost.parts.conversations.plugins.tasks:make",
+    "toolpost.parts.conversations.plugins.schedule:make",
+    "toolpost.parts.conversations.plugins.delegate:make",
+    "toolpost.parts.conversations.plugins.logs:make",
 )
 """Loaded where an agent is configured."""

@@ -4,10 +4,10 @@ from datetime import UTC, date, datetime, time
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from toolpost.authoring import Plugin
+from toolpost.base.ids import JsonObject
+from toolpost.base.nearest import nearest_name
+from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidArguments
-from toolpost.contracts.ids import JsonObject
-from toolpost.contracts.nearest import nearest_name
-from toolpost.contracts.version import __version__
 
 plugin = Plugin("time", version=__version__)
 

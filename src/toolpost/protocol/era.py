@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 from toolpost.protocol.rpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"

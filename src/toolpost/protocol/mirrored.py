@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject
 
 ANNOTATION: Final = "x-mcp-header"
 PREFIX: Final = b"mcp-param-"

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject
 from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
 
 _log = logging.getLogger("toolpost.endpoints")

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from toolpost.contracts.ids import CallerId, CallId, Digest, ToolName, TraceId
+from toolpost.base.ids import CallerId, CallId, Digest, ToolName, TraceId
 
 Outcome = Literal["ok", "error", "refused", "cancelled"]
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.audit import AuditLog, AuditVerdict
+from toolpost.store.key_values import Shelf
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
-from toolpost.store.shelf import Shelf
 from toolpost.store.tables import Tables
 from toolpost.store.threads import Threads
 from toolpost.store.urls import MEMORY, PostgresPlace, SqlitePlace, place_of
 from toolpost.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from toolpost.store.postgres import PostgresStore
+    from toolpost.store.postgres.store import PostgresStore
 
 POOL: Final = 8
 RETRY_S: Final = 30.0
@@ -119,7 +119,7 @@ async def open_store(
     if isinstance(place, PostgresPlace):
         opened: OpenStore = await _postgres().open(place, pool=pool, retry_s=retry_s)
     else:
-        from toolpost.store.sqlite import SqliteStore
+        from toolpost.store.sqlite.store import SqliteStore
 
         opened = await SqliteStore.open(place.path, full=full)
     try:
@@ -140,7 +140,7 @@ async def verify_audit(url: str | Path) -> AuditVerdict:
     """Verify the audit of a store that exists; a SQLite file is left as it is, whatever may be done to it."""
     place = place_of(url)
     if isinstance(place, SqlitePlace) and isinstance(place.path, Path):
-        from toolpost.store.sqlite_verify import verify_file
+        from toolpost.store.sqlite.verify import verify_file
 
         return await verify_file(place.path.expanduser())
     async with open_store(url) as store:
@@ -153,7 +153,7 @@ def _is_file(path: str | Path) -> bool:
 
 def _postgres() -> "type[PostgresStore]":
     try:
-        from toolpost.store.postgres import PostgresStore
+        from toolpost.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import msgspec
 
+from toolpost.base.ids import CallerId, CallId, Digest, ToolName, TraceId
 from toolpost.contracts.errors import GatewayError
-from toolpost.contracts.ids import CallerId, CallId, Digest, ToolName, TraceId
 from toolpost.store.audit import AuditEntry, AuditRecord, AuditVerdict, Outcome
 
 FORMAT = 1

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from toolpost.contracts.clocks import steady_s
+from toolpost.base.clocks import steady_s
 
 LOOK_S: Final = 5.0
 """How long a process counts on by itself."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from toolpost.base.ids import Digest
 from toolpost.contracts.errors import BadConfiguration, GatewayError
-from toolpost.contracts.ids import Digest
 from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
 from toolpost.store.tables import AUDIT, TABLES, Row, Table

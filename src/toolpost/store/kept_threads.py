@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 from typing import Protocol
 
-from toolpost.contracts.ids import CallerId, JsonObject, ThreadId, TurnId
+from toolpost.base.ids import CallerId, JsonObject, ThreadId, TurnId
 from toolpost.store import threads_sql as sql
 from toolpost.store.threads import Ending, Message, Resumable, Thread, Turn
 from toolpost.store.threads_sql import Make, Result

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 
 KEPT_S: Final = 24 * 60 * 60
 

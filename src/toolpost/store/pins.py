@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from toolpost.contracts.ids import Json
+from toolpost.base.ids import Json
 
 
 class Pins(Protocol):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from toolpost.contracts.ids import CallerId
+from toolpost.base.ids import CallerId
 
 KEPT_S: Final = 30 * 60
 """How long a session is remembered after it was last used."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from toolpost.contracts.ids import AgentSessionId, CallerId, JsonObject, ThreadId, TraceId, TurnId
-from toolpost.contracts.turns import TurnState
+from toolpost.base.ids import AgentSessionId, CallerId, JsonObject, ThreadId, TraceId, TurnId
+from toolpost.base.turns import TurnState
 
 Role = Literal["user", "assistant"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from toolpost.contracts.ids import CallerId, JsonObject, ThreadId, TurnId
+from toolpost.base.ids import CallerId, JsonObject, ThreadId, TurnId
 from toolpost.store.threads import Ending, Message, Resumable, Thread, Turn
 
 Result = TypeVar("Result")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
+from toolpost.base.redaction import REDACTED, is_secret_name, remember_secrets
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.contracts.redaction import REDACTED, is_secret_name, remember_secrets
 
 MEMORY: Final = ":memory:"
 SCHEMA: Final = "toolpost"

@@ -11,11 +11,11 @@ from mcp_types import CallToolResult
 
 from toolpost.app import open_app
 from toolpost.authoring import Plugin
-from toolpost.config import Config, StoreSettings
-from toolpost.contracts.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.harness import Agent
+from toolpost.parts.conversations import Agent
 from toolpost.running import App
+from toolpost.settings import Config, StoreSettings
 from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 
 __all__ = [

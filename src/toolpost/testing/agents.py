@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 
-from toolpost.contracts.ids import AgentSessionId
-from toolpost.contracts.turns import AgentEnd, AgentEvent, Said
-from toolpost.harness.port import AgentGone, SessionOrder
+from toolpost.base.ids import AgentSessionId
+from toolpost.base.turns import AgentEnd, AgentEvent, Said
+from toolpost.parts.conversations.agent import AgentGone, SessionOrder
 
 Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
 """Answers a prompt; an end is added to what has none."""

@@ -6,11 +6,11 @@ from typing import Final
 
 import anyio
 
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import JsonObject
-from toolpost.upstreams.greeting import Greeting
-from toolpost.upstreams.news import TOOLS_CHANGED
+from toolpost.upstreams.handshake import Greeting
+from toolpost.upstreams.notifications import TOOLS_CHANGED
 from toolpost.upstreams.wire import ServerRefused, Wire, encode
 
 _log = logging.getLogger("toolpost.upstreams")

@@ -1,7 +1,7 @@
 """Requests as they go out: what all of them to one server carry is written once."""
 
-from toolpost.contracts.ids import JsonObject
-from toolpost.upstreams.asking import Respondent, carried_for
+from toolpost.base.ids import JsonObject
+from toolpost.upstreams.server_requests import Respondent, carried_for
 from toolpost.upstreams.wire import parameters
 
 

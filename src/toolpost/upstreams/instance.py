@@ -8,12 +8,12 @@ from typing import Final
 import anyio
 import psutil
 
+from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.ids import CallerId
 from toolpost.upstreams.changes import Wishes
-from toolpost.upstreams.greeting import Greeting
+from toolpost.upstreams.handshake import Greeting
 from toolpost.upstreams.peer import Peer
-from toolpost.upstreams.stdio_wire import StdioServer
+from toolpost.upstreams.stdio import StdioServer
 from toolpost.upstreams.wire import ServerRefused, Wire
 
 START_LIMIT_S: Final = 30.0

@@ -11,9 +11,9 @@ from typing import Final
 import anyio.lowlevel
 import msgspec
 
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import Json, JsonObject
 
 _log = logging.getLogger("toolpost.upstreams")
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from toolpost.contracts.ids import Json
+from toolpost.base.ids import Json
 from toolpost.protocol.shape import DECODE_LIMIT_BYTES, SDK_VALUE_LIMIT, BadShape, check_shape, decode
 from toolpost.upstreams.wire import ServerRefused
 

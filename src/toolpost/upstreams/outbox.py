@@ -7,8 +7,8 @@ from typing import Final
 import anyio
 from anyio.abc import ByteSendStream
 
-from toolpost.contracts.events import event
-from toolpost.upstreams.process_tree import PipeWriter
+from toolpost.base.events import event
+from toolpost.upstreams.process.tree import PipeWriter
 
 _log = logging.getLogger("toolpost.upstreams")
 

@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.asking import CALLS, ROOTS_CHANGED, Questions, Respondent
 from toolpost.upstreams.envelope import Envelope
 from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
-from toolpost.upstreams.news import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
+from toolpost.upstreams.notifications import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
+from toolpost.upstreams.server_requests import CALLS, ROOTS_CHANGED, Questions, Respondent
 from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
 
 _log = logging.getLogger("toolpost.upstreams")

@@ -16,22 +16,22 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.shares import over_limit
 from toolpost.upstreams import backoff
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
 from toolpost.upstreams.changes import Wishes
-from toolpost.upstreams.greeting import Learn
+from toolpost.upstreams.failures import Trouble, hint_of, is_refusal, reason_of
+from toolpost.upstreams.handshake import Learn
 from toolpost.upstreams.instance import MIRROR, Instance
-from toolpost.upstreams.life import Manner, live
-from toolpost.upstreams.news import Told
+from toolpost.upstreams.lifecycle import Manner, live
+from toolpost.upstreams.notifications import Told
 from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.trouble import Trouble, hint_of, is_refusal, reason_of
 
 _log = logging.getLogger("toolpost.upstreams")
 

@@ -11,22 +11,22 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
-from toolpost.contracts.caller import Caller
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.events import event
-from toolpost.contracts.ids import CallerId, JsonObject
 from toolpost.protocol.mirrored import Headers
 from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
-from toolpost.upstreams.asking import Respondent
 from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
-from toolpost.upstreams.greeting import Learn, fetch_tools
+from toolpost.upstreams.failures import Trouble
+from toolpost.upstreams.handshake import Learn, fetch_tools
 from toolpost.upstreams.instance import MIRROR, Instance, now
-from toolpost.upstreams.news import PASSED_ON, News, Told, reaches
+from toolpost.upstreams.notifications import PASSED_ON, News, Told, reaches
 from toolpost.upstreams.pool import Pool
 from toolpost.upstreams.report import ServerReport, ServerState
+from toolpost.upstreams.server_requests import Respondent
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.trouble import Trouble
 from toolpost.upstreams.wire import Notice, ServerRefused, Underway, Wire, WireLost, encode
 
 _log = logging.getLogger("toolpost.upstreams")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from toolpost.base.ids import CallerId, Json, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.contracts.ids import CallerId, Json, JsonObject
 from toolpost.protocol.mirrored import Headers
 
 if TYPE_CHECKING:
-    from toolpost.upstreams.asking import Respondent
+    from toolpost.upstreams.server_requests import Respondent
 
 encode = msgspec.json.Encoder().encode
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolpost.base.ids import PluginName
 from toolpost.contracts import Definition, judge
 from toolpost.contracts.compatibility import Digests
 from toolpost.contracts.contract import Keyed, Terms, contract_of
 from toolpost.contracts.errors import ErrorCode
-from toolpost.contracts.ids import PluginName
 
 TAKES = {"type": "object", "properties": {"q": {"type": "string", "description": "what to look for"}}}
 

@@ -19,20 +19,20 @@ import httptools
 import jsonschema
 
 from tests.hostile.fuzz import CORPUS, Check
-from toolpost.config import load_config
-from toolpost.config.agents import resolved_agent
-from toolpost.config.locks import read_lock
-from toolpost.config.servers import resolved_server
 from toolpost.contracts.errors import BadConfiguration, BadLock
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.schema import SchemaProblem, compile_schema
-from toolpost.endpoints.framing import HEAD_END, read_framing
-from toolpost.endpoints.front import FrontProtocol
-from toolpost.endpoints.head import split_head
-from toolpost.endpoints.refusal import Refused
+from toolpost.endpoints.http.connection import FrontProtocol
+from toolpost.endpoints.http.framing import HEAD_END, read_framing
+from toolpost.endpoints.http.head import split_head
+from toolpost.endpoints.http.refusal import Refused
 from toolpost.protocol import rpc
 from toolpost.protocol.rpc import ProtocolError
-from toolpost.upstreams.http_events import EventReader, EventTooLarge
+from toolpost.settings import load_config
+from toolpost.settings.agents import resolved_agent
+from toolpost.settings.lock import read_lock
+from toolpost.settings.servers import resolved_server
+from toolpost.upstreams.http.events import EventReader, EventTooLarge
 
 LONGEST_S: Final = 2.0
 """The CPU time that one input may take; a hundred times what any of those in the corpus does."""

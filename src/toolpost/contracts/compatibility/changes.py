@@ -2,9 +2,9 @@
 
 import msgspec
 
+from toolpost.base.ids import Json
 from toolpost.contracts.compatibility.judgement import Change, RuleId
 from toolpost.contracts.compatibility.rules import RULES
-from toolpost.contracts.ids import Json
 from toolpost.contracts.shown import TEXT_LIMIT, as_json, bounded, bounded_list
 
 _UNSET = msgspec.UNSET

@@ -2,9 +2,9 @@
 
 from enum import StrEnum
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.weighing import cost_s, is_draft_neutral, properties_cost_s, schemas_in
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of
 from toolpost.contracts.schema import CanonicalSchema, canonical_form, is_asserted_format
 

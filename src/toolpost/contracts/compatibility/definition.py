@@ -5,10 +5,10 @@ from typing import Any, Self
 
 import msgspec
 
+from toolpost.base.ids import META_KEY, Digest, Json, JsonObject
 from toolpost.contracts.compatibility.texts import without_texts
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.ids import META_KEY, Digest, Json, JsonObject
 from toolpost.contracts.parts import with_numeric_bounds
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from toolpost.base.ids import Json
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.judgement import Change
-from toolpost.contracts.ids import Json
 from toolpost.contracts.parts import pointer
 
 # The harmless value of each hint, and what MCP takes for granted where nothing is said.

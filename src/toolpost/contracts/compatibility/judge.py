@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from toolpost.base.ids import Json
+from toolpost.base.values import is_same_json
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.definition import Definition
@@ -13,9 +15,7 @@ from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, s
 from toolpost.contracts.compatibility.texts import asserted
 from toolpost.contracts.compatibility.weighing import cost_s, is_manageable, properties_cost_s
 from toolpost.contracts.compatibility.words import wording_changes
-from toolpost.contracts.ids import Json
 from toolpost.contracts.schema import SchemaProblem, check_places
-from toolpost.contracts.values import is_same_json
 
 BUDGET_S = 1.0
 """Of work as it is estimated, on a slow machine; most pairs take a thousandth of it."""

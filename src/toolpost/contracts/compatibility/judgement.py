@@ -6,7 +6,7 @@ from typing import NewType
 
 import msgspec
 
-from toolpost.contracts.ids import Json
+from toolpost.base.ids import Json
 
 RuleId = NewType("RuleId", str)
 """`input.required-added`: what changed, and how."""

@@ -5,11 +5,11 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.values import is_among, is_same_json
 from toolpost.contracts.compatibility.containment import Answer
 from toolpost.contracts.compatibility.languages import is_within
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.schema import is_asserted_format
-from toolpost.contracts.values import is_among, is_same_json
 
 ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 

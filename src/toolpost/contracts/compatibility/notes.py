@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.values import is_same_json
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.sides import Node, Side
 from toolpost.contracts.compatibility.texts import NOTES
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import part_at, parts_of
-from toolpost.contracts.values import is_same_json
 
 _OWN_RULES = frozenset({"default", "deprecated"})
 

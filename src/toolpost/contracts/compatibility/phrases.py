@@ -1,13 +1,13 @@
 """How a change of a schema is said: which property, what it takes now, what it took before, and who notices."""
 
+from toolpost.base.ids import Json
+from toolpost.base.values import is_among
 from toolpost.contracts.compatibility.judgement import RuleId, Verdict
 from toolpost.contracts.compatibility.limits import types_of, values_of
 from toolpost.contracts.compatibility.rules import RULES
 from toolpost.contracts.compatibility.sides import Node
 from toolpost.contracts.compatibility.walk import Difference
-from toolpost.contracts.ids import Json
 from toolpost.contracts.shown import as_json, cut
-from toolpost.contracts.values import is_among
 
 _WITHOUT_NUMBERS = frozenset({"integer"})
 

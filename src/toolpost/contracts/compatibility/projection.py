@@ -1,8 +1,8 @@
 """What a schema is judged as: arguments closed against what they do not name, results open to it."""
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.closing import closed
 from toolpost.contracts.compatibility.weighing import is_draft_neutral
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, schemas_under
 from toolpost.contracts.references import REFERENCES
 

@@ -6,12 +6,12 @@ A value made here is a guess, which the validator confirms or not: nothing is pr
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.languages import FOLLOWED_S, NotRegular, find_text
 from toolpost.contracts.compatibility.limits import types_of, values_of
 from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of, is_match
 from toolpost.contracts.compatibility.walk import Step
-from toolpost.contracts.ids import Json, JsonObject
 
 DEPTH_LIMIT = 12
 LENGTH_LIMIT = 20_000

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import msgspec
 
+from toolpost.base.ids import Json
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.containment import Answer, Comparison
@@ -15,7 +16,6 @@ from toolpost.contracts.compatibility.sides import Node, Side, is_match, is_neve
 from toolpost.contracts.compatibility.walk import Difference, Walk
 from toolpost.contracts.compatibility.weighing import compile_cost_s, is_draft_neutral
 from toolpost.contracts.compatibility.witness import Example, Witnesses
-from toolpost.contracts.ids import Json
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import msgspec
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.weighing import schemas_in
 from toolpost.contracts.document import Document
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import draft_of, part_at
 from toolpost.contracts.references import REFERENCES, References
 from toolpost.contracts.schema import Schema, SchemaProblem, compile_schema

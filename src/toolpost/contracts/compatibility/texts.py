@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from toolpost.contracts.ids import Json
+from toolpost.base.ids import Json
+from toolpost.base.values import Path
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, pointer
-from toolpost.contracts.values import Path
 
 TEXTS = frozenset({"title", "description", "$comment"})
 NOTES = frozenset({"default", "examples", "example", "deprecated", "readOnly", "writeOnly"})

@@ -7,15 +7,15 @@ the narrow one, it takes all that the narrow one takes. Where parts do not suffi
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.values import is_same_json
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.containment import Answer, Comparison
 from toolpost.contracts.compatibility.languages import FOLLOWED_S
 from toolpost.contracts.compatibility.limits import SIMPLE, differing_limits
 from toolpost.contracts.compatibility.sides import Node, Side, branches_of, is_match, is_never
 from toolpost.contracts.compatibility.texts import NOTES, TEXTS, asserted, without_texts
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.references import REFERENCES
-from toolpost.contracts.values import is_same_json
 
 Step = tuple[str | int, ...]
 """One step from a schema to one inside it: a keyword, and a name or number below it."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.texts import NOTES, TEXTS
-from toolpost.contracts.ids import Json, JsonObject
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
 from toolpost.contracts.patterns import expanded_size, patterns_of
 from toolpost.contracts.references import REFERENCES

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from toolpost.base.ids import Json
+from toolpost.base.values import is_among
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.languages import FOLLOWED_S
 from toolpost.contracts.compatibility.limits import types_of, values_of
 from toolpost.contracts.compatibility.samples import ANYTHING, LENGTH_LIMIT, TEXTS, Sampler, text_within
 from toolpost.contracts.compatibility.sides import Node, Side
 from toolpost.contracts.compatibility.walk import Difference
-from toolpost.contracts.ids import Json
-from toolpost.contracts.values import is_among
 
 TRIES = 60
 SIZE_LIMIT_BYTES = 24_000

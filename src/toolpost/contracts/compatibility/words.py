@@ -4,12 +4,12 @@ import difflib
 import re
 from collections.abc import Iterator
 
+from toolpost.base.ids import Json
 from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.texts import without_texts
-from toolpost.contracts.ids import Json
 from toolpost.contracts.parts import part_at
 
 WORDS_COMPARED = 150

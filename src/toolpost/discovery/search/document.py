@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from toolpost.contracts.ids import JsonObject
+from toolpost.base.ids import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

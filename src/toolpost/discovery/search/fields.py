@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, get_args
 
-from toolpost.contracts.ids import Json
+from toolpost.base.ids import Json
 from toolpost.discovery.search.document import Document
 
 Field = Literal[

@@ -1,0 +1,1 @@
+"""Other MCP clients: `toolpost import`, `install` and `uninstall`."""

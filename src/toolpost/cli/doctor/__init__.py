@@ -1,0 +1,1 @@
+"""`toolpost doctor`: one module per kind of check."""

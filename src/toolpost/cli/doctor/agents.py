@@ -1,0 +1,83 @@
+"""Agents, started and looked at: each opens a session that nobody speaks in, and is ended again."""
+
+import time
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem
+from toolpost.cli.doctor.servers import LAST_WORDS, missing_command
+from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
+from toolpost.parts.conversations.agent_kinds import LateAgent
+from toolpost.settings import Config
+from toolpost.settings.masking import concealing
+from toolpost.upstreams.spec import ServerSpec
+
+
+def with_sound_agents(config: Config) -> Config:
+    """Leave out what cannot even be read: it is found by itself, and keeps nothing else from being looked at."""
+    sound = {name: agent for name, agent in config.agents.items() if _readable(name, config)}
+    default = config.harness.default if config.harness.default in sound else None
+    harness = msgspec.structs.replace(config.harness, default=default)
+    return msgspec.structs.replace(config, agents=sound, harness=harness)
+
+
+async def check_agents(config: Config, names: Sequence[str]) -> list[Group]:
+    """Start agents, one after the other, and end them."""
+    return [await _checked(name, config) for name in names]
+
+
+async def _checked(name: str, config: Config) -> Group:
+    if not config.agents[name].enabled:
+        return _group(name, note("disabled", "left out: `enabled` is false"))
+    try:
+        spec = _spec(name, config)
+    except BadConfiguration as error:
+        return _group(name, problem("configuration", error))
+    given = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
+    if missing := missing_command(given, place=f"agents.{name}.command"):
+        return _group(name, missing)
+    return _group(name, (await _started(spec, config.harness.open_s)).mapped(concealing(given)))
+
+
+async def _started(spec: AgentSpec, within_s: float) -> Finding:
+    order = SessionOrder(
+        thread=None,
+        model=spec.model,
+        cwd=spec.cwd,
+        permissions=spec.permissions,
+        door=None,
+        resume=None,
+        on_gone=lambda _: None,
+    )
+    try:
+        agent = await LateAgent(spec).load()
+        began = time.monotonic()
+        with anyio.fail_after(within_s):
+            async with agent.open(order) as session:
+                resumes = "can go on with a session" if session.id is not None else "is told the conversation anew"
+                return ok("start", f"ready in {time.monotonic() - began:.2f} s; after a restart it {resumes}")
+    except TimeoutError:
+        hint = "try its command in a shell; harness.open_s gives it more time"
+        return problem("start", f"is not ready within {within_s:g} s", hint=hint)
+    except ToolpostError as error:
+        words = str(error.as_object().get("stderr") or "").splitlines()[-LAST_WORDS:]
+        return problem("start", error, lines=words)
+
+
+def _readable(name: str, config: Config) -> bool:
+    try:
+        _spec(name, config)
+    except BadConfiguration:
+        return False
+    return True
+
+
+def _spec(name: str, config: Config) -> AgentSpec:
+    return AgentSpec(**vars(config.resolved_agent(name)))
+
+
+def _group(name: str, finding: Finding) -> Group:
+    return Group(kind="agent", name=name, findings=(finding,))

@@ -1,0 +1,95 @@
+"""What the doctor finds, as values."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+from toolpost.base.ids import JsonObject
+from toolpost.cli.failures import as_clause
+from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.errors import ToolpostError
+
+
+class Level(StrEnum):
+    """How bad a finding is. A problem keeps something from working; a warning may, with some client."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at, and what was seen."""
+
+    level: Level
+    check: str
+    """The name of the check, for other programs."""
+    message: str
+    hint: str | None = None
+    tool: str | None = None
+    place: str | None = None
+    """Where in the tool's definition."""
+    lines: tuple[str, ...] = ()
+    """What somebody else said about it, word for word."""
+
+    def as_object(self) -> JsonObject:
+        """Say it in JSON; what does not apply is absent."""
+        shown: JsonObject = {"level": self.level.value, "check": self.check, "message": self.message}
+        for name in ("hint", "tool", "place"):
+            if (value := getattr(self, name)) is not None:
+                shown[name] = value
+        return shown | ({"lines": list(self.lines)} if self.lines else {})
+
+    def mapped(self, change: Callable[[str], str]) -> "Finding":
+        """Return it with every text changed."""
+        return replace(
+            self,
+            message=change(self.message),
+            hint=self.hint and change(self.hint),
+            lines=tuple(change(line) for line in self.lines),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """What was found about one thing."""
+
+    kind: Literal["toolpost", "server", "plugin", "agent"]
+    name: str
+    findings: tuple[Finding, ...]
+    facts: JsonObject = field(default_factory=dict)
+    definitions: tuple[Definition, ...] = ()
+    """The tools that were seen."""
+
+    def count(self, level: Level) -> int:
+        """Count the findings of a level."""
+        return sum(finding.level is level for finding in self.findings)
+
+    def as_object(self) -> JsonObject:
+        """Say it in JSON."""
+        found = [finding.as_object() for finding in self.findings]
+        return {"kind": self.kind, "name": self.name, **self.facts, "findings": found}
+
+
+def ok(check: str, message: str) -> Finding:
+    """Find nothing wrong."""
+    return Finding(level=Level.OK, check=check, message=message)
+
+
+def note(check: str, message: str) -> Finding:
+    """Find something to know."""
+    return Finding(level=Level.NOTE, check=check, message=message)
+
+
+def warning(check: str, message: str, *, hint: str | None = None) -> Finding:
+    """Find something that may go wrong."""
+    return Finding(level=Level.WARNING, check=check, message=message, hint=hint)
+
+
+def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, lines: Iterable[str] = ()) -> Finding:
+    """Find something that does not work."""
+    message, given = (as_clause(error.message), error.hint) if isinstance(error, ToolpostError) else (error, None)
+    return Finding(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))

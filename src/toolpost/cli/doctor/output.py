@@ -1,0 +1,86 @@
+"""What the doctor found, on the screen: what is alike is said once."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from toolpost.base.ids import JsonObject
+from toolpost.cli.doctor.findings import Finding, Group, Level
+from toolpost.cli.show import heading
+from toolpost.cli.terminal import has_colour, printable
+
+_COLOURS: Final = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+_WIDTH: Final = max(len(level) for level in Level)
+_NAMED: Final = 3
+
+
+def print_groups(groups: Sequence[Group]) -> None:
+    """Print everything, the totals last."""
+    for group in groups:
+        click.echo(heading(printable(f"{group.kind} {group.name}")))
+        for alike in _folded(group.findings):
+            _print(alike)
+        click.echo()
+    click.echo(_totals(groups))
+
+
+def as_object(groups: Sequence[Group], *, is_ok: bool) -> JsonObject:
+    """Say it in JSON."""
+    return {
+        "ok": is_ok,
+        "problems": total(groups, Level.PROBLEM),
+        "warnings": total(groups, Level.WARNING),
+        "groups": [group.as_object() for group in groups],
+    }
+
+
+def total(groups: Sequence[Group], level: Level) -> int:
+    """Count the findings of a level."""
+    return sum(group.count(level) for group in groups)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _totals(groups: Sequence[Group]) -> str:
+    problems, warnings = total(groups, Level.PROBLEM), total(groups, Level.WARNING)
+    if not problems and not warnings:
+        return "everything is well"
+    return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
+
+
+def _folded(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
+    """Put together what is said of several tools in the same words."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        words = (finding.level, finding.check, finding.message, finding.hint)
+        alike.setdefault(words if finding.tool is not None else (number,), []).append(finding)
+    yield from alike.values()
+
+
+def _print(alike: list[Finding]) -> None:
+    first = alike[0]
+    mark = first.level.ljust(_WIDTH)
+    shown = click.style(mark, fg=_COLOURS[first.level]) if has_colour(sys.stdout) else mark
+    click.echo(f"  {shown}  {printable(_about(alike) + first.message)}")
+    indent = " " * (_WIDTH + 4)
+    for line in first.lines:
+        click.echo(printable(f"{indent}| {line}"))
+    if first.hint:
+        click.echo(printable(f"{indent}hint: {first.hint}"))
+
+
+def _about(alike: list[Finding]) -> str:
+    """Name the tools, and the place if it is but one."""
+    names = list(dict.fromkeys(f"`{finding.tool}`" for finding in alike if finding.tool is not None))
+    if not names:
+        return ""
+    if len(alike) == 1 and alike[0].place:
+        return f"{names[0]}, {alike[0].place}: "
+    rest = len(names) - _NAMED
+    others = f" and {counted(rest, 'other')}" if rest > 0 else ""
+    return f"{', '.join(names[:_NAMED])}{others}: "

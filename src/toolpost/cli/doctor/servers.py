@@ -1,0 +1,140 @@
+"""Servers, started and looked at: each in a gateway of its own, so that none is in another's way."""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from toolpost.app import open_app
+from toolpost.base.ids import JsonObject
+from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
+from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
+from toolpost.cli.gateway import without_store
+from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.protocol.era import MODERN
+from toolpost.providers.servers import ServerSource
+from toolpost.settings import Config, PluginSettings
+from toolpost.settings.masking import concealing
+from toolpost.upstreams.report import ServerReport
+from toolpost.upstreams.spec import ServerSpec
+
+LAST_WORDS: Final = 5
+
+LAUNCHERS: Final = {
+    "npx": "install Node.js: https://nodejs.org",
+    "npm": "install Node.js: https://nodejs.org",
+    "node": "install Node.js: https://nodejs.org",
+    "uvx": "install uv: https://docs.astral.sh/uv",
+    "uv": "install uv: https://docs.astral.sh/uv",
+    "docker": "install Docker: https://docs.docker.com/get-docker",
+    "bunx": "install Bun: https://bun.sh",
+    "deno": "install Deno: https://deno.com",
+}
+
+_AGAIN: Final = re.compile(r"(?:; )?it may be started again in .*|the next call starts it again, if it can be")
+
+
+async def check_server(name: str, config: Config) -> Group:
+    """Start one server, look at its tools, and end it."""
+    if not config.servers[name].enabled:
+        return Group(kind="server", name=name, findings=(note("disabled", "left out: `enabled` is false"),))
+    try:
+        resolved = config.resolved_server(name)
+    except BadConfiguration as error:
+        return Group(kind="server", name=name, findings=(problem("configuration", error),))
+    spec = replace(ServerSpec(**vars(resolved)), min_ready=0)
+    if missing := missing_command(spec, place=f"servers.{name}.command"):
+        return Group(kind="server", name=name, findings=(missing,))
+    return await _started(spec, config)
+
+
+async def _started(spec: ServerSpec, config: Config) -> Group:
+    alone = msgspec.structs.replace(without_store(config), plugins=PluginSettings(installed=False), servers={})
+    conceal = concealing(spec)
+    began = time.monotonic()
+    async with open_app(alone, bundled=False, servers=[spec], holds=False) as app:
+        source = app.servers.sources[spec.name]
+        try:
+            await source.supervisor.ensure_ready()
+        except ToolpostError as error:
+            return _failed(spec.name, source.supervisor.report(), error, conceal)
+        took_s = time.monotonic() - began
+        report = source.supervisor.report()
+        findings = [_answered(source, report, took_s), *_findings(source, report)]
+    return Group(
+        kind="server",
+        name=spec.name,
+        findings=tuple(finding.mapped(conceal) for finding in findings),
+        facts=_facts(source, report, took_s),
+        definitions=tuple(map(Definition.from_contract, source.contracts)),
+    )
+
+
+def _failed(name: str, report: ServerReport, error: ToolpostError, conceal: Callable[[str], str]) -> Group:
+    # How long the gateway would wait before it tries again is of no use to whoever mends it.
+    hint = _AGAIN.sub("", error.hint or "") or None
+    words = report.last_words[-LAST_WORDS:]
+    found = problem("start", f"does not start: {report.last_error or error.message}", hint=hint, lines=words)
+    return Group(kind="server", name=name, findings=(found.mapped(conceal),), facts={"transport": report.transport})
+
+
+def _answered(source: ServerSource, report: ServerReport, took_s: float) -> Finding:
+    promised = sum(map(has_output_schema, source.tools.values()))
+    era = "stateless" if report.version == MODERN.version else "handshake"
+    count = len(source.tools)
+    tools = f"{count} {'tool' if count == 1 else 'tools'}, {promised} with an output schema"
+    return ok("start", f"ready in {took_s:.2f} s over {report.transport}; MCP {report.version} ({era} era); {tools}")
+
+
+def _facts(source: ServerSource, report: ServerReport, took_s: float) -> JsonObject:
+    return {
+        "transport": report.transport,
+        "version": report.version,
+        "readyMs": round(took_s * 1_000),
+        "tools": len(source.tools),
+        "refused": len(source.refused),
+        "withOutputSchema": sum(map(has_output_schema, source.tools.values())),
+    }
+
+
+def _findings(source: ServerSource, report: ServerReport) -> Iterator[Finding]:
+    if not source.definitions:
+        yield warning("no-tools", "it has no tools")
+    if report.oddities:
+        yield warning(
+            "oddities",
+            "it says things that are no part of the protocol",
+            hint="a server on stdio writes nothing but MCP to stdout; its logs go to stderr",
+        )
+    yield from _unused_patterns(source)
+    yield from findings_of_tools(source.tools.values(), source.refused)
+
+
+def _unused_patterns(source: ServerSource) -> Iterator[Finding]:
+    names = [str(definition.get("name")) for definition in source.definitions or ()]
+    for key in ("allow", "deny"):
+        for pattern in getattr(source.spec, key):
+            if names and not any(fnmatchcase(name, pattern) for name in names):
+                yield warning("pattern-unused", f"servers.{source.name}.{key}: `{pattern}` matches none of its tools")
+
+
+def missing_command(spec: ServerSpec, *, place: str) -> Finding | None:
+    """Find that there is no such program."""
+    if spec.command is None:
+        return None
+    name = spec.command[0]
+    is_path = Path(name).name != name
+    wanted = str(Path(spec.cwd or "", name)) if is_path else name
+    if shutil.which(wanted, path=spec.env.get("PATH", os.environ.get("PATH", os.defpath))):
+        return None
+    hint = LAUNCHERS.get(name, f"install it, or correct {place}; its full path is surest")
+    found = problem("command-missing", f"the command `{name}` is not found, or cannot be run", hint=hint)
+    return found.mapped(concealing(spec))

@@ -1,0 +1,234 @@
+"""What everything runs on: Python, the configuration, the store, the plugins."""
+
+import os
+import platform
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+
+from toolpost.base.nearest import nearest_name
+from toolpost.base.version import __version__
+from toolpost.cli.doctor.agents import with_sound_agents
+from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
+from toolpost.cli.doctor.output import counted
+from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
+from toolpost.cli.gateway import open_quiet_app, without_store
+from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.endpoints.auth.access import check_guarded
+from toolpost.members import members_of
+from toolpost.parts.bus import beads
+from toolpost.parts.workspace.optional import has
+from toolpost.plugins import BUNDLED
+from toolpost.providers.plugin_host import LoadedPlugin
+from toolpost.settings import CONFIG_NAME, Config
+from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
+from toolpost.store.urls import shown_url
+
+VERIFY_S: Final = 10.0
+"""How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
+
+_CALLS: Final = 1_000
+_EXTRAS: Final = {
+    "workspace": ("tantivy", "the plugin `workspace`, which indexes and searches code"),
+    "harness": ("acp", "conversations with agents"),
+    "postgres": ("asyncpg", "a store in PostgreSQL"),
+}
+"""What may be installed besides: the module that shows it is, and what it brings."""
+
+
+async def check_setup(config: Config, config_path: Path | None) -> Group:
+    """Look at what everything runs on."""
+    findings = [*_platform(), *_configuration(config, config_path), *await _store(config), _beads(config)]
+    return Group(kind="toolpost", name=__version__, findings=tuple(findings))
+
+
+def _platform() -> Iterator[Finding]:
+    yield ok("python", f"Python {platform.python_version()}, {_spelled('mcp')}, on {platform.system()}")
+    if sys.platform != "win32":
+        loop = _spelled("uvloop")
+        is_there = not loop.endswith("missing")
+        yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop: calls get quicker")
+    for extra, (module, what) in _EXTRAS.items():
+        if not has(module):
+            yield note("extras", f"not installed: {what}; pip install 'toolpost[{extra}]' brings it")
+    if missing := [name for name in ("npx", "uvx", "docker") if shutil.which(name) is None]:
+        yield note("launchers", f"not here: {', '.join(missing)}; servers that need them cannot be started")
+
+
+def _spelled(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} is missing"
+
+
+def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
+    path = config_path or Path(CONFIG_NAME)
+    if path.exists():
+        agents = f", {counted(len(config.agents), 'agent')}" if config.agents else ""
+        yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}{agents}")
+    else:
+        yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
+    default = config.harness.default
+    if default is not None and default not in config.agents:
+        near = nearest_name(default, sorted(config.agents))
+        hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
+        yield problem("configuration", f"harness.default: no agent is called `{default}`", hint=hint)
+    try:
+        host, _ = config.address
+        check_guarded(host, is_open=members_of(config).is_open)
+    except ToolpostError as error:
+        yield problem("access", error)
+    yield from _unused_tags(config)
+
+
+def _unused_tags(config: Config) -> Iterator[Finding]:
+    """Find limits by which nobody sees anything: mostly a tag that is spelled in two ways."""
+    carried = {tag for server in config.servers.values() for tag in server.tags}
+    carried |= {tag for tags in config.plugins.tags.values() for tag in tags}
+    limits = {"http": config.http.tags, "stdio": config.stdio.tags}
+    limits |= {f"callers.{name}": caller.tags for name, caller in config.callers.items()}
+    for place, tags in limits.items():
+        for tag in sorted(set(tags or ()) - carried):
+            near = nearest_name(tag, sorted(carried))
+            hint = f"did you mean `{near}`?" if near else "servers get tags by `tags`, plugins by plugins.tags"
+            yield warning("access", f"{place}.tags: nothing carries the tag `{tag}`", hint=hint)
+
+
+def _beads(config: Config) -> Finding:
+    has_folder = (Path(config.project) / beads.FOLDER).is_dir()
+    if config.bus.beads == "off":
+        return note("beads", 'the bus works alone: bus.beads is "off"')
+    if shutil.which(beads.COMMAND) is None:
+        told = f"the bus works alone: `{beads.COMMAND}` is not on the PATH"
+        hint = "install beads, or set bus.beads to off"
+        return problem("beads", told, hint=hint) if config.bus.beads == "on" else note("beads", told)
+    if not has_folder and config.bus.beads == "auto":
+        return note("beads", f"the bus works alone: there is no folder {beads.FOLDER} here")
+    return ok("beads", f"the bus keeps beads in step, with `{beads.COMMAND}`")
+
+
+async def _store(config: Config) -> list[Finding]:
+    file = _file_of(config)
+    if file is not None and not _exists(file):
+        return [_new_store(file)]
+    try:
+        if config.store_url != "sqlite::memory:" and not await store_exists(config.store_url):
+            return [ok("store", f"there is no store at {shown_url(config.store_url)} yet; it can be reached")]
+        async with open_store(config.store_url) as store:
+            return [*_writable(file), await _verified(store.audit)]
+    except ToolpostError as error:
+        return [problem("store", error)]
+
+
+def _file_of(config: Config) -> Path | None:
+    scheme, _, path = config.store_url.partition(":")
+    return Path(path).expanduser() if scheme == "sqlite" and path != ":memory:" else None
+
+
+def _exists(file: Path) -> bool:
+    return file.exists()
+
+
+def _new_store(file: Path) -> Finding:
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    if os.access(folder, os.W_OK):
+        return ok("store", f"there is no store at {file} yet; it can be made")
+    return problem("store", f"the store cannot be made: {folder} cannot be written to", hint="set store.url")
+
+
+def _writable(file: Path | None) -> Iterator[Finding]:
+    if file is not None and not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK)):
+        yield problem("store", f"the store at {file} cannot be written to", hint="every call needs its entry there")
+
+
+async def _verified(audit: AuditLog) -> Finding:
+    with anyio.move_on_after(VERIFY_S):
+        verdict = await audit.verify()
+        if verdict.is_empty:
+            return ok("audit", "the store can be written to; no call is on record yet")
+        if verdict.is_intact:
+            return ok("audit", f"the store can be written to; all {verdict.checked} audit entries are sound")
+        return problem(
+            "audit",
+            f"audit entry {verdict.broken_seq} is not as it was written: {verdict.reason}",
+            hint="`toolpost audit --verify` says more",
+        )
+    return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; `toolpost audit --verify` does it")
+
+
+async def with_results_seen(groups: Sequence[Group], config: Config) -> list[Group]:
+    """Hold output schemas against what was really seen: results that broke theirs are on record."""
+    broken = await _broken_results(config)
+    shown = []
+    for group in groups:
+        own = {tool for tool in broken if tool.startswith(f"{group.name}__") and group.kind != "toolpost"}
+        findings = tuple(_broken(tool, broken.pop(tool), group) for tool in sorted(own))
+        shown.append(replace(group, findings=(*group.findings, *findings)))
+    if broken and shown and shown[0].kind == "toolpost":
+        # Of servers and plugins that are gone, or not loaded today.
+        others = tuple(_broken(tool, count) for tool, count in sorted(broken.items()))
+        shown[0] = replace(shown[0], findings=(*shown[0].findings, *others))
+    return shown
+
+
+async def _broken_results(config: Config) -> Counter[str]:
+    file = _file_of(config)
+    if file is not None and not _exists(file):
+        return Counter()
+    broken = AuditFilter(code=ErrorCode.OUTPUT_VALIDATION_FAILED, last=_CALLS)
+    try:
+        async with open_store(config.store_url) as store:
+            return Counter(record.entry.tool for record in await store.audit.entries(broken, limit=_CALLS))
+    except ToolpostError:
+        return Counter()  # a store that cannot be opened is a finding of its own
+
+
+def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
+    found = warning(
+        "results-broken",
+        f"`{tool}` returned what its own output schema forbids, in {counted(count, 'call')} on record",
+        hint=f"`toolpost audit --tool {tool} --code OUTPUT_VALIDATION_FAILED` shows which",
+    )
+    return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
+
+
+async def check_plugins(config: Config) -> list[Group]:
+    """Load and start every plugin, and look at its tools."""
+    alone = msgspec.structs.replace(without_store(with_sound_agents(config)), servers={})
+    taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
+    disable = [*config.plugins.disable, *taken]
+    alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
+    async with open_quiet_app(alone, holds=False) as app:
+        return [_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
+
+
+def _plugin(plugin: LoadedPlugin, config: Config) -> Group:
+    source = plugin.source
+    findings: list[Finding] = []
+    if plugin.state == "disabled":
+        findings.append(note("disabled", "left out: it is among plugins.disable"))
+    refused = source.refused if source else ()
+    told = {refusal.message for refusal in refused}
+    findings += [problem("start", text) for text in plugin.problems if text not in told]
+    tools = list(source.tools.values()) if source else []
+    if source is not None:
+        count, promised = len(tools), sum(map(has_output_schema, tools))
+        if plugin.state != "failed":
+            text = f"{count} {'tool' if count == 1 else 'tools'}, {promised} with an output schema"
+            findings.insert(0, ok("start", f"loaded; {text}"))
+        findings += findings_of_tools(tools, refused)
+        if plugin.name in config.servers:
+            findings.append(problem("name-taken", "a server has this name too", hint="rename the server"))
+    facts = {"version": plugin.version, "tools": len(tools), "refused": len(refused)}
+    seen = tuple(Definition.from_contract(tool.contract) for tool in tools)
+    return Group(kind="plugin", name=plugin.name, findings=tuple(findings), facts=facts, definitions=seen)

@@ -1,0 +1,149 @@
+"""The gateway inside this process, for one command: its logs kept back, its tools' prints kept off stdout."""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, redirect_stdout
+from typing import Any, Final, TypeVar
+
+import anyio
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from toolpost.app import open_app
+from toolpost.base.ids import PluginName
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import warn
+from toolpost.cli.logs import set_up_logging
+from toolpost.cli.options import configured, is_debugging
+from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
+from toolpost.discovery import Catalogue
+from toolpost.providers import HeldTool
+from toolpost.providers.tool_names import tool_names
+from toolpost.running import App
+from toolpost.settings import Config, StoreSettings
+from toolpost.store import open_store, store_exists
+from toolpost.upstreams.report import ServerReport
+from toolpost.upstreams.spec import ServerSpec
+
+Result = TypeVar("Result")
+
+_FORGETFUL: Final = StoreSettings(url="sqlite::memory:")
+
+LEARN_LIMIT_S: Final = 30.0
+"""How long one command waits for servers to say what they have: for it, nothing comes later."""
+
+
+def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
+    """Run an asynchronous function on the event loop that the server uses."""
+    return anyio.run(function, *arguments, backend_options={"use_uvloop": sys.platform != "win32"})
+
+
+@asynccontextmanager
+async def open_quiet_app(
+    config: Config, *, holds: bool = True, servers: Sequence[ServerSpec] | None = None
+) -> AsyncIterator[App]:
+    """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout.
+
+    `servers` are behind it instead of those that are configured.
+    """
+    set_up_logging("debug" if is_debugging() else "critical")
+    with redirect_stdout(sys.stderr):
+        # One command is over before there is anything to follow.
+        once = msgspec.structs.replace(config, workspace=msgspec.structs.replace(config.workspace, watch=False))
+        options: Any = {"holds": holds, "servers": servers, "learn_limit_s": LEARN_LIMIT_S, "on_wait": _tell_waiting}
+        async with open_app(once, **options) as app:
+            yield app
+
+
+def _tell_waiting(servers: Collection[str]) -> None:
+    click.echo(f"waiting for {', '.join(sorted(servers))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
+
+
+def without_store(config: Config) -> Config:
+    """Leave nothing behind: for commands that only look."""
+    return msgspec.structs.replace(config, store=_FORGETFUL)
+
+
+def failed_servers(app: App) -> dict[str, ServerReport]:
+    """Return how the servers are doing whose tools are not known, by name."""
+    return {
+        name: source.supervisor.report() for name, source in app.servers.sources.items() if source.definitions is None
+    }
+
+
+def problems_of(app: App) -> list[str]:
+    """Say which plugins and servers failed and which tools were refused or are withheld, each with its reason."""
+    failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
+    failed += [failure_of(report) for report in failed_servers(app).values()]
+    return failed + [
+        f"`{name}` is withheld: it is no longer as it was {source.standings[name].since}; `toolpost diff` says why"
+        for source in app.servers.sources.values()
+        for name in source.withheld
+    ]
+
+
+def failure_of(report: ServerReport) -> str:
+    """Say in one line why a server's tools are not there, and what to do."""
+    reason = report.last_error or f"it did not start within {LEARN_LIMIT_S:g} s"
+    hint = report.hint or f"`toolpost doctor {report.name}` looks closer"
+    return f"server `{report.name}` has no tools: {reason} ({hint})"
+
+
+def warn_of_problems(app: App) -> ExitCode:
+    """Write them on stderr; returns what a command that only looks ends with."""
+    for problem in problems_of(app):
+        warn(problem)
+    return ExitCode.FAILED if failed_servers(app) else ExitCode.OK
+
+
+def find_tool(app: App, catalogue: Catalogue, name: str) -> HeldTool:
+    """Return a tool, or say where the names are, or why its server has none."""
+    try:
+        return catalogue.find(name)
+    except UnknownTool as error:
+        if (report := failed_servers(app).get(str(error.details.get("server")))) is not None:
+            raise UpstreamUnavailable(
+                f"The tool `{name}` is not there: {failure_of(report)}.", server=report.name
+            ) from error
+        if "server" in error.details:
+            raise
+        for plugin in app.host.plugins:
+            if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
+                raise CapabilityMissing(f"The tool `{name}` is not there: {'; '.join(plugin.problems)}.") from error
+        near = error.details.get("nearest")
+        meant = f"did you mean `{near[0]}`? " if near else ""
+        raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error
+
+
+def complete_tool_names(
+    context: click.Context,
+    parameter: click.Parameter,  # noqa: ARG001 (click's signature)
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Complete the name of a tool, without starting a server; whoever presses Tab is not told of errors."""
+    try:
+        config = configured(context.params.get("config_path"), context.params.get("plugins") or ())
+        titles = run_async(_known_titles, config)
+    except Exception:  # noqa: BLE001 (a shell that completes has no place for a message)
+        return []
+    return [CompletionItem(name, help=title) for name, title in titles.items() if name.startswith(incomplete)]
+
+
+async def _known_titles(config: Config) -> dict[str, str | None]:
+    """Return the titles of the plugins' tools, and of the tools that servers were last seen with."""
+    titles: dict[str, str | None] = {}
+    async with open_quiet_app(without_store(config), servers=[]) as app:
+        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalogue}
+    servers = {name: server for name, server in config.servers.items() if server.enabled}
+    if not servers or not await store_exists(config.store_url):
+        return titles
+    async with open_store(config.store_url, pool=1, retry_s=1.0) as store:
+        for name, server in servers.items():
+            spec = ServerSpec(name=name, allow=tuple(server.allow), deny=tuple(server.deny))
+            known = await store.known_tools.recall(name)
+            seen = {str(tool["name"]): tool for tool in known.definitions if "name" in tool} if known else {}
+            for tool, listed in tool_names(PluginName(name), filter(spec.admits, seen)).items():
+                title = seen[tool].get("title")
+                titles[listed] = title if isinstance(title, str) else None
+    return titles

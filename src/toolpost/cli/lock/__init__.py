@@ -1,0 +1,1 @@
+"""`toolpost lock`, `check` and `diff`."""

@@ -1,0 +1,314 @@
+"""The lean lane: `tools/list` and `tools/call`, parsed once, answered in bytes, the same on every transport and in both eras.
+
+Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.base.ids import META_KEY, Json, JsonObject, TraceId
+from toolpost.contracts.envelope import ResultStyle
+from toolpost.contracts.errors import UnknownTool
+from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES
+from toolpost.endpoints.input_rounds import Held, Rounds
+from toolpost.endpoints.listing import SERVER_STAMP, Listing
+from toolpost.endpoints.tasks import TaskLane, declares_tasks
+from toolpost.gateway import Answer, Gateway, success
+from toolpost.middleware import Call, Delivery, Outcome, ProgressNote
+from toolpost.parts.tasks.server_requests import LaterRespondent
+from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
+from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
+from toolpost.providers.input_required import is_asking
+from toolpost.upstreams.server_requests import Respondent
+
+_log = logging.getLogger("toolpost.endpoints")
+
+METHODS: Final = frozenset({"tools/call", "tools/list"})
+
+Notify = Callable[[bytes], None]
+
+_PLAIN_SUCCESS: Final = (
+    b'{"content":[{"type":"text","text":%b}],"isError":false,"structuredContent":%b,"resultType":"complete",'
+    b'"_meta":{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}}"
+)
+
+_PLAIN_META: Final = b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}"
+_OUTLIVING: Final = (LaterRespondent, Held)
+"""Whose calls run in tasks of their own, which may outlive their requests."""
+
+_KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "isError", "resultType", "_meta")}
+
+
+class Lane:
+    """Two methods, in bytes."""
+
+    def __init__(self, gateway: Gateway, listing: Listing, rounds: Rounds) -> None:
+        self.gateway = gateway
+        self.listing = listing
+        """Swapped for another when the tools change."""
+        self.rounds = rounds
+        self.tasks: TaskLane | None = None
+        """Calls that outlive their requests, where there is a store for them."""
+
+    def list_tools(
+        self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
+    ) -> bytes:
+        """Answer a `tools/list`."""
+        listing = self.listing.seen_through(view)
+        return result_response(request_id, listing.page(revision, cursor, request_id=request_id))
+
+    def admit(
+        self,
+        request_id: bytes,
+        name: str,
+        arguments: JsonObject,
+        meta: JsonObject,
+        *,
+        caller: Caller,
+        notify: Notify | None,
+        view: View = EVERYTHING,
+        respondent: Respondent | None = None,
+        resumption: Resumption | None = None,
+    ) -> Call:
+        """Make a call of a `tools/call`; an unknown name is a protocol error.
+
+        `respondent` is a client of the handshake era; one of the stateless era says in `meta` what it can be asked.
+        """
+        token = progress_token(meta)
+        emit = None
+        is_able = bool(meta.get(CLIENT_CAPABILITIES))
+        if is_able and self.tasks and respondent is None and resumption is None and declares_tasks(meta):
+            respondent = LaterRespondent(caller.id, meta)
+            emit = self.tasks.hear
+        elif notify is not None and token is not None:
+            emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
+        if respondent is None and (is_able or LOG_LEVEL in meta):
+            respondent = Held(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
+        if resumption is not None:
+            bound_to = _bound_to(name, arguments)
+            found = self.rounds.resumed(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
+            if isinstance(found, Held):
+                return _gone_on(found, notify, emit)
+            resumption = found
+        try:
+            if not self.listing.serves(name):
+                raise _not_served(name)
+            return self.gateway.admit(
+                caller=caller,
+                name=name,
+                arguments=arguments,
+                trace_id=_trace_id(meta),
+                on_progress=emit,
+                meta=meta,
+                view=view,
+                respondent=respondent,
+                resumption=resumption,
+            )
+        except UnknownTool as error:
+            raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
+
+    def ask(self, call: Call) -> None:
+        """Ask the server of a call before anything else is done, if that can be; `begin` must follow."""
+        if not isinstance(call.context.respondent, _OUTLIVING):
+            self.gateway.pipeline.ask(call)
+
+    def begin(
+        self,
+        request_id: bytes,
+        call: Call,
+        revision: Revision,
+        *,
+        carry: Callable[[], None],
+        send: Callable[[bytes], None],
+    ) -> None:
+        """Have a call answered: through `send` alone if that can be, else by a task, which `carry` starts, awaiting `answer`."""
+
+        def write(outcome: Outcome) -> bytes:
+            return result_response(request_id, call_result(success(call, outcome), revision))
+
+        self.gateway.begin(call, Delivery(carry, write, send))
+
+    async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
+        """Let the call pass and return its response, or the handle of a task; a server's own protocol error is raised."""
+        respondent = call.context.respondent
+        if isinstance(respondent, LaterRespondent):
+            assert self.tasks is not None
+            begun = await self.tasks.begin(request_id, call)
+            if isinstance(begun, bytes):
+                return begun
+            answer = begun
+        elif respondent is None or not respondent.takes_rounds:
+            answer = await self.gateway.call(call)
+        else:
+            assert isinstance(respondent, Held)
+            outcome = await self.rounds.answered(respondent, call, lambda: self.gateway.call(call))
+            if isinstance(outcome, bytes):
+                meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
+                return result_response(request_id, b"{%b,%b}" % (outcome, meta))
+            answer = outcome
+        if (refusal := answer.refusal) is not None:
+            raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
+        if answer.passed is not None and is_asking(answer.passed):
+            answer = self._sealed(answer, answer.passed, respondent)
+        return result_response(request_id, call_result(answer, revision))
+
+    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw], held: Respondent | None) -> Answer:
+        """Make a server's own state one that only this caller can bring back."""
+        state = msgspec.json.decode(passed.get("requestState", b"null"))
+        if not isinstance(state, str) or not isinstance(held, Held):
+            return answer
+        sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.sealed_theirs(state, held)))}
+        return msgspec.structs.replace(answer, passed=sealed, payload=encode(sealed))
+
+
+def log_refused(error: ProtocolError, caller: Caller) -> None:
+    """Log a request that was answered with a protocol error: an unknown tool, parameters that are none, not JSON at all."""
+    facts = error.data if isinstance(error.data, dict) else {}
+    event(
+        _log,
+        logging.INFO,
+        "call failed" if "code" in facts else "request refused",
+        tool=(facts.get("details") or {}).get("tool"),
+        code=facts.get("code", error.code),
+        reason=error.message[:200],
+        caller=caller.id,
+        thread=caller.thread,
+    )
+
+
+def _bound_to(name: str, arguments: JsonObject) -> str:
+    """Say what a state is good for: a tool, also where another one runs it."""
+    return f"{name} {arguments.get('toolName')}" if name in AUTOMATIC_NAMES else name
+
+
+def _gone_on(held: Held, notify: Notify | None, emit: Callable[[ProgressNote], None] | None) -> Call:
+    """Let a call that was held be heard again, in the round that is on now."""
+    call = held.wish
+    assert isinstance(call, Call)
+    held.send = notify
+    if call.progress is not None:
+        call.progress.redirect(emit)
+    return call
+
+
+def call_result(answer: Answer, revision: Revision) -> bytes:
+    """Write an answer as the result of a `tools/call`."""
+    if answer.passed is not None:
+        return passed_result(answer, answer.passed, revision)
+    if _is_usual(answer) and revision.is_modern:
+        # What nearly every answer is, written at one go.
+        payload = answer.payload
+        return _PLAIN_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
+    text, structured = _shown(answer)
+    blocks = b"".join(b",%b" % encode(block) for block in answer.content)
+    fields = [
+        b'"content":[{"type":"text","text":%b}%b]' % (text, blocks),
+        b'"isError":%b' % (b"true" if answer.is_error else b"false"),
+    ]
+    if structured and revision.has_structured_content:
+        fields.append(b'"structuredContent":%b' % answer.payload)
+    if revision.is_modern:
+        fields.append(b'"resultType":"complete"')
+    fields.append(b'"_meta":%b' % _meta(answer, revision))
+    return b"{%b}" % b",".join(fields)
+
+
+def _is_usual(answer: Answer) -> bool:
+    is_bare = not answer.is_error and not answer.content and answer.call.asked_as is None
+    return is_bare and answer.style is ResultStyle.ENVELOPE
+
+
+def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
+    """Write a server's own result for a client of this revision: unchanged but for what the revision does not know."""
+    if revision.is_modern and "_meta" not in passed and _is_plain(answer) and answer.style is ResultStyle.PLAIN:
+        # What nearly every result is: only our own facts are put behind it.
+        kind = b"" if "resultType" in passed else b'"resultType":"complete",'
+        return b'%b,%b"_meta":%b}' % (answer.payload[:-1], kind, _PLAIN_META % answer.call.id.encode())
+    fields = {key: bytes(value) for key, value in passed.items()}
+    structured = fields.get("structuredContent", b"")
+    if not revision.has_structured_content or (not revision.is_modern and structured[:1] != b"{"):
+        fields.pop("structuredContent", None)
+    if revision.is_modern:
+        fields.setdefault("resultType", b'"complete"')
+    else:
+        fields.pop("resultType", None)
+    fields["_meta"] = _meta(answer, revision, fields.get("_meta", b"{}"))
+    return b"{%b}" % b",".join([b"%b:%b" % (_KEYS.get(key) or encode(key), value) for key, value in fields.items()])
+
+
+def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
+    """Write `_meta`: what others put there, our facts, and in the stateless era who we are."""
+    if others == b"{}" and revision.is_modern and _is_plain(answer):
+        return _PLAIN_META % answer.call.id.encode()
+    facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
+    if answer.call.asked_as is not None:
+        facts["deprecated"] = {"name": answer.call.asked_as, "use": answer.call.tool.contract.name}
+    if answer.facts is not None:
+        facts |= answer.facts
+    parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
+    if revision.is_modern:
+        parts.append(SERVER_STAMP[1:-1])
+    if others not in (b"{}", b"null"):
+        kept = msgspec.json.decode(others, type=dict[str, msgspec.Raw])
+        parts += [
+            b"%b:%b" % (encode(key), bytes(raw)) for key, raw in kept.items() if key not in (META_KEY, SERVER_INFO)
+        ]
+    return b"{%b}" % b",".join(parts)
+
+
+def _is_plain(answer: Answer) -> bool:
+    return answer.code is None and answer.facts is None and answer.call.asked_as is None
+
+
+def _not_served(name: str) -> UnknownTool:
+    """Say how a tool is reached that is served here in another way, or not at all."""
+    if name in AUTOMATIC_NAMES:
+        hint = "this endpoint lists all its tools; `toolpost serve --mode automatic` or `--mode both` serves this one"
+    else:
+        hint = "this endpoint serves `automatic_mcp`, which finds tools, and `automatic_eval`, which runs them by name"
+    return UnknownTool(f"No tool is called `{name[:128]}` here.", hint=hint, tool=name[:128])
+
+
+def progress_token(meta: JsonObject) -> Json:
+    """Return the token that asks for progress, None without one."""
+    token = meta.get("progressToken")
+    if token is None or isinstance(token, bool):
+        return None
+    return token if isinstance(token, str | int) else None
+
+
+def _shown(answer: Answer) -> tuple[bytes, bool]:
+    """Return the text of an answer, as a JSON string, and whether its payload is structured content too."""
+    # The text is JSON whatever the tool returned: a string too, so that a client may always parse it.
+    payload = answer.payload
+    text = encode(payload.decode())
+    if answer.style is ResultStyle.PLAIN:
+        # A bare error object would break the tool's own output schema, so it is text alone.
+        return text, payload[:1] == b"{" and not answer.is_error
+    return text, True
+
+
+def _progress_notification(token: Json, note: ProgressNote) -> bytes:
+    params: JsonObject = {"progressToken": token, "progress": note.progress}
+    if note.total is not None:
+        params["total"] = note.total
+    if note.message is not None:
+        params["message"] = note.message
+    params["_meta"] = {META_KEY: note.facts}
+    return b'{"jsonrpc":"2.0","method":"notifications/progress","params":%b}' % encode(params)
+
+
+def _trace_id(meta: JsonObject) -> TraceId | None:
+    """Read the trace id out of a W3C `traceparent`: version, trace id, parent id, flags."""
+    parent = meta.get("traceparent")
+    if isinstance(parent, str):
+        parts = parent.split("-")
+        if len(parts) >= 4 and len(parts[1]) == 32 and parts[1].isalnum():
+            return TraceId(parts[1])
+    return None

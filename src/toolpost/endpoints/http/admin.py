@@ -1,0 +1,200 @@
+"""The servers behind the gateway, looked at and acted on over HTTP: what `toolpost servers` asks.
+
+GET  /api/servers               how every server is doing
+GET  /api/servers/NAME          how one is
+POST /api/servers/NAME/ACTION   `start`, `stop` or `restart` it; answers how it is then
+
+An administrator may do this: whoever has the one token, or a caller with `admin = true`. Errors are the error object of the
+wire, under `error`.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.nearest import nearest_name
+from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded, ToolpostError, UpstreamUnavailable
+from toolpost.endpoints.auth.access import Access
+from toolpost.endpoints.http.descriptors import has_run_out
+from toolpost.endpoints.http.exchange import send_json
+from toolpost.endpoints.http.paths import SERVERS_PATH
+from toolpost.endpoints.http.refusal import Refused, forbidden
+from toolpost.endpoints.http.request import HttpRequest
+from toolpost.protocol.rpc import encode, internal_error
+from toolpost.providers.findings import Watch
+from toolpost.providers.servers import ServerSource
+from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.supervisor import Supervisor
+
+_log = logging.getLogger("toolpost.endpoints")
+
+READY_S: Final = 45.0
+"""How long an answer waits for a server that starts; after that it says `starting`."""
+
+ACTIONS: Final = ("restart", "start", "stop")
+
+Conceal = Callable[[ServerSpec], Callable[[str], str]]
+"""Takes the secrets of a server out of a text: it may have put them into its own words."""
+
+Servers = Callable[[], Mapping[str, ServerSource]]
+
+_STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloaded: 503, UpstreamUnavailable: 503}
+
+
+class Admin:
+    """The administrator's paths."""
+
+    def __init__(self, access: Access, servers: Servers, watch: Watch, conceal: Conceal) -> None:
+        self._access = access
+        self._servers = servers
+        self._watch = watch
+        self._conceal = conceal
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of these."""
+        return path == SERVERS_PATH or path.startswith(f"{SERVERS_PATH}/")
+
+    async def answer(self, request: HttpRequest) -> None:
+        """Answer a request, one that fails with the error object."""
+        try:
+            admission = await self._access.admitted(request)
+            if not admission.is_admin:
+                raise forbidden("Only a caller with `admin = true` may look after servers")
+            body = await self._result(request, admission.caller.id)
+        except Refused as refusal:
+            error = {"code": refusal.code.value, "message": str(refusal)}
+            await _send_error(request, error, refusal.status, refusal.headers)
+        except ToolpostError as failure:
+            await _send_error(request, failure.as_object(), _STATUS.get(type(failure), 500))
+        except Exception as bug:
+            # A bug of ours gets an answer too.
+            if has_run_out(bug):
+                raise
+            told = internal_error(bug).message
+            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
+        else:
+            await send_json(request.send, encode(body))
+
+    async def _result(self, request: HttpRequest, caller: str) -> Json:
+        name, _, action = request.path.removeprefix(SERVERS_PATH).removeprefix("/").partition("/")
+        if not name:
+            _check_method(request, "GET")
+            return {"servers": await self._reports()}
+        source = _found(name, self._servers())
+        if not action:
+            _check_method(request, "GET")
+            return self._report(source)
+        _check_action(action)
+        _check_method(request, "POST")
+        _check_not_a_form(request)
+        event(_log, logging.INFO, "server asked to change", server=name, action=action, caller=caller)
+        try:
+            await _act(source.supervisor, action)
+        except UpstreamUnavailable as error:
+            raise _concealed(error, self._conceal(source.spec)) from error
+        return self._report(source)
+
+    async def _reports(self) -> list[JsonObject]:
+        reports = []
+        for source in self._servers().values():
+            reports.append(self._report(source))
+            # Each looks at every process of a server: calls in flight get their turn in between.
+            await checkpoint()
+        return reports
+
+    def _report(self, source: ServerSource) -> JsonObject:
+        report = source.supervisor.report()
+        conceal = self._conceal(source.spec)
+        return {
+            "name": report.name,
+            "state": report.state.value,
+            "transport": report.transport,
+            "version": report.version,
+            "pids": list(report.pids),
+            "memoryBytes": report.memory_bytes,
+            "inFlight": report.in_flight,
+            "restarts": report.restarts,
+            "lastError": conceal(report.last_error) if report.last_error is not None else None,
+            "lastErrorAt": report.last_error_at and _written(report.last_error_at),
+            "lastWords": [conceal(line) for line in report.last_words],
+            "oddities": report.oddities,
+            "tags": sorted(source.spec.tags),
+            "tools": len(source.tools),
+            "contracts": {
+                name: standing.as_object() | {"withheld": name in source.withheld}
+                for name, standing in source.standings.items()
+            },
+            "suspicions": {
+                name: [found.to_json() | {"excerpt": conceal(found.excerpt)} for found in suspicions]
+                for name, suspicions in self._watch.of(source.name).items()
+            },
+            "refused": [
+                {
+                    "tool": refusal.details.get("tool"),
+                    "place": refusal.details.get("place"),
+                    "reason": refusal.details.get("reason", refusal.message),
+                }
+                for refusal in source.refused
+            ],
+        }
+
+
+def _written(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+async def _act(supervisor: Supervisor, action: str) -> None:
+    if action == "stop":
+        supervisor.stop()
+        return
+    if action == "restart":
+        supervisor.restart()
+    else:
+        supervisor.start()
+    # Whoever starts a server by hand wants to know whether it does.
+    with anyio.move_on_after(READY_S):
+        await supervisor.ensure_ready()
+
+
+def _concealed(error: UpstreamUnavailable, conceal: Callable[[str], str]) -> UpstreamUnavailable:
+    """Return the error without what the server was given to keep: it holds the server's last words."""
+    stderr = conceal(error.stderr) if error.stderr else None
+    return UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details)
+
+
+def _found(name: str, servers: Mapping[str, ServerSource]) -> ServerSource:
+    if (source := servers.get(name)) is not None:
+        return source
+    near = nearest_name(name[:128], servers)
+    hint = f"did you mean `{near}`?" if near else "`toolpost servers` lists all of them"
+    raise NotFound(f"No server is called `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])
+
+
+def _check_action(action: str) -> None:
+    if action not in ACTIONS:
+        raise NotFound(f"A server cannot be told to `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
+
+
+def _check_method(request: HttpRequest, allowed: str) -> None:
+    if request.method != allowed:
+        raise Refused(
+            405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} alone", headers=[(b"allow", allowed.encode())]
+        )
+
+
+def _check_not_a_form(request: HttpRequest) -> None:
+    """Refuse what any page could post: neither of these headers is sent across sites without asking first."""
+    if not request.is_json and request.headers.get(b"x-toolpost") != b"1":
+        raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json` or `X-Toolpost: 1`")
+
+
+async def _send_error(
+    request: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    await send_json(request.send, encode({"error": error}), status=status, headers=headers)

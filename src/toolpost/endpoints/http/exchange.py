@@ -1,0 +1,177 @@
+"""One call over HTTP: a JSON answer, or a stream of events when progress came first.
+
+In the stateless era a client that closes its response cancels its call. In the handshake era it does not: its call has a session,
+goes on, and what it says is kept for the client's return (`event_log.py`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import Final
+
+import anyio
+
+from toolpost.endpoints.http.event_log import EventLog
+from toolpost.endpoints.http.request import Receive, Send
+from toolpost.endpoints.http.sessions import Session
+from toolpost.middleware import Call
+
+WATCH_AFTER_S: Final = 0.02
+"""A call that takes longer than this gets a watcher for its client; most never do, and are spared the task."""
+
+KEEP_ALIVE_S: Final = 15.0
+
+WAITING_BYTES: Final = 4 * 1024 * 1024
+"""Notifications that may wait for a client that reads slowly; the call of one who lets more come together is cancelled."""
+
+_JSON_TYPE: Final = (b"content-type", b"application/json")
+SSE_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def send_json(
+    send: Send, body: bytes, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    """Send a whole response."""
+    fields = [_JSON_TYPE, (b"content-length", b"%d" % len(body)), *(headers or ())]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_text(send: Send, body: bytes, content_type: bytes) -> None:
+    """Send a page of text."""
+    fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+Answering = Awaitable[tuple[int, bytes]]
+"""Gives the HTTP status of an answer, and its body."""
+
+
+async def answer_quietly(call: Call, answering: Answering, receive: Receive, send: Send, *, outlives: bool) -> None:
+    """Answer a call that streams nothing: no task of its own unless it takes long, and may not outlive its client."""
+    loop = asyncio.get_running_loop()
+    watcher: asyncio.Task[None] | None = None
+
+    def watch() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(_cancel_when_gone(call, receive))
+
+    timer = None if outlives else loop.call_later(WATCH_AFTER_S, watch)
+    try:
+        status, body = await answering
+    finally:
+        if timer is not None:
+            timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
+    await send_json(send, body, status=status)
+
+
+class EventStream:
+    """A response that turns into server-sent events with the first notification."""
+
+    def __init__(self, send: Send, session: Session | None = None) -> None:
+        """Take the session of a client of the handshake era, where the events are kept."""
+        self._send = send
+        self._session = session
+        self._log: EventLog | None = None
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._call: Call | None = None
+        self._news = anyio.Event()
+        self._has_started = False
+
+    def notify(self, raw: bytes) -> None:
+        """Queue a notification; it is sent by `answer`."""
+        self._waiting.append(raw)
+        self._size += len(raw)
+        self._news.set()
+        if self._size > WAITING_BYTES and self._call is not None:
+            self._call.cancel("the client does not read what it is sent")
+
+    async def answer(self, call: Call, answering: Answering, receive: Receive) -> None:
+        """Send notifications as they come, then the answer."""
+        self._call = call
+        status, body = 200, b""
+
+        async def run() -> None:
+            nonlocal status, body
+            status, body = await answering
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            if self._session is None:
+                tasks.start_soon(_cancel_when_gone, call, receive)
+            await self._send_news()
+        await self._finish(status, body)
+
+    async def _send_news(self) -> None:
+        while True:
+            with anyio.move_on_after(KEEP_ALIVE_S):
+                await self._news.wait()
+            if not self._waiting and self._has_started:
+                await self._write_bytes(b": still at work\r\n\r\n")
+            await self._flush()
+
+    async def _flush(self) -> None:
+        self._news = anyio.Event()
+        while self._waiting:
+            raw = self._waiting.popleft()
+            self._size -= len(raw)
+            await self._write(raw)
+
+    async def _finish(self, status: int, body: bytes) -> None:
+        await self._flush()
+        if not self._has_started:
+            await send_json(self._send, body, status=status)
+            return
+        event = self._log.end(body) if self._log is not None else _event(body)
+        await self._send({"type": "http.response.body", "body": event})
+
+    async def _write(self, raw: bytes) -> None:
+        if self._log is None and self._session is not None and self._call is not None:
+            self._log = self._session.open_log(self._call)
+            await self._write_bytes(self._log.prime())
+        await self._write_bytes(self._log.add(raw) if self._log is not None else _event(raw))
+
+    async def _write_bytes(self, data: bytes) -> None:
+        # A half-sent event would garble the stream, so a cancelled send is never one of ours.
+        with anyio.CancelScope(shield=True):
+            if not self._has_started:
+                self._has_started = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def resume(log: EventLog, after: int, receive: Receive, send: Send) -> None:
+    """Send the rest of a stream to a client that comes back for it, until the stream ends or the client is gone again."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        tasks.cancel_scope.cancel()
+
+    await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        async for event in log.follow(after):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        tasks.cancel_scope.cancel()
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _cancel_when_gone(call: Call, receive: Receive) -> None:
+    """In the stateless era the closed response stream is the cancellation."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    call.cancel("the client is gone")
+
+
+def _event(raw: bytes) -> bytes:
+    return b"event: message\r\ndata: %b\r\n\r\n" % raw

@@ -1,0 +1,1 @@
+"""What the fast path does not serve, through the official SDK."""

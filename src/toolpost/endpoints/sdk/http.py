@@ -1,0 +1,196 @@
+"""The SDK's share of HTTP: every request that the lean lane leaves, and the sessions that the SDK opens and closes."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from toolpost.base.caller import Caller, Scope
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId
+from toolpost.contracts.errors import ErrorCode, QueueOverloaded
+from toolpost.endpoints.http.descriptors import has_run_out, warn_exhausted
+from toolpost.endpoints.http.paths import show
+from toolpost.endpoints.http.refusal import Refused, overloaded
+from toolpost.endpoints.http.request import HttpRequest, Receive, Send
+from toolpost.endpoints.http.sessions import Session, Sessions
+from toolpost.endpoints.sdk.lazy import LateSdk
+from toolpost.endpoints.sdk.request_context import SEAT, Seat
+from toolpost.protocol import rpc
+from toolpost.protocol.era import MODERN
+from toolpost.protocol.shape import SDK_VALUE_LIMIT
+from toolpost.shares import Shares
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+SWEEP_S: Final = 60.0
+FIRST_RETRY_S: Final = 1.0
+
+_log = logging.getLogger("toolpost.http")
+
+LISTEN: Final = "subscriptions/listen"
+
+
+class SdkHttp:
+    """Passes requests on to the SDK, which is started when the first one needs it."""
+
+    def __init__(
+        self, sdk: LateSdk, sessions: Sessions, streams: Shares, *, body_limit: int, loads_early: bool = True
+    ) -> None:
+        self._sdk = sdk
+        self._loads_early = loads_early
+        self._sessions = sessions
+        self._streams = streams
+        self._body_limit = body_limit
+        self._lock = anyio.Lock()
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keep the SDK's part alive and end idle sessions, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            if self._loads_early:
+                tasks.start_soon(self._load_early)  # in the background, before a request has to wait for it
+            task_status.started()
+            while True:
+                await anyio.sleep(SWEEP_S)
+                for session_id in self._sessions.idle():
+                    await self.end(session_id)
+
+    async def serve(
+        self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.Message | None = None
+    ) -> None:
+        """Leave a request to the SDK, and note the sessions that it opens and closes."""
+        if self._sessions.is_foreign(request.session_id, caller, request.view):
+            raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
+        if message is not None:
+            rpc.refuse_bad_shape(message.raw, value_limit=SDK_VALUE_LIMIT)
+        manager = await self._started()
+        show(request.scope, request.view)
+        opening = message if message is not None and _opens_session(request, message) else None
+        is_reserved = False
+
+        def on_start(status: int, opened: str | None) -> None:
+            nonlocal is_reserved
+            # Before the client can read the answer: its next request may come at once.
+            if opening is not None and opened and status < 400:
+                is_reserved = False
+                params = rpc.params_object(opening)
+                self._sessions.open(
+                    opened,
+                    caller=caller,
+                    requested_version=params.get("protocolVersion"),
+                    capabilities=params.get("capabilities"),
+                    view=request.view,
+                )
+            if request.method == "DELETE" and status < 400:
+                self._sessions.close(request.session_id)
+
+        session = self._sessions.find(request.session_id, caller, request.view)
+        SEAT.set(Seat(caller=session.caller if session else caller, view=request.view))
+        is_stream = request.method == "GET" or (message is not None and message.method == LISTEN)
+        try:
+            with self._streams.held(caller.id) if is_stream else nullcontext():
+                if opening is not None:
+                    await self._make_room(caller)
+                    self._sessions.reserve(caller.id)
+                    is_reserved = True
+                with _counted(session):
+                    await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
+        except QueueOverloaded as error:
+            raise overloaded(error) from error
+        finally:
+            if is_reserved:
+                self._sessions.release(caller.id)
+
+    async def _make_room(self, caller: Caller) -> None:
+        """End a session of the caller's own that is not used, where there may not be another one beside it."""
+        if (superfluous := self._sessions.find_superfluous(caller.id)) is not None:
+            await self.end(superfluous)
+
+    async def _load_early(self) -> None:
+        """Load the SDK; if that fails, say so and try again: a server that cannot load it now still answers the rest."""
+        wait_s = FIRST_RETRY_S
+        while True:
+            try:
+                await self._started()
+            except Exception as error:  # noqa: BLE001 (whatever an import runs into)
+                if has_run_out(error):
+                    warn_exhausted("loading the MCP SDK")
+                else:
+                    event(_log, logging.ERROR, "the MCP SDK could not be loaded", exception=error, retryS=wait_s)
+                await anyio.sleep(wait_s)
+                wait_s = min(2 * wait_s, SWEEP_S)
+            else:
+                return
+
+    async def _started(self) -> "StreamableHTTPSessionManager":
+        async with self._lock:
+            if self._manager is None:
+                assert self._tasks is not None, "the endpoint has not been started"
+                server = await self._sdk.server()
+                manager = server.http_manager(body_limit=self._body_limit)
+                await self._tasks.start(_keep_running, manager)
+                self._manager = manager
+            return self._manager
+
+    def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+        """Let whoever listens hear what they may see now."""
+        if self._sdk.loaded is not None:
+            self._sdk.loaded.audience.reseat(scopes_of)
+
+    async def end(self, session_id: str) -> None:
+        """End a session that nobody uses, at the SDK too, through its own front door."""
+        self._sessions.close(session_id)
+        headers = [(b"mcp-session-id", session_id.encode()), (b"accept", b"application/json")]
+        scope = {"type": "http", "method": "DELETE", "path": "/", "headers": headers, "query_string": b""}
+        await (await self._started()).handle_request(scope, _nothing, _nowhere)
+
+
+async def _keep_running(
+    manager: "StreamableHTTPSessionManager", *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    async with manager.run():
+        task_status.started()
+        await anyio.sleep_forever()
+
+
+def _opens_session(request: HttpRequest, message: rpc.Message) -> bool:
+    return message.method == "initialize" and not request.session_id and request.version != MODERN.version
+
+
+@contextmanager
+def _counted(session: Session | None) -> Iterator[None]:
+    if session is None:
+        yield
+        return
+    session.streams += 1
+    try:
+        yield
+    finally:
+        session.streams -= 1
+
+
+def _watched(send: Send, on_start: Callable[[int, str | None], None]) -> Send:
+    """Look at the head of a response as it goes out."""
+
+    async def watched(event: Any) -> None:
+        if event["type"] == "http.response.start":
+            opened = next((v.decode("latin-1") for k, v in event["headers"] if k.lower() == b"mcp-session-id"), None)
+            on_start(event["status"], opened)
+        await send(event)
+
+    return watched
+
+
+async def _nothing() -> Any:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _nowhere(_event: Any) -> None:
+    return None

@@ -1,0 +1,88 @@
+"""The deliberate late imports: the official SDK costs over a second to load, and the first answers do not need it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anyio import Lock, to_thread
+
+from toolpost.base.ids import JsonObject
+from toolpost.endpoints.auth.oauth_rules import OAuthRules
+from toolpost.endpoints.auth.roster import Judge
+from toolpost.endpoints.input_rounds import Rounds
+from toolpost.endpoints.tasks import TaskLane
+from toolpost.providers.relay import Relay
+from toolpost.shares import EndpointShares
+from toolpost.store import AuditLog
+
+if TYPE_CHECKING:
+    from toolpost.endpoints.sdk.server import SdkServer
+
+
+class LateSdk:
+    """Loads the SDK once, in a thread, when a request first needs it or in the background."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        audit: AuditLog,
+        rounds: Rounds,
+        shares: EndpointShares,
+        instructions: str | None = None,
+        tasks: TaskLane | None = None,
+    ) -> None:
+        """Take what servers have besides tools, where it is recorded and held, and what clients are told about these tools."""
+        self._relay = relay
+        self._audit = audit
+        self._rounds = rounds
+        self._shares = shares
+        self._instructions = instructions
+        self._tasks = tasks
+        self._lock = Lock()
+        self._server: SdkServer | None = None
+
+    @property
+    def loaded(self) -> "SdkServer | None":
+        """The SDK's server, if anybody has needed it yet."""
+        return self._server
+
+    async def server(self) -> "SdkServer":
+        """Return the SDK's server, loading it if nobody has."""
+        if self._server is None:
+            async with self._lock:
+                if self._server is None:
+                    parts = (self._relay, self._audit, self._rounds, self._shares, self._instructions, self._tasks)
+                    self._server = await to_thread.run_sync(_load, *parts)
+        return self._server
+
+
+async def parameter_header_problem(
+    schema: JsonObject | bool, arguments: JsonObject, headers: Mapping[str, str]
+) -> str | None:
+    """Say where mirrored headers and arguments disagree, by the SDK's own rule."""
+
+    def check() -> str | None:
+        from toolpost.endpoints.sdk import server as sdk
+
+        return sdk.parameter_header_problem(schema, arguments, headers)
+
+    return await to_thread.run_sync(check)
+
+
+def _load(
+    relay: Relay,
+    audit: AuditLog,
+    rounds: Rounds,
+    shares: EndpointShares,
+    instructions: str | None,
+    tasks: TaskLane | None,
+) -> "SdkServer":
+    from toolpost.endpoints.sdk.server import SdkServer
+
+    return SdkServer(relay, audit, rounds, shares, instructions, tasks)
+
+
+def resource_server(rules: OAuthRules) -> Judge:
+    """Return what judges access tokens; what it needs for that is loaded where it is configured, and nowhere else."""
+    from toolpost.endpoints.auth.oauth import ResourceServer
+
+    return ResourceServer(rules)

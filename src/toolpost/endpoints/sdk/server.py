@@ -1,0 +1,260 @@
+"""Everything but `tools/call` and `tools/list`, through the official SDK. Imported late, by `late.py` alone."""
+
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NoReturn
+
+import anyio
+import mcp_types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.inbound import validate_mcp_param_headers
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from pydantic import ValidationError
+
+from toolpost.base.caller import Caller
+from toolpost.base.ids import JsonObject
+from toolpost.base.version import __version__
+from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.views import tags_of
+from toolpost.endpoints.http.event_log import RETRY_MS
+from toolpost.endpoints.http.paths import show
+from toolpost.endpoints.input_rounds import Rounds
+from toolpost.endpoints.listing import SERVER_NAME
+from toolpost.endpoints.sdk.client import StandingRespondent
+from toolpost.endpoints.sdk.passthrough import as_it_came
+from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, told
+from toolpost.endpoints.sdk.request_context import SEAT, Seat
+from toolpost.endpoints.sdk.subscribers import Audience
+from toolpost.endpoints.tasks import EXTENSION, TaskLane
+from toolpost.protocol.era import MODERN
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
+from toolpost.protocol.shape import SDK_VALUE_LIMIT
+from toolpost.providers.relay import Relay
+from toolpost.shares import EndpointShares
+from toolpost.store import AuditLog
+from toolpost.upstreams.server_requests import ROOTS_CHANGED
+
+EVENTS_KEPT: Final = 100
+"""How many events of the SDK's streams of one session can be asked for again."""
+
+logging.getLogger("mcp").setLevel(logging.WARNING)
+
+INSTRUCTIONS = (
+    "Every tool here is held to its JSON Schema. A refused call names each fault by path and says what was expected: "
+    "mend the arguments and call again."
+)
+
+
+_RELAYED: Final = ("prompts", "resources", "completions", "logging")
+"""Capabilities that only servers behind the gateway have."""
+
+
+async def _never(*_: Any) -> NoReturn:
+    """Stand for `tools/list` and `tools/call`, so that the capability is announced; the lean lane answers both."""
+    raise AssertionError("the lean lane answers this method")
+
+
+class _AnnouncingServer(Server[Any]):
+    """A server that says it will tell of changes, and owns to what is behind it at the moment."""
+
+    relay: Relay
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Announce every `listChanged` unless told otherwise."""
+        options = notification_options or NotificationOptions(
+            tools_changed=True, prompts_changed=True, resources_changed=True
+        )
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(self, *arguments: Any, **options: Any) -> mcp_types.ServerCapabilities:
+        """Leave out what only servers have and none of them offers; announce tasks where they can be asked for."""
+        if options.get("protocol_version") == MODERN.version:
+            options["extensions"] = {EXTENSION: {}}
+        capabilities = super().get_capabilities(*arguments, **options)
+        return capabilities.model_copy(update={name: None for name in _RELAYED if name not in self._offered()})
+
+    def _offered(self) -> Collection[str]:
+        """Say what the servers that this client sees offer besides tools; one that has not been met yet may offer all of it."""
+        seat = SEAT.get(None)
+        offered: set[str] = set()
+        for name, source in self.relay.sources.items():
+            if seat is None or seat.view.shows(name, tags_of(source)):
+                met = source.supervisor.capabilities
+                offered.update(_RELAYED if met is None else met)
+        return offered
+
+
+class SdkServer:
+    """The SDK's server, with a way in for duplex connections and one for HTTP."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        audit: AuditLog,
+        rounds: Rounds,
+        shares: EndpointShares,
+        instructions: str | None = None,
+        tasks: TaskLane | None = None,
+    ) -> None:
+        self.audience = Audience(relay, shares, tasks)
+        calls = shares.calls
+        self._server = _AnnouncingServer(
+            SERVER_NAME,
+            version=__version__,
+            title="Toolpost",
+            instructions=instructions or INSTRUCTIONS,
+            on_list_tools=_never,
+            on_call_tool=_never,
+            on_subscriptions_listen=self.audience.listen,
+            on_subscribe_resource=_empty(told(relay, calls, self.audience.subscribe)),
+            on_unsubscribe_resource=_empty(told(relay, calls, self.audience.unsubscribe)),
+            **RelayHandlers(relay, audit, rounds, calls).by_name(),
+        )
+        self._server.middleware.append(as_it_came)
+        self._server.relay = relay
+        self._server.add_request_handler(
+            "logging/setLevel", mcp_types.SetLevelRequestParams, _empty(told(relay, calls, self.audience.set_level))
+        )
+        self._server.add_notification_handler(
+            "notifications/initialized", mcp_types.NotificationParams, self._note_session
+        )
+        self._server.add_notification_handler(ROOTS_CHANGED, mcp_types.NotificationParams, self._note_roots)
+
+    async def _note_roots(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
+        await self.audience.roots_changed(StandingRespondent(context, SEAT.get().caller))
+
+    async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
+        self.audience.listener_of(context)
+
+    @asynccontextmanager
+    async def open_connection(
+        self, deliver: Callable[[bytes], None], *, caller: Caller, view: View = EVERYTHING
+    ) -> AsyncIterator["SdkConnection"]:
+        """Serve one duplex connection; `deliver` takes what the SDK says to the client."""
+        SEAT.set(Seat(caller=caller, view=view))
+        to_sdk, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](64)
+        to_client, from_sdk = anyio.create_memory_object_stream[SessionMessage](64)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_deliver_all, from_sdk, deliver)
+            tasks.start_soon(self._server.run, from_client, to_client, self._server.create_initialization_options())
+            try:
+                yield SdkConnection(to_sdk, view)
+            finally:
+                to_sdk.close()
+                tasks.cancel_scope.cancel()
+
+    def http_manager(self, *, body_limit: int) -> StreamableHTTPSessionManager:
+        """Return what serves HTTP. Sessions are limited and end by our own table: the SDK does not see the lean lane's calls."""
+        return _SessionManager(
+            app=self._server,
+            session_idle_timeout=None,
+            max_request_body_size=body_limit,
+            max_sessions=None,
+            retry_interval=RETRY_MS,
+        )
+
+
+class _SessionManager(StreamableHTTPSessionManager):
+    """Gives each session a store of events of its own.
+
+    The SDK names streams by the ids of requests, and the one of no request always alike: in a store that sessions share, one of
+    them would be sent the events of all others.
+    """
+
+    @property
+    def event_store(self) -> EventStore:
+        """A store for a session that is being opened, which is when the SDK asks for one."""
+        return RecentEvents()
+
+    @event_store.setter
+    def event_store(self, _value: EventStore | None) -> None:
+        """Take none: the SDK sets one for all sessions."""
+
+
+class RecentEvents(EventStore):
+    """The latest events of the SDK's streams of one session, for a client that lost one."""
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[str, tuple[str, mcp_types.JSONRPCMessage | None]] = OrderedDict()
+
+    async def store_event(self, stream_id: str, message: mcp_types.JSONRPCMessage | None) -> str:
+        """Keep an event; the oldest makes room."""
+        event_id = secrets.token_urlsafe(16)
+        self._events[event_id] = (stream_id, message)
+        if len(self._events) > EVENTS_KEPT:
+            self._events.popitem(last=False)
+        return event_id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send what came after an event on its stream; None if the event is not kept any more."""
+        if last_event_id not in self._events:
+            return None
+        stream_id = self._events[last_event_id][0]
+        is_later = False
+        for event_id, (stream, message) in tuple(self._events.items()):
+            if is_later and stream == stream_id and message is not None:
+                await send_callback(EventMessage(message, event_id))
+            is_later = is_later or event_id == last_event_id
+        return stream_id
+
+
+class _DuplexRequest:
+    """Stands where an HTTP request would: handlers learn from it what the client sees."""
+
+    def __init__(self, view: View) -> None:
+        self.scope: dict[str, Any] = {}
+        show(self.scope, view)
+
+
+def _empty(handler: Handler) -> Any:
+    """Let a handler answer with nothing but the fact that it has."""
+
+    async def answer(context: Any, params: Any) -> mcp_types.EmptyResult:
+        await handler(context, params)
+        return mcp_types.EmptyResult()
+
+    return answer
+
+
+class SdkConnection:
+    """One client's messages on their way to the SDK."""
+
+    def __init__(self, stream: MemoryObjectSendStream[SessionMessage | Exception], view: View) -> None:
+        self._stream = stream
+        self._metadata = ServerMessageMetadata(request_context=_DuplexRequest(view))
+
+    async def feed(self, raw: bytes) -> None:
+        """Pass a message on."""
+        refuse_bad_shape(raw, value_limit=SDK_VALUE_LIMIT)
+        try:
+            message = mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
+        except ValidationError as error:
+            raise ProtocolError(INVALID_REQUEST, "The message is not a JSON-RPC request") from error
+        await self._stream.send(SessionMessage(message, metadata=self._metadata))
+
+
+async def _deliver_all(stream: MemoryObjectReceiveStream[SessionMessage], deliver: Callable[[bytes], None]) -> None:
+    async with stream:
+        async for item in stream:
+            deliver(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+
+def parameter_header_problem(
+    schema: JsonObject | bool, arguments: JsonObject, headers: Mapping[str, str]
+) -> str | None:
+    """Say where `Mcp-Param-*` headers and arguments disagree, for the rare schema that mirrors arguments into headers."""
+    rejection = validate_mcp_param_headers(schema, arguments, headers)
+    return rejection.message if rejection else None

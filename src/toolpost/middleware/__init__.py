@@ -1,0 +1,51 @@
+"""What every call passes: tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from toolpost.middleware.audit import AuditExit, audit_enter
+from toolpost.middleware.call import Call
+from toolpost.middleware.cancel_scope import within_limits
+from toolpost.middleware.dispatch import dispatch
+from toolpost.middleware.fast_path import Ahead, Delivery
+from toolpost.middleware.interface import Outcome, compose
+from toolpost.middleware.lock import Lock
+from toolpost.middleware.progress import ProgressNote, ProgressShaper
+from toolpost.middleware.validate import Validation
+from toolpost.shares import Callers, Shares
+from toolpost.store import AuditLog
+from toolpost.upstreams.validation.pool import Validators
+
+__all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNote", "ProgressShaper"]
+
+
+class Pipeline:
+    """The way of every call."""
+
+    def __init__(
+        self, audit_log: AuditLog, shares: Shares, callers: Callers, *, waiting_limit: int, validators: Validators
+    ) -> None:
+        """Build what every call passes; this list is the order, and the only one."""
+        validation = Validation(validators)
+        audit = AuditExit(audit_log)
+        lock = Lock(shares, callers, waiting_limit=waiting_limit)
+        self._chain = compose(
+            [
+                audit,  # acts last, and outside the limits: a refused or cancelled call is recorded too
+                within_limits,
+                lock,
+            ],
+            [validation.validate_arguments, audit_enter],
+            partial(dispatch, validation=validation),
+        )
+        self._ahead = Ahead(audit, lock)
+        self.ask = self._ahead.ask
+        """Asks the server of a call ahead of `begin`, if that can be: what is done until then costs no time."""
+
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
+        """Let a call pass."""
+        return self._chain(call)
+
+    def begin(self, call: Call, delivery: Delivery, on_answer: Callable[[Call, Outcome], None]) -> None:
+        """Have a call answered ahead of its task, which `on_answer` then hears of, or by it."""
+        self._ahead.begin(call, delivery, on_answer)

@@ -1,0 +1,48 @@
+"""What a stage is: it takes a call and what comes next, and gives an outcome. A gate only looks at the call."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from toolpost.base.ids import JsonObject
+from toolpost.middleware.call import Call
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a tool gave back, validated and encoded once."""
+
+    encoded: bytes
+    content: Sequence[JsonObject] = ()
+    passed: Mapping[str, msgspec.Raw] | None = None
+    """The fields of a server's own result, to be sent on as they came."""
+    is_error: bool = False
+    """Whether the server's own result says that the tool failed."""
+    facts: JsonObject | None = None
+    """What is told about the answer beside it, under our key in `_meta`."""
+
+
+Next = Callable[[Call], Awaitable[Outcome]]
+Stage = Callable[[Call, Next], Awaitable[Outcome]]
+Gate = Callable[[Call], Awaitable[None] | None]
+"""Lets a call pass, or raises; one that has to wait for that, which is rare, returns what to wait for."""
+
+
+def compose(stages: Sequence[Stage], gates: Sequence[Gate], last: Next) -> Next:
+    """Chain stages, outermost first, and the gates behind them."""
+
+    def passed_gates(call: Call) -> Awaitable[Outcome]:
+        for number, gate in enumerate(gates, 1):
+            if (waiting := gate(call)) is not None:
+                return _passed_later(call, waiting, compose((), gates[number:], last))
+        return last(call)
+
+    chain: Next = passed_gates
+    for stage in reversed(stages):
+        chain = partial(stage, proceed=chain)  # type: ignore[call-arg]
+    return chain
+
+
+async def _passed_later(call: Call, waiting: Awaitable[None], proceed: Next) -> Outcome:
+    await waiting
+    return await proceed(call)

@@ -1,0 +1,96 @@
+"""Schema-validate: arguments and results that break the contract are turned away."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.contract import Contract
+from toolpost.contracts.errors import InvalidArguments, InvalidResult
+from toolpost.contracts.issues import Fault, faults_in_unencodable, quick_faults
+from toolpost.middleware.call import Call
+from toolpost.upstreams.validation.pool import Validators
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Validation:
+    """Holds calls to their contracts: at once where that is provably quick, otherwise in a process that can be ended."""
+
+    def __init__(self, validators: Validators) -> None:
+        self._validators = validators
+
+    def validate_arguments(self, call: Call) -> Awaitable[None] | None:
+        """Turn away arguments that break the contract; return what to wait for if that cannot be told at once."""
+        if call.context.sent is not None:
+            return None  # asked ahead, and looked at before that
+        schema = call.tool.contract.takes
+        try:
+            encoded = _encode(call.arguments)
+        except (RecursionError, TypeError, ValueError) as problem:
+            raise _invalid_arguments(call.tool.contract, faults_in_unencodable(problem)) from problem
+        faults = quick_faults(schema, call.arguments, len(encoded))
+        if faults is None:
+            return self._validate_elsewhere(call, encoded)
+        if faults:
+            raise _invalid_arguments(call.tool.contract, faults)
+        return None
+
+    async def _validate_elsewhere(self, call: Call, encoded: bytes) -> None:
+        contract = call.tool.contract
+        if faults := await self._validators.faults_in(contract.takes, encoded, source=call.tool.source):
+            raise _invalid_arguments(contract, faults)
+
+    async def check_result(
+        self,
+        call: Call,
+        result: Json,
+        encoded: bytes | msgspec.Raw,
+        *,
+        content_of: Callable[[], Sequence[Json]] = tuple,
+    ) -> None:
+        """Turn away a result that breaks the contract; what the tool gave is still there to read."""
+        schema = call.tool.contract.gives
+        if schema is None:
+            return
+        faults = quick_faults(schema, result, len(memoryview(encoded)))
+        if faults is None:
+            faults = await self._validators.faults_in(schema, bytes(encoded), source=call.tool.source)
+        if faults:
+            raise _invalid_result(call.tool.contract, faults, result, content_of())
+
+
+def _invalid_arguments(contract: Contract, faults: list[Fault]) -> InvalidArguments:
+    # The schema goes back with the refusal, so that a model can mend its own call.
+    return InvalidArguments(
+        _told("The arguments break the schema", contract, faults),
+        hint="mend the issues and call again",
+        issues=_listed(faults),
+        inputSchema=contract.takes.raw,
+    )
+
+
+def _invalid_result(contract: Contract, faults: list[Fault], result: object, content: Sequence[Json]) -> InvalidResult:
+    return InvalidResult(
+        _told("The result breaks the output schema", contract, faults),
+        hint="the tool is at fault, not the call; its result is under details.result",
+        issues=_listed(faults),
+        result=_bounded(result),
+        content=content,
+    )
+
+
+RESULT_LIMIT_BYTES = 20_000
+
+
+def _told(what: str, contract: Contract, faults: list[Fault]) -> str:
+    return f"{what} of `{contract.name}`: " + "; ".join(fault.message for fault in faults[:3])
+
+
+def _listed(faults: list[Fault]) -> list[JsonObject]:
+    return [fault.as_object() for fault in faults]
+
+
+def _bounded(result: object) -> object:
+    encoded = msgspec.json.encode(result)
+    return result if len(encoded) <= RESULT_LIMIT_BYTES else encoded[:RESULT_LIMIT_BYTES].decode(errors="ignore") + "…"

@@ -1,0 +1,153 @@
+"""The board: workers, queue and troubles of a bus, once or as it goes on."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from toolpost.base.ids import JsonObject
+from toolpost.cli.show import console, heading, print_json_line, print_table, table
+from toolpost.cli.signals import on_signals
+from toolpost.parts.bus.commands.store import open_bus
+from toolpost.parts.bus.reports import Overview
+from toolpost.parts.bus.tasks import Task, Worker
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+LOOK_S: Final = 0.5
+_SHOWN: Final = 15
+
+
+async def show_once(project: Path, *, as_json: bool) -> None:
+    """Print how things stand."""
+    async with open_bus(project) as bus:
+        overview = await bus.overview()
+    if as_json:
+        print_json_line(board(overview))
+        return
+    for title, laid_out in _tables(overview):
+        print(heading(title))  # the answer of the command
+        print_table(laid_out)
+
+
+async def show_live(project: Path) -> None:
+    """Keep the board up to date until Ctrl-C."""
+    from rich.live import Live
+
+    async with open_bus(project) as bus:
+        ending = anyio.Event()
+        with (
+            on_signals(ending.set),
+            Live(_drawn(await bus.overview()), console=console(), auto_refresh=False, screen=False) as live,
+        ):
+            while not ending.is_set():
+                live.update(_drawn(await bus.overview()), refresh=True)
+                with anyio.move_on_after(LOOK_S):
+                    await ending.wait()
+
+
+def board(overview: Overview) -> JsonObject:
+    """Say it in JSON."""
+    now = overview.now
+    return {
+        "workers": [_worker(worker, overview) for worker in overview.workers],
+        "queue": [
+            {
+                "bead_id": task.id,
+                "priority": task.priority,
+                "age_seconds": round(now - task.submitted_at, 3),
+                "attempt": task.attempt,
+                "retry_in_seconds": round(max(0.0, task.not_before - now), 3),
+            }
+            for task in overview.queue
+        ],
+        "counts": overview.counts,
+        "oldest_seconds": round(max((now - task.submitted_at for task in overview.queue), default=0.0), 3),
+        "troubled": [{"bead_id": task.id, "state": task.state, "reason": task.reason} for task in overview.troubled],
+    }
+
+
+def _worker(worker: Worker, overview: Overview) -> dict[str, Any]:
+    held = overview.held.get(worker.task) if worker.task is not None else None
+    shown: dict[str, Any] = {
+        "name": worker.name,
+        "status": _status(worker, held, overview.now),
+        "task": held.id if held is not None else None,
+        "seconds": round(max(0.0, overview.now - (held.changed_at if held is not None else worker.idle_since)), 3),
+    }
+    if held is not None and held.expires_at is not None:
+        shown |= {"attempt": held.attempt, "lease_seconds_left": round(held.expires_at - overview.now, 3)}
+    return shown
+
+
+def _status(worker: Worker, held: Task | None, now: float) -> str:
+    if held is not None:
+        return "executing" if held.state == "running" else "pending"
+    return "polling" if worker.is_polling(now) else "idle"
+
+
+def _tables(overview: Overview) -> list[tuple[str, Any]]:
+    drawn = board(overview)
+    counts = overview.counts
+    workers = [
+        (
+            one["name"],
+            one["status"],
+            _span(one["seconds"]),
+            one["task"] or "",
+            str(one.get("attempt") or ""),
+            _span(one["lease_seconds_left"]) if "lease_seconds_left" in one else "",
+        )
+        for one in drawn["workers"]
+    ]
+    queue = [
+        (
+            one["bead_id"],
+            str(one["priority"]),
+            _span(one["age_seconds"]),
+            str(one["attempt"] or ""),
+            _span(one["retry_in_seconds"]) if one["retry_in_seconds"] else "",
+        )
+        for one in drawn["queue"][:_SHOWN]
+    ]
+    troubled = [(one["bead_id"], one["state"], one["reason"] or "") for one in drawn["troubled"][:_SHOWN]]
+    found = [
+        (
+            f"workers: {len(workers)}",
+            table("name", "status", "since", "task", "attempt", "lease left", rows=workers),
+        ),
+        (
+            f"queue: {counts.get('queued', 0)}, waiting for others: {counts.get('waiting', 0)}",
+            table("task", "priority", "age", "attempts", "again in", rows=queue),
+        ),
+    ]
+    if troubled:
+        title = f"blocked: {counts.get('blocked', 0)}, dead: {counts.get('dead', 0)} (`toolpost bus retry TASK`)"
+        found.append((title, table("task", "state", "reason", rows=troubled)))
+    return found
+
+
+def _drawn(overview: Overview) -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text(f"the bus at {time.strftime('%H:%M:%S')} (Ctrl-C ends this)", style="dim")]
+    for title, laid_out in _tables(overview):
+        parts += [Text(""), Text(title, style="bold"), laid_out]
+    return Group(*parts)
+
+
+def _span(seconds: float) -> str:
+    """Write a time as people read it."""
+    whole = int(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3_600 else f"{whole // 3_600} h {whole % 3_600 // 60} min"
+
+
+def is_watched() -> bool:
+    """Whether somebody looks at a terminal."""
+    return sys.stdout.isatty()

@@ -1,0 +1,77 @@
+"""`toolpost bus connect`: what an agent's MCP configuration starts. A server on stdio that forwards to the bus server."""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from toolpost.app import open_app, serve_on_stdio
+from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
+from toolpost.cli.logs import LEVELS, set_up_logging
+from toolpost.cli.options import is_debugging
+from toolpost.cli.serve import Stop
+from toolpost.cli.servers.client import MCP_PATH, base_url
+from toolpost.cli.signals import on_signals
+from toolpost.endpoints.stdio import Wire
+from toolpost.parts.bus.client import BusClient
+from toolpost.parts.bus.commands.project import ProjectServer, project_config, project_of
+from toolpost.parts.bus.link import Address, BusLink, Find
+from toolpost.settings import Config, PluginSettings, StoreSettings
+
+_CLIENT: Final = Config(
+    # The server keeps the record; here is nothing to remember.
+    store=StoreSettings(url="sqlite::memory:"),
+    plugins=PluginSettings(only="bus", installed=False),
+)
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost bus connect", "to the server of this project, started if none runs"),
+        ("toolpost bus connect http://bus.example.org:8421/mcp", "to one elsewhere; TOOLPOST_TOKEN lets you in"),
+    )
+)
+@click.argument("url", required=False)
+@click.option("--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Whose bus (default: around here).")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="Which events are shown."
+)
+def connect(url: str | None, project: Path | None, log_level: str) -> None:
+    """Bring the bus to an agent, on stdin and stdout.
+
+    Lists the tools that the server lists, and forwards their calls. Leases are kept by this process: it knows their tokens,
+    renews them while it lives, and gives back what was not begun when it ends.
+    """
+    set_up_logging("debug" if is_debugging() else log_level, "text")
+    find = _project_server(project) if url is None else _server_at(url)
+    run_async(_connect, BusLink(find), Wire())
+
+
+async def _connect(link: BusLink, wire: Wire) -> None:
+    stop = Stop()
+    client = BusClient(link)
+    with on_signals(stop.ask):
+        async with (
+            client.open_running(),
+            open_app(_CLIENT, plugins=[client.plugin()], bundled=False, servers=[]) as app,
+        ):
+            stop.app = app
+            await serve_on_stdio(app, wire, stop.event)
+
+
+def _project_server(project: Path | None) -> Find:
+    root = project_of(Path.cwd()) if project is None else project.resolve()
+    project_config(root)  # A fault in it is told now, not at the first call.
+    return ProjectServer(root).find_or_start
+
+
+def _server_at(url: str) -> Callable[[Address | None], Awaitable[Address]]:
+    address = Address(url=f"{base_url(url)}{MCP_PATH}", token=os.environ.get("TOOLPOST_TOKEN"))
+
+    async def find(_lost: Address | None) -> Address:
+        return address
+
+    return find

@@ -1,0 +1,46 @@
+"""`toolpost bus`: tasks for agents, served, connected to, looked at."""
+
+from pathlib import Path
+
+import click
+
+from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import json_option
+from toolpost.parts.bus.commands.board import is_watched, show_live, show_once
+from toolpost.parts.bus.commands.connect import connect
+from toolpost.parts.bus.commands.serve import serve
+from toolpost.parts.bus.commands.server import chosen, list_servers, project_option, status, stop
+from toolpost.parts.bus.commands.tasks import cancel, log, reset, retry, submit, tasks
+
+
+@click.group(
+    cls=SuggestingGroup,
+    invoke_without_command=True,
+    epilog=examples(
+        ("toolpost bus", "workers, queue, leases and ages, until Ctrl-C"),
+        ("toolpost bus --json | jq .counts", "how things stand, for other programs"),
+        ("toolpost bus submit bd-42", "hand a task to whoever is free"),
+        ("toolpost bus connect", "what an agent's MCP configuration starts"),
+    ),
+)
+@project_option
+@click.option("--once", is_flag=True, help="Show how things stand, and end.")
+@json_option("Print `{workers, queue, counts, oldest_seconds, troubled}` on one line, and end.")
+@click.pass_context
+def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bool) -> None:
+    """Hand tasks to agents, and see what becomes of them.
+
+    Without a command: the board of the project's bus, live on a terminal.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if is_watched() and not once and not as_json:
+        run_async(show_live, chosen(project))
+    else:
+        run_async(lambda: show_once(chosen(project), as_json=as_json))
+
+
+for _command in (serve, connect, status, list_servers, stop, submit, retry, cancel, reset, tasks, log):
+    bus.add_command(_command)

@@ -1,0 +1,97 @@
+"""`toolpost bus status`, `list` and `stop`: the servers that clients of projects find."""
+
+from pathlib import Path
+
+import click
+
+from toolpost.base.ids import JsonObject
+from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.gateway import run_async
+from toolpost.cli.options import json_option
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, known_servers, project_of
+
+project_option = click.option(
+    "--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Whose bus (default: around here)."
+)
+
+
+def chosen(project: Path | None) -> Path:
+    """Return the project that was named, else the one around the current folder."""
+    return project_of(Path.cwd()) if project is None else project.resolve()
+
+
+def shown(server: RunningServer) -> JsonObject:
+    """Say where a server is; never its token."""
+    return {"project": server.project, "url": server.url, "pid": server.pid, "version": server.version}
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost bus status", "whether the server of this project runs, and where"),
+        ("toolpost bus status --json", "for other programs"),
+    )
+)
+@project_option
+@json_option("Print `{project, running, url, pid, version}` on one line.")
+def status(project: Path | None, *, as_json: bool) -> ExitCode:
+    """Say whether the bus server of this project runs; ends with 1 if not."""
+    root = chosen(project)
+    server = ProjectServer(root).running()
+    if as_json:
+        print_json_line(
+            {"project": str(root), "running": server is not None} | (shown(server) if server is not None else {})
+        )
+    elif server is None:
+        click.echo(printable(f"no bus server runs for {root}; `toolpost bus connect` starts one"))
+    else:
+        click.echo(printable(f"the bus server of {root} is at {server.url} (process {server.pid})"))
+    return ExitCode.OK if server is not None else ExitCode.FAILED
+
+
+@click.command(
+    name="list",
+    epilog=examples(
+        ("toolpost bus list", "every bus server of yours on this machine"),
+        ("toolpost bus list --json", "for other programs"),
+    ),
+)
+@json_option("Print one `{project, url, pid, version}` a line.")
+def list_servers(*, as_json: bool) -> None:
+    """List the bus servers that run on this machine, of all projects."""
+    found = list(known_servers())
+    if as_json:
+        for server in found:
+            print_json_line(shown(server))
+    elif not found:
+        click.echo("no bus server runs")
+    else:
+        rows = [(server.project, server.url, str(server.pid), server.version) for server in found]
+        print_table(table("project", "address", "process", "version", rows=rows))
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost bus stop", "end the server of this project; its tasks stay"),
+        ("toolpost bus stop --json", "for other programs"),
+    )
+)
+@project_option
+@json_option("Print `{project, stopped, pid}` on one line.")
+def stop(project: Path | None, *, as_json: bool) -> None:
+    """End the bus server of this project.
+
+    Its tasks stay in the store, and workers keep their leases. The next client that asks starts another server.
+    """
+    root = chosen(project)
+    server = run_async(ProjectServer(root).stop)
+    if as_json:
+        print_json_line(
+            {"project": str(root), "stopped": server is not None} | ({"pid": server.pid} if server is not None else {})
+        )
+    elif server is None:
+        click.echo(printable(f"no bus server runs for {root}"))
+    else:
+        click.echo(printable(f"the bus server of {root} has ended (process {server.pid})"))

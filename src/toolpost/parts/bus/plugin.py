@@ -1,0 +1,329 @@
+"""`bus__submit_task` and its siblings: tasks handed to agent workers, as tools."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+import msgspec
+
+from toolpost.authoring import Context, Plugin, tool
+from toolpost.base.ids import META_KEY, Json, JsonObject
+from toolpost.base.version import __version__
+from toolpost.contracts.envelope import ResultStyle
+from toolpost.contracts.errors import InvalidArguments
+from toolpost.parts.bus.definitions import BUS_TOOLS, LEAVES, LIST_LIMIT, ONCE, POLL_MS, RENEWS, TIMEOUT_S, poll_wait_s
+from toolpost.parts.bus.reports import Overview
+from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Report, Summary
+from toolpost.parts.bus.service import Bus
+from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.tasks import USUAL_PRIORITY, Lease, Offered, State, Task, TaskId, Worker, WorkerName
+
+VALUE_LIMIT_BYTES: Final = 256 * 1024
+
+Handler = Callable[[JsonObject, Context], Awaitable[JsonObject]]
+
+
+def bus_plugin(bus: Bus) -> Plugin:
+    """Make the plugin that runs the tools on a bus."""
+    handlers = _Handlers(bus)
+    return plugin_of(lambda name: getattr(handlers, name))
+
+
+def plugin_of(handler_of: Callable[[str], Handler]) -> Plugin:
+    """Make a plugin of the tools of the bus, whoever runs them: each is what `definitions` says."""
+    plugin = Plugin("bus", version=__version__)
+    for definition in BUS_TOOLS:
+        plugin.add(
+            tool(
+                name=definition.name,
+                title=definition.title,
+                description=definition.description,
+                input_schema=definition.input_schema,
+                output_schema=definition.gives,
+                annotations=definition.annotations,
+                errors=definition.errors,
+                schema_version=definition.schema_version,
+                timeout_s=TIMEOUT_S,
+                style=ResultStyle.PLAIN,
+            )(handler_of(definition.name))
+        )
+    return plugin
+
+
+class _Handlers:
+    """What each tool does, under its own name."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def submit_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        wish = Wish(
+            task=TaskId(arguments["bead_id"]),
+            priority=arguments.get("priority", USUAL_PRIORITY),
+            payload=_written(arguments, "payload"),
+            needs=tuple(TaskId(needed) for needed in arguments.get("depends_on", ())),
+            dedupe_key=arguments.get("dedupe_key"),
+            by=context.caller.id,
+        )
+        return shown_submission(await self._bus.submit(wish))
+
+    async def worker_done(self, arguments: JsonObject, context: Context) -> JsonObject:
+        result = _written(arguments, "result")
+        token = arguments.get("lease_token")
+        task = await self._bus.done(TaskId(arguments["bead_id"]), token, result, by=context.caller)
+        return {"success": True, "bead_id": task.id, "worker": task.worker}
+
+    async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
+        return _status(await self._bus.overview(), self._bus.wall)
+
+    async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
+        name = WorkerName(arguments["worker_name"])
+        task = await self._bus.reset_worker(name, by=context.caller, leaves=_facts(context).get(LEAVES) is True)
+        return {"success": True, "worker": name, "previous_task": task}
+
+    async def retry_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        return shown_submission(await self._bus.retry(TaskId(arguments["bead_id"]), by=context.caller))
+
+    async def task_failed(self, arguments: JsonObject, context: Context) -> JsonObject:
+        reason = arguments["reason"]
+        token = arguments.get("lease_token")
+        task = await self._bus.failed(TaskId(arguments["bead_id"]), token, reason, by=context.caller)
+        return {"success": True, "bead_id": task.id, "status": "blocked", "reason": reason}
+
+    async def register_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
+        wanted = arguments["name"]
+        # Whoever sends a key of its own may ask again when the answer got lost.
+        key = _facts(context).get(ONCE)
+        owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
+        name = await self._bus.register(wanted, owner, by=context.caller)
+        message = f"you are `{name}`" if name == wanted else f"`{wanted}` is taken: you are `{name}`"
+        return {"success": True, "worker": name, "message": message}
+
+    async def poll_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        wait_s = poll_wait_s(arguments)
+        polled = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
+        if polled.task is not None:
+            return {"task": self._held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}
+        if polled.was_reset:
+            return {"task": None, "reset": True}
+        return {"task": None, "superseded": True} if polled.is_superseded else {"task": None, "timeout": True}
+
+    async def ack_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        renews = _facts(context).get(RENEWS) is True
+        task = await self._bus.acknowledge(
+            WorkerName(arguments["name"]),
+            TaskId(arguments["bead_id"]),
+            arguments.get("lease_token"),
+            by=context.caller,
+            renews=renews,
+        )
+        times = self._bus.times
+        return {
+            "success": True,
+            "worker": task.worker,
+            "bead_id": task.id,
+            "attempt": task.attempt,
+            **self._lease(task),
+            "lease_seconds": times.run_s if renews else times.stuck_s,
+        }
+
+    async def get_task(self, arguments: JsonObject, context: Context) -> JsonObject:
+        return shown_report(await self._bus.read_task(TaskId(arguments["bead_id"]), by=context.caller), self._bus.wall)
+
+    async def wait_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
+        wants_all = arguments.get("all", True)
+        tasks, results = await self._bus.wait_tasks(
+            [TaskId(one) for one in arguments["bead_ids"]],
+            arguments.get("timeout_ms", POLL_MS) / 1000,
+            by=context.caller,
+            wants_all=wants_all,
+        )
+        answer: JsonObject = {"tasks": [_shown_end(one, results, self._bus.wall) for one in tasks]}
+        is_over = (all if wants_all else any)(one.is_over for one in tasks)
+        return answer if is_over else answer | {"timeout": True}
+
+    async def list_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
+        after = position_of(arguments["cursor"]) if "cursor" in arguments else None
+        page = await self._bus.list_tasks(
+            states_named(arguments.get("state")),
+            by=context.caller,
+            limit=arguments.get("limit", LIST_LIMIT),
+            after=after,
+        )
+        return shown_page(page, self._bus.wall)
+
+    def _held(self, task: Offered) -> JsonObject:
+        held: JsonObject = {
+            "bead_id": task.id,
+            "assigned_at": _moment(self._bus.wall(task.changed_at)),
+            "attempt": task.attempt + 1,
+            "priority": task.priority,
+            **self._lease(task),
+        }
+        return held | ({"payload": task.payload_json} if task.payload is not None else {})
+
+    def _lease(self, task: Lease) -> JsonObject:
+        return {"lease_token": task.token, "lease_expires_at": _moment(self._bus.wall(task.expires_at or 0))}
+
+
+def _facts(context: Context) -> JsonObject:
+    """Read what a forwarding process says besides the arguments."""
+    facts = context.meta.get(META_KEY)
+    return facts if isinstance(facts, dict) else {}
+
+
+def shown_submission(submitted: Submitted) -> JsonObject:
+    """Say what became of a submission."""
+    answer: JsonObject = {
+        "bead_id": submitted.task,
+        "dispatched": submitted.worker is not None,
+        "queued": submitted.worker is None,
+    }
+    if submitted.worker is not None:
+        answer["worker"] = submitted.worker
+    if submitted.position is not None and submitted.worker is None:
+        answer["position"] = submitted.position
+    if submitted.waits_for:
+        answer["waits_for"] = list(submitted.waits_for)
+    if submitted.is_duplicate:
+        answer["duplicate"] = True
+    return answer
+
+
+def shown_report(report: Report, wall: Callable[[float], float]) -> JsonObject:
+    """Show one task: all of it, or what `get_status` shows everybody."""
+    task = report.task
+    if not report.is_whole:
+        return _shown_on_the_board(task, wall)
+    shown = _shown_summary(task, wall) | {"attempts": [_shown_attempt(one, wall) for one in report.attempts]}
+    if report.waits_for:
+        shown["waits_for"] = list(report.waits_for)
+    if task.payload is not None:
+        shown["payload"] = task.payload_json
+    if task.result is not None:
+        shown["result"] = task.result_json
+    return shown
+
+
+def shown_page(page: Page, wall: Callable[[float], float]) -> JsonObject:
+    """Show a part of a list of tasks."""
+    shown: JsonObject = {"tasks": [_shown_summary(one, wall) for one in page.tasks]}
+    if page.next is not None:
+        shown["next_cursor"] = urlsafe_b64encode(msgspec.json.encode(page.next)).decode()
+    return shown
+
+
+def states_named(name: str | None) -> tuple[State, ...]:
+    """Return the states that `list_tasks` calls by one name; all of them without one."""
+    groups = {None: (*ACTIVE, *FINISHED), "active": ACTIVE, "finished": FINISHED}
+    return groups[name] if name in groups else (cast("State", name),)
+
+
+def _shown_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[float], float]) -> JsonObject:
+    shown = _shown_summary(task, wall)
+    if task.id in results:
+        return shown | {"result": msgspec.json.decode(results[task.id])}
+    return shown | ({"result_omitted": True} if task.result_chars else {})
+
+
+def _shown_summary(task: Task | Summary, wall: Callable[[float], float]) -> JsonObject:
+    shown: JsonObject = {
+        "bead_id": task.id,
+        "state": task.state,
+        "priority": task.priority,
+        "attempt": task.attempt,
+        "worker": task.worker,
+        "submitted_at": _moment(wall(task.submitted_at)),
+        "changed_at": _moment(wall(task.changed_at)),
+    }
+    if task.reason is not None:
+        shown["reason"] = task.reason
+    if task.expires_at is not None:
+        shown["lease_expires_at"] = _moment(wall(task.expires_at))
+    return shown
+
+
+def _shown_on_the_board(task: Task, wall: Callable[[float], float]) -> JsonObject:
+    shown: JsonObject = {"bead_id": task.id, "state": task.state}
+    if task.state in ("offered", "running"):
+        shown |= {"worker": task.worker, "attempt": task.attempt}
+        shown |= {"lease_expires_at": _moment(wall(task.expires_at))} if task.expires_at is not None else {}
+    if task.state == "blocked" and task.reason is not None:
+        shown["reason"] = task.reason
+    return shown
+
+
+def _shown_attempt(attempt: Attempt, wall: Callable[[float], float]) -> JsonObject:
+    shown: JsonObject = {
+        "attempt": attempt.number,
+        "worker": attempt.worker,
+        "started_at": _moment(wall(attempt.started_at)),
+    }
+    if attempt.ended_at is not None:
+        shown |= {"ended_at": _moment(wall(attempt.ended_at)), "outcome": attempt.outcome}
+    return shown | ({"error": attempt.error} if attempt.error is not None else {})
+
+
+def position_of(cursor: str) -> Position:
+    """Read a `next_cursor`; raises `InvalidArguments` for what is none."""
+    try:
+        position = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Position)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise InvalidArguments(
+            "`cursor` is not one that `list_tasks` gave.",
+            hint="send the `next_cursor` of an answer as it is, or none to begin with the newest",
+            issues=[{"path": "/cursor", "keyword": "format", "message": "must be a `next_cursor`"}],
+        ) from error
+    return position
+
+
+def _status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:
+    workers = [_worker(worker, overview, wall) for worker in overview.workers]
+    return {
+        "workers": workers,
+        "queued_tasks": overview.counts.get("queued", 0),
+        "queue": [task.id for task in overview.queue],
+        "polling_workers": sum(worker["status"] == "polling" for worker in workers),
+        "pending_workers": sum(worker["status"] == "pending" for worker in workers),
+        "waiting_tasks": overview.counts.get("waiting", 0),
+        "dead": [task.id for task in overview.troubled if task.state == "dead"],
+        "blocked": [
+            {"bead_id": task.id, "reason": task.reason} for task in overview.troubled if task.state == "blocked"
+        ],
+    }
+
+
+def _worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) -> JsonObject:
+    held = overview.held.get(worker.task) if worker.task is not None else None
+    is_running = held is not None and held.state == "running"
+    status = "executing" if is_running else "pending" if held is not None else None
+    shown: dict[str, Any] = {
+        "name": worker.name,
+        "status": status or ("polling" if worker.is_polling(overview.now) else "idle"),
+        "current_task": held.id if is_running and held is not None else None,
+        "idle_seconds": None if held is not None else round(max(0.0, overview.now - worker.idle_since), 3),
+        "pending_task": held.id if held is not None and not is_running else None,
+    }
+    if held is not None and held.expires_at is not None:
+        shown |= {"lease_expires_at": _moment(wall(held.expires_at)), "attempt": held.attempt}
+    return shown
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _written(arguments: JsonObject, name: str) -> str | None:
+    """Write a value as JSON, bounded."""
+    if name not in arguments:
+        return None
+    value: Json = arguments[name]
+    text = msgspec.json.encode(value)
+    if len(text) > VALUE_LIMIT_BYTES:
+        raise InvalidArguments(
+            f"`{name}` has {len(text):,} bytes, and {VALUE_LIMIT_BYTES:,} are the most.",
+            hint="keep it in a file, and send its path",
+            issues=[{"path": name, "keyword": "maxBytes", "message": f"at most {VALUE_LIMIT_BYTES} bytes"}],
+        )
+    return text.decode()

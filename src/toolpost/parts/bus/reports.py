@@ -1,0 +1,124 @@
+"""What is going on: workers, queue, tasks that need a person, and the history of one task."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from toolpost.contracts.errors import NotFound
+from toolpost.parts.bus.tasks import (
+    COLUMNS,
+    WORKER_COLUMNS,
+    Task,
+    TaskId,
+    Worker,
+    find_archived,
+    find_task,
+    tasks_of,
+    workers_of,
+)
+from toolpost.store.scripts import NOW, Script, Statement
+
+SHOWN: Final = 100
+"""How many tasks of a kind are named; the rest is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The bus at one moment."""
+
+    now: float
+    workers: list[Worker]
+    held: dict[str, Task]
+    """What workers have, by id."""
+    queue: list[Task]
+    counts: dict[str, int]
+    troubled: list[Task]
+    """Dead and blocked ones, the latest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A line of a task's history."""
+
+    at: float
+    kind: str
+    worker: str | None
+    attempt: int
+    detail: str | None
+
+
+def overview() -> Script[Overview]:
+    """Look at everything at once."""
+    ((now,),) = yield NOW
+    workers = workers_of((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers ORDER BY name")))
+    held = tasks_of((yield _tasks("worker IS NOT NULL", "rank, id", 10_000)))
+    queue = tasks_of((yield _tasks("state = 'queued'", "rank, id", SHOWN)))
+    active = yield Statement("SELECT state, count(*) FROM bus_tasks GROUP BY state")
+    ended = yield Statement("SELECT state, count(*) FROM bus_archive WHERE state <> 'done' GROUP BY state")
+    troubled = tasks_of(
+        (
+            yield Statement(
+                f"SELECT {COLUMNS} FROM bus_archive WHERE state IN ('dead', 'blocked') AND state <> 'done'"
+                f" ORDER BY changed_at DESC LIMIT {SHOWN}"
+            )
+        )
+    )
+    return Overview(
+        now=now,
+        workers=workers,
+        held={task.id: task for task in held},
+        queue=queue,
+        counts={str(state): int(number) for state, number in (*active, *ended)},
+        troubled=troubled,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depth:
+    """How much there is to do."""
+
+    queued: int = 0
+    waiting: int = 0
+    held: int = 0
+    dead: int = 0
+    oldest_s: float = 0.0
+    """How long the oldest task has been queued or has waited."""
+
+
+def depth() -> Script[Depth]:
+    """Count what there is to do."""
+    ((now,),) = yield NOW
+    rows = yield Statement("SELECT state, count(*), min(submitted_at) FROM bus_tasks GROUP BY state")
+    counts = {state: int(number) for state, number, _ in rows}
+    since = [at for state, _, at in rows if state in ("queued", "waiting")]
+    dead = yield Statement("SELECT count(*) FROM bus_archive WHERE state = 'dead' AND state <> 'done'")
+    return Depth(
+        queued=counts.get("queued", 0),
+        waiting=counts.get("waiting", 0),
+        held=counts.get("offered", 0) + counts.get("running", 0),
+        dead=int(dead[0][0]),
+        oldest_s=max(0.0, now - min(since)) if since else 0.0,
+    )
+
+
+def polls() -> Script[list[Worker]]:
+    """Find the workers that wait."""
+    return workers_of((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE poll IS NOT NULL")))
+
+
+def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:
+    """Tell one task's story."""
+    task = yield from find_task(task_id, lock=False)
+    if task is None:
+        task = yield from find_archived(task_id)
+    if task is None:
+        raise NotFound(
+            f"No task is called `{task_id}`.", hint="`toolpost bus` shows those that there are", bead_id=task_id
+        )
+    rows = yield Statement(
+        "SELECT at, kind, worker, attempt, detail FROM bus_events WHERE task = ?1 ORDER BY seq", (task_id,)
+    )
+    return task, [Event(at=at, kind=kind, worker=w, attempt=attempt, detail=d) for at, kind, w, attempt, d in rows]
+
+
+def _tasks(where: str, order: str, limit: int) -> Statement:
+    return Statement(f"SELECT {COLUMNS} FROM bus_tasks WHERE {where} ORDER BY {order} LIMIT {limit}")

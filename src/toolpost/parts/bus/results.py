@@ -1,0 +1,230 @@
+"""What became of tasks, read by the callers they concern: one task, a list, and whether several are over.
+
+A caller reads what it submitted, what one of its workers has, and what one of its workers ended; an administrator reads
+everything. Of the tasks of others it is told what `get_status` tells everybody, and nothing about those that are not on
+that board. Nobody is told a lease token.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId
+from toolpost.contracts.errors import Forbidden, NotFound
+from toolpost.parts.bus.submission import waits_of
+from toolpost.parts.bus.tasks import COLUMNS, HELD_BY, PollId, State, Task, TaskId, WorkerName
+from toolpost.store.scripts import NOW, Row, Script, Statement, Together
+
+ACTIVE: Final[tuple[State, ...]] = ("waiting", "queued", "offered", "running")
+FINISHED: Final[tuple[State, ...]] = ("done", "blocked", "dead", "cancelled")
+ATTEMPTS_SHOWN: Final = 50
+RESULTS_CHARS: Final = 256 * 1024
+"""How much of results one answer about several tasks carries; a single result always fits."""
+
+_ON_THE_BOARD: Final = frozenset({"queued", "offered", "running", "blocked", "dead"})
+_BEGUN: Final = "acknowledged"
+_ENDINGS: Final = {
+    "done": ("done", None),
+    "blocked": ("failed", "its worker reported a failure"),
+    "lease ran out": ("lease_expired", "its worker went silent"),
+    "dead": ("lease_expired", "its worker went silent"),
+    "taken away": ("taken_away", "it was retried while it ran"),
+    "reset": ("reset", "its worker was reset"),
+    "cancelled": ("cancelled", "it was cancelled"),
+}
+"""What ends an attempt, by the kind of the line in the history: its outcome, and the error if the line has no detail."""
+
+_ATTEMPTS: Final = (
+    "SELECT at, kind, worker, attempt, detail FROM bus_events WHERE task = ?1"
+    f" AND kind IN ({', '.join(repr(kind) for kind in (_BEGUN, *_ENDINGS))}) ORDER BY seq DESC LIMIT {2 * ATTEMPTS_SHOWN}"
+)
+# Both tables in one statement: on PostgreSQL a task that moves between two statements would be in neither.
+_WHOLE: Final = (
+    f"SELECT {COLUMNS}, {HELD_BY} FROM bus_tasks WHERE id = ?1"
+    f" UNION ALL SELECT {COLUMNS}, ended_by FROM bus_archive WHERE id = ?1"
+)
+_SUMMARY: Final = "id, state, priority, attempt, worker, expires_at, reason, submitted_by, submitted_at, changed_at"
+_ACTIVE_SUMMARY: Final = f"SELECT {_SUMMARY}, {HELD_BY} AS caller, 0 AS result_chars FROM bus_tasks"
+_FINISHED_SUMMARY: Final = (
+    f"SELECT {_SUMMARY}, ended_by AS caller, coalesce(length(result), 0) AS result_chars FROM bus_archive"
+)
+_WATCH: Final = "INSERT INTO bus_watches (task, waiter, until) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING"
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's go at a task, from its acknowledgement on."""
+
+    number: int
+    worker: WorkerName | None
+    started_at: float
+    ended_at: float | None = None
+    outcome: str | None = None
+    error: str | None = None
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One task, as a caller may read it."""
+
+    task: Task
+    is_whole: bool
+    """Whether this caller may read all of it; if not, only what `get_status` shows is to be told."""
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    waits_for: tuple[TaskId, ...] = ()
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A task in a list. The fields are the columns of `_SUMMARY` in their order, and two more."""
+
+    id: TaskId
+    state: State
+    priority: int
+    attempt: int
+    worker: WorkerName | None
+    expires_at: float | None
+    reason: str | None
+    submitted_by: str
+    submitted_at: float
+    changed_at: float
+    caller: CallerId | None
+    """Whose worker has it, or ended it."""
+    result_chars: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it waits for nobody but whoever retries it."""
+        return self.state in FINISHED
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where a list goes on: after this task."""
+
+    changed_at: float
+    task: str
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a list, newest first."""
+
+    tasks: list[Summary]
+    next: Position | None
+    """None where the list ends."""
+
+
+def read_task(task_id: TaskId, by: Caller) -> Script[Report]:
+    """Read one task; raises `NotFound`, and `Forbidden` for one of others that `get_status` does not show."""
+    rows = yield Statement(_WHOLE, (task_id,))
+    if not rows:
+        raise _unknown(task_id)
+    *columns, caller = rows[0]
+    task = Task(*columns)
+    if not _may_read(by, task.submitted_by, caller):
+        if task.state not in _ON_THE_BOARD:
+            raise _not_yours(task_id)
+        return Report(task=task, is_whole=False)
+    attempts = _attempts((yield Statement(_ATTEMPTS, (task_id,))))
+    waits_for = (yield from waits_of(task_id)) if task.state == "waiting" else ()
+    return Report(task=task, is_whole=True, attempts=attempts, waits_for=waits_for)
+
+
+def list_tasks(states: Collection[State], by: Caller, limit: int, after: Position | None) -> Script[Page]:
+    """List the tasks that a caller may read, those first whose state changed last."""
+    where, values = ["1 = 1"], list[object]()
+    if after is not None:
+        where.append("(changed_at, id) < (?1, ?2)")
+        values += (after.changed_at, after.task)
+    parts = []
+    number = len(values) + 1
+    active, finished = (", ".join(repr(one) for one in kind if one in states) for kind in (ACTIVE, FINISHED))
+    order = f"ORDER BY changed_at DESC, id DESC LIMIT {limit + 1}"
+    if active:
+        own = f"submitted_by = ?{number} OR worker IN (SELECT name FROM bus_workers WHERE caller = ?{number})"
+        conditions = [*where, f"state IN ({active})", *([] if by.is_admin else [f"({own})"])]
+        parts.append(f"SELECT * FROM ({_ACTIVE_SUMMARY} WHERE {' AND '.join(conditions)} {order}) AS active")
+    if finished:
+        own = f"submitted_by = ?{number} OR ended_by = ?{number}"
+        conditions = [*where, f"state IN ({finished})", *([] if by.is_admin else [f"({own})"])]
+        # The inner one is answered by the index alone: payloads and results of others are not read on the way.
+        found = f"SELECT id FROM bus_archive WHERE {' AND '.join(conditions)} {order}"
+        parts.append(f"SELECT * FROM ({_FINISHED_SUMMARY} WHERE id IN ({found})) AS finished")
+    if not by.is_admin:
+        values.append(by.id)
+    rows = yield Statement(f"{' UNION ALL '.join(parts)} {order}", tuple(values))
+    tasks = [Summary(*row) for row in rows[:limit]]
+    has_more = len(rows) > limit
+    return Page(tasks=tasks, next=Position(tasks[-1].changed_at, tasks[-1].id) if has_more else None)
+
+
+def summarize(tasks: Sequence[TaskId], by: Caller) -> Script[list[Summary]]:
+    """Summarize tasks, in the order asked for; raises `NotFound` or `Forbidden` for the first that cannot be read."""
+    names = ", ".join(f"?{number}" for number in range(1, len(tasks) + 1))
+    sql = f"{_ACTIVE_SUMMARY} WHERE id IN ({names}) UNION ALL {_FINISHED_SUMMARY} WHERE id IN ({names})"
+    found = {row[0]: Summary(*row) for row in (yield Statement(sql, tuple(tasks)))}
+    for task in tasks:
+        if task not in found:
+            raise _unknown(task)
+        if not _may_read(by, found[task].submitted_by, found[task].caller):
+            raise _not_yours(task)
+    return [found[task] for task in tasks]
+
+
+def read_results(tasks: Sequence[TaskId], by: Caller) -> Script[tuple[list[Summary], dict[TaskId, str]]]:
+    """Summarize tasks, with the results of those that are done, as JSON, as far as they fit into one answer."""
+    summaries = yield from summarize(tasks, by)
+    left = RESULTS_CHARS
+    fitting = []
+    for one in summaries:
+        if 0 < one.result_chars <= left:
+            left -= one.result_chars
+            fitting.append(one.id)
+    if not fitting:
+        return summaries, {}
+    names = ", ".join(f"?{number}" for number in range(1, len(fitting) + 1))
+    rows = yield Statement(
+        f"SELECT id, result FROM bus_archive WHERE id IN ({names}) AND result IS NOT NULL", tuple(fitting)
+    )
+    return summaries, {TaskId(task): result for task, result in rows}
+
+
+def watch(tasks: Sequence[TaskId], waiter: PollId, wait_s: float) -> Script[None]:
+    """Have the ends of these tasks announced, for as long as somebody waits for them."""
+    ((now,),) = yield NOW
+    yield Together(tuple(Statement(_WATCH, (task, waiter, now + wait_s)) for task in tasks))
+
+
+def unwatch(tasks: Sequence[TaskId], waiter: PollId) -> Script[None]:
+    """Wait for these tasks no longer."""
+    delete = "DELETE FROM bus_watches WHERE task = ?1 AND waiter = ?2"
+    yield Together(tuple(Statement(delete, (task, waiter)) for task in tasks))
+
+
+def _attempts(latest_first: list[Row]) -> list[Attempt]:
+    """Put the lines of a history together to attempts, the first one first."""
+    attempts: list[Attempt] = []
+    for at, kind, worker, number, detail in reversed(latest_first):
+        if kind == _BEGUN:
+            attempts.append(Attempt(number=number, worker=worker, started_at=at))
+        elif attempts and attempts[-1].ended_at is None:
+            # What ends a task that nobody had begun, such as an offer that was reset, ends no attempt.
+            outcome, error = _ENDINGS[kind]
+            if kind not in ("done", "dead"):
+                error = detail or error
+            attempts[-1] = msgspec.structs.replace(attempts[-1], ended_at=at, outcome=outcome, error=error)
+    return attempts[-ATTEMPTS_SHOWN:]
+
+
+def _may_read(by: Caller, submitted_by: str, caller: CallerId | None) -> bool:
+    return by.is_admin or by.id in (submitted_by, caller)
+
+
+def _unknown(task: TaskId) -> NotFound:
+    return NotFound(f"No task is called `{task}`.", hint="`submit_task` first", bead_id=task)
+
+
+def _not_yours(task: TaskId) -> Forbidden:
+    return Forbidden(
+        f"The task `{task}` was submitted by another caller, and no worker of yours has it or ended it.",
+        hint="its submitter, the caller whose worker has it or ended it, or an administrator can read it",
+        bead_id=task,
+    )

@@ -1,0 +1,195 @@
+"""What goes over the wire in the API of conversations: bodies that come in, and what is answered."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from toolpost.base.ids import JsonObject
+from toolpost.base.turns import TurnState
+from toolpost.store.threads import Message, Thread, Turn
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a client sends."""
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a client is sent."""
+
+
+class NewThread(_Body, frozen=True, kw_only=True):
+    """A conversation to begin."""
+
+    title: Annotated[str, Meta(max_length=80)] = ""
+    agent: Annotated[str | None, Meta(description="who answers; the default agent, if not set")] = None
+    model: str | None = None
+
+
+class ThreadChange(_Body, frozen=True, kw_only=True):
+    """What is to be changed of a thread; what is left out stays."""
+
+    title: Annotated[str, Meta(max_length=80)] | None = None
+    agent: Annotated[str | UnsetType | None, Meta(description="who answers; null is the default agent")] = UNSET
+    model: Annotated[
+        str | UnsetType | None, Meta(description="null is the agent's own; so it is if another agent is named alone")
+    ] = UNSET
+
+
+class NewMessage(_Body, frozen=True, kw_only=True):
+    """Something to say."""
+
+    text: Annotated[str, Meta(min_length=1)]
+    agent: Annotated[str | None, Meta(description="who answers this message; the thread's agent, if not set")] = None
+    model: str | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    on_disconnect: Annotated[
+        Literal["cancel", "continue"], Meta(description="what becomes of the turn if the client goes away")
+    ] = "cancel"
+
+
+class Cancellation(_Body, frozen=True, kw_only=True):
+    """What is to be stopped; without a turn, all that run or wait in the thread."""
+
+    turn: str | None = None
+
+
+class Prewarming(_Body, frozen=True, kw_only=True):
+    """The thread whose session is to be ready."""
+
+    thread_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    agent: str | None = None
+    model: str | None = None
+
+
+class ShownThread(_Shown, frozen=True, kw_only=True):
+    """A conversation."""
+
+    id: str
+    title: str
+    created_at: str
+    changed_at: str
+    messages: int
+    agent: str | None = None
+    model: str | None = None
+    is_warm: bool = False
+    running: list[str] = []
+    """The turns that run or wait in it."""
+
+
+class ShownMessage(_Shown, frozen=True, kw_only=True):
+    """Something that was said."""
+
+    seq: int
+    turn: str
+    role: Literal["user", "assistant"]
+    text: str
+    at: str
+    details: JsonObject | None = None
+
+
+class ShownTurn(_Shown, frozen=True, kw_only=True):
+    """One time that somebody was answered, or was to be."""
+
+    id: str
+    state: TurnState
+    trace_id: str
+    started_at: str
+    ended_at: str | None = None
+    partial: str = ""
+    error: JsonObject | None = None
+
+
+class ThreadList(_Shown, frozen=True, kw_only=True):
+    """A page of threads, those that changed last first."""
+
+    threads: list[ShownThread]
+    next: str | None = None
+    """What `before` is for the page after this one."""
+
+
+class MessageList(_Shown, frozen=True, kw_only=True):
+    """A page of messages, in order."""
+
+    messages: list[ShownMessage]
+
+
+class TurnList(_Shown, frozen=True, kw_only=True):
+    """The latest turns, the latest first."""
+
+    turns: list[ShownTurn]
+
+
+class Cancelled(_Shown, frozen=True, kw_only=True):
+    """The turns that were told to stop."""
+
+    cancelled: list[str]
+
+
+class Prewarmed(_Shown, frozen=True, kw_only=True):
+    """A session that is ready."""
+
+    thread_id: str
+    state: Literal["warm"]
+    took_ms: float
+
+
+class ShownAgent(_Shown, frozen=True, kw_only=True):
+    """Somebody who answers."""
+
+    name: str
+    kind: str
+    model: str | None = None
+    is_default: bool = False
+
+
+class AgentList(_Shown, frozen=True, kw_only=True):
+    """Everybody who answers."""
+
+    agents: list[ShownAgent]
+
+
+def shown_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> ShownThread:
+    """Show a thread."""
+    return ShownThread(
+        id=thread.id,
+        title=thread.title,
+        created_at=written(thread.created_at),
+        changed_at=written(thread.changed_at),
+        messages=thread.last_seq,
+        agent=thread.agent,
+        model=thread.model,
+        is_warm=is_warm,
+        running=running,
+    )
+
+
+def shown_message(message: Message) -> ShownMessage:
+    """Show a message."""
+    return ShownMessage(
+        seq=message.seq,
+        turn=message.turn,
+        role=message.role,
+        text=message.text,
+        at=written(message.at_utc),
+        details=message.details,
+    )
+
+
+def shown_turn(turn: Turn) -> ShownTurn:
+    """Show a turn."""
+    return ShownTurn(
+        id=turn.id,
+        state=turn.state,
+        trace_id=turn.trace_id,
+        started_at=written(turn.started_at),
+        ended_at=written(turn.ended_at) if turn.ended_at is not None else None,
+        partial=turn.partial,
+        error=turn.error,
+    )
+
+
+def written(moment: float) -> str:
+    """Write a moment."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,119 @@
+"""Plugins' hooks, each run apart from the others: with a time limit that ends it, and a failure that stays its own."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from toolpost.authoring.conversation import TurnInfo
+from toolpost.base.events import event
+from toolpost.providers.plugin_host import Implementation, PluginHost
+
+_log = logging.getLogger("toolpost.parts.conversations")
+
+LIMITS_S: Final[Mapping[str, float]] = {
+    "toolpost_conversations": 10.0,
+    "toolpost_on_message": 2.0,
+    "toolpost_classify": 10.0,
+    "toolpost_before_invoke": 10.0,
+    "toolpost_after_invoke": 5.0,
+    "toolpost_on_complete": 5.0,
+    "toolpost_on_tool_call": 2.0,
+    "toolpost_summarise": 30.0,
+}
+
+UNWIND_S: Final = 0.5
+"""How long a hook that was ended may take to let go."""
+
+_FAILED: Final = object()
+
+
+class Hooks:
+    """What plugins have to say about a conversation."""
+
+    def __init__(self, host: PluginHost, *, limits_s: Mapping[str, float] = LIMITS_S, threads: int = 16) -> None:
+        self._host = host
+        self._limits_s = {**LIMITS_S, **limits_s}
+        self._threads = anyio.CapacityLimiter(threads)
+
+    def has(self, hook: str) -> bool:
+        """Whether any plugin implements a hook."""
+        return bool(self._host.implementations(hook))
+
+    async def notify(self, hook: str, *, turn: TurnInfo | None = None, **given: Any) -> None:
+        """Tell every plugin, one after the other."""
+        for implementation in self._host.implementations(hook):
+            await self._run(hook, implementation, turn, given)
+
+    async def chain(self, hook: str, name: str, value: str, *, turn: TurnInfo) -> str:
+        """Let each plugin change a text; one that fails leaves it as it was."""
+        for implementation in self._host.implementations(hook):
+            changed = await self._run(hook, implementation, turn, {name: value})
+            value = changed if isinstance(changed, str) else value
+        return value
+
+    async def first(self, hook: str, *, turn: TurnInfo, **given: Any) -> str | None:
+        """Return the first text that a plugin has, None if no plugin has any."""
+        for implementation in self._host.implementations(hook):
+            answer = await self._run(hook, implementation, turn, given)
+            if isinstance(answer, str):
+                return answer
+        return None
+
+    async def _run(
+        self, hook: str, implementation: Implementation, turn: TurnInfo | None, given: Mapping[str, Any]
+    ) -> Any:
+        offered = {"turn": turn, **given}
+        arguments = [offered[name] for name in implementation.takes]
+        try:
+            return await _ended_within(self._limits_s[hook], self._called(implementation, arguments))
+        except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+            self._host.degrade(implementation.plugin, f"failed in `{hook}`", error)
+            event(
+                _log,
+                logging.ERROR,
+                "hook failed",
+                plugin=implementation.plugin.name,
+                hook=hook,
+                thread=turn.thread if turn is not None else None,
+                trace=turn.trace_id if turn is not None else None,
+                reason=str(error) or type(error).__name__,
+                exception=error,
+            )
+            return _FAILED
+
+    async def _called(self, implementation: Implementation, arguments: list[Any]) -> Any:
+        function = implementation.function
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        # What is not asynchronous could hold up everybody; in a thread it holds up nobody but itself.
+        answer = await anyio.to_thread.run_sync(function, *arguments, limiter=self._threads, abandon_on_cancel=True)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+async def _ended_within(limit_s: float, work: Awaitable[Any]) -> Any:
+    """Wait for a piece of work, and no longer; one that will not be cancelled is left behind."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit_s)
+        if not done:
+            task.cancel()
+            await asyncio.wait({task}, timeout=UNWIND_S)
+            raise TimeoutError(f"it took longer than {limit_s:g} s, and was ended")
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(_look_away)
+    if task.cancelled():
+        raise TimeoutError("it cancelled itself")
+    return task.result()
+
+
+def _look_away(task: "asyncio.Future[Any]") -> None:
+    """Read what came of work that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()

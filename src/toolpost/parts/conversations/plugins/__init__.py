@@ -1,0 +1,1 @@
+"""Tools that agents use in a conversation."""

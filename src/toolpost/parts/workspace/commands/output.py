@@ -1,0 +1,128 @@
+"""The code index on the screen: hits in colour, builds and states as tables."""
+
+import sys
+from datetime import datetime
+
+import click
+
+from toolpost.base.ids import JsonObject
+from toolpost.cli.failures import warn
+from toolpost.cli.show import print_table, table
+from toolpost.cli.terminal import has_colour, printable
+
+
+def print_hits(found: JsonObject) -> None:
+    """Print each hit: where it is, what it is, and the line that matters."""
+    for number, hit in enumerate(found["hits"]):
+        if number:
+            click.echo()
+        _print_hit(hit, several=len(found["searched"]) > 1)
+    if not found["hits"]:
+        click.echo("nothing was found", err=True)
+    for failure in found["failures"]:
+        warn(f"{failure['repo']}: {failure['message']}")
+    if count := len(found["stale"]):
+        click.echo(f"{count} {'file has' if count == 1 else 'files have'} changed since indexed", err=True)
+    if found["truncated"]:
+        click.echo("there may be more: the search stopped before it had seen everything", err=True)
+
+
+def _print_hit(hit: JsonObject, *, several: bool) -> None:
+    place = f"{hit['repo']}:{hit['path']}" if several else hit["path"]
+    symbol = f"  {hit['kind']} {hit['symbol']}" if "symbol" in hit else ""
+    stale = "  (changed since it was indexed)" if hit["stale"] else ""
+    lines = f":{hit['startLine']}-{hit['endLine']}"
+    click.echo(
+        f"{_styled(printable(place), 'magenta')}{_styled(lines, 'green')}{_styled(printable(symbol), 'cyan')}{stale}"
+    )
+    if "lines" not in hit:
+        click.echo(f"{_number(hit['line'])}  {printable(hit['headline'])}")
+    for line in hit.get("lines", ()):
+        is_it = line["line"] == hit["line"]
+        text = printable(line["text"])
+        click.echo(f"{_number(line['line'])}  {_styled(text, 'bright_white') if is_it else text}")
+
+
+def _number(line: int) -> str:
+    return _styled(f"{line:>6}", "green")
+
+
+def print_built(built: JsonObject) -> None:
+    """Print what became of each repository."""
+    rows = [
+        (
+            one["repo"],
+            f"{one['files']:,}",
+            f"{one['lines']:,}",
+            _done(one),
+            f"{one['seconds']:.1f} s",
+            ", ".join(f"{count} {reason}" for reason, count in one["skipped"].items()) or "-",
+        )
+        for one in built["repositories"]
+    ]
+    print_table(table("REPOSITORY", "FILES", "LINES", "WHAT WAS DONE", "TIME", "LEFT OUT", rows=rows))
+    for one in built["repositories"]:
+        if "rebuilt" in one:
+            click.echo(printable(f"{one['repo']} was built from nothing: {one['rebuilt']}"), err=True)
+    for failure in built["failures"]:
+        warn(f"{failure['repo']}: {failure['message']}")
+
+
+def print_update(built: JsonObject) -> None:
+    """Print what a build in the background has done, in one line."""
+    at = datetime.now().astimezone().strftime("%H:%M:%S")
+    name = _styled(printable(built["repo"]), "magenta")
+    click.echo(f"{_styled(at, 'green')}  {name}: {_done(built)} in {built['seconds']:.1f} s")
+
+
+def _done(built: JsonObject) -> str:
+    return ", ".join(f"{built[kind]} {kind}" for kind in ("added", "changed", "renamed", "removed"))
+
+
+def print_status(status: JsonObject) -> None:
+    """Print how each repository's index is doing."""
+    rows = [
+        (
+            one["repo"],
+            _state(one),
+            f"{one.get('files', 0):,}",
+            f"{one.get('lines', 0):,}",
+            _size(one.get("bytes", 0)),
+            _age(one.get("ageSeconds")),
+            one["root"],
+        )
+        for one in status["repositories"]
+    ]
+    print_table(table("REPOSITORY", "STATE", "FILES", "LINES", "SIZE", "AGE", "FOLDER", rows=rows))
+    for failure in status["failures"]:
+        warn(f"{failure['repo']}: {failure['message']}")
+
+
+def _state(one: JsonObject) -> str:
+    if one["damaged"]:
+        return "damaged"
+    if not one["exists"]:
+        return "no index"
+    changed = sum(one["changed"][kind] for kind in ("added", "modified", "deleted"))
+    return f"{changed} changed" if changed else "fresh"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _styled(text: str, colour: str) -> str:
+    return click.style(text, fg=colour) if has_colour(sys.stdout) else text

@@ -1,0 +1,89 @@
+"""The few settings of git's that matter here. Includes are not followed: they would lead anywhere."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from toolpost.parts.workspace.git.files import Unreadable, read_file
+
+_LIMIT: Final = 256 * 1024
+_ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b"}
+
+
+def read_config(folder: Path, name: str = "config") -> dict[str, list[str]]:
+    """Return every setting of one file by its lower-case name, such as `core.filemode`; empty if there is none."""
+    data = read_file(folder, name, _LIMIT)
+    return parse_config(data.decode("utf-8", "replace")) if data else {}
+
+
+def read_user_config() -> dict[str, list[str]]:
+    """Return the settings of the system and the user, which are trusted; a file that cannot be read counts as empty."""
+    found: dict[str, list[str]] = {}
+    for path in _user_files():
+        try:
+            # By its real place: people keep these files as links into a folder of dotfiles.
+            real = path.resolve()
+            settings = read_config(real.parent, real.name)
+        except (Unreadable, OSError, RuntimeError):
+            continue
+        for key, values in settings.items():
+            found.setdefault(key, []).extend(values)
+    return found
+
+
+def _user_files() -> list[Path]:
+    environment = os.environ
+    system = [] if environment.get("GIT_CONFIG_NOSYSTEM") else [environment.get("GIT_CONFIG_SYSTEM", "/etc/gitconfig")]
+    if chosen := environment.get("GIT_CONFIG_GLOBAL"):
+        return [Path(name) for name in (*system, chosen)]
+    return [*map(Path, system), user_folder() / "config", Path("~/.gitconfig").expanduser()]
+
+
+def user_folder() -> Path:
+    """Return where git keeps the user's `config` and `ignore`."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
+
+
+def is_true(settings: dict[str, list[str]], key: str, *, default: bool) -> bool:
+    """Read a truth value; the last one counts."""
+    values = settings.get(key)
+    return default if not values else values[-1].lower() in ("", "true", "yes", "on", "1")
+
+
+def parse_config(text: str) -> dict[str, list[str]]:
+    """Read git's format of settings. A key without a value is true, which is written as an empty string here."""
+    found: dict[str, list[str]] = {}
+    section = ""
+    lines = iter(text.splitlines())
+    for line in lines:
+        rest = line.strip()
+        if rest.startswith("["):
+            head, _, rest = rest[1:].partition("]")
+            name, _, inner = head.partition(" ")
+            inner = inner.strip().strip('"')
+            section = f"{name.strip().lower()}.{inner}" if inner else name.strip().lower()
+            rest = rest.strip()
+        if not rest or rest[0] in "#;":
+            continue
+        key, _, value = rest.partition("=")
+        while value.endswith("\\") and not value.endswith("\\\\"):
+            value = value[:-1] + next(lines, "")
+        found.setdefault(f"{section}.{key.strip().lower()}", []).append(_unquoted(value.strip()))
+    return found
+
+
+def _unquoted(value: str) -> str:
+    out: list[str] = []
+    is_quoted = False
+    characters = iter(value)
+    for character in characters:
+        if character == '"':
+            is_quoted = not is_quoted
+        elif character == "\\":
+            following = next(characters, "")
+            out.append(_ESCAPES.get(following, following))
+        elif character in "#;" and not is_quoted:
+            break
+        else:
+            out.append(character)
+    return "".join(out).strip()

@@ -1,0 +1,273 @@
+"""git's index: the files that it knows, with the size and times that it noted of each. Versions 2 to 4, split and sparse.
+
+https://git-scm.com/docs/index-format. What is read is a stranger's: lengths are checked before they are used, and paths that
+lead out of the work tree are refused.
+"""
+
+import hashlib
+import heapq
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Final
+
+from toolpost.parts.workspace.git.files import Unreadable, read_file
+from toolpost.parts.workspace.git.repository import GitRepository
+
+SIZE_LIMIT: Final = 64 * 1024 * 1024
+ENTRY_LIMIT: Final = 500_000
+PATH_LIMIT: Final = 4_096
+DEPTH_LIMIT: Final = 250
+_ALL_PATHS_LIMIT: Final = 128 * 1024 * 1024
+"""Characters of all paths together: version 4 writes a path as its difference from the one before."""
+
+FOLDER: Final = 0o040000
+SUBMODULE: Final = 0o160000
+LINK: Final = 0o120000
+
+_HEADER: Final = struct.Struct(">4sII")
+_STAT: Final = struct.Struct(">10I")
+_EXTENDED: Final = 0x4000
+_ASSUME_VALID: Final = 0x8000
+_STAGE: Final = 0x3000
+_SKIP_WORKTREE: Final = 0x4000
+_INTENT_TO_ADD: Final = 0x2000
+
+Noted = tuple[int, int, int, int, bytes, int]
+"""What git noted of a file: times of change and of content in nanoseconds, mode, size, id and flags.
+
+A plain tuple: of those the garbage collector lets go, and an index may have a million.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitIndex:
+    """The files that git knows."""
+
+    entries: dict[str, Noted]
+    """By path from the work tree, in git's order. A folder that a sparse index leaves out ends with `/`."""
+    has_conflicts: bool = False
+    mtime_ns: int = 0
+    """When the index was written: a file that was written in that moment or later may differ without showing it."""
+
+    def close(self) -> None:
+        """Let go of the entries one by one: to free so many at once would hold every other thread up."""
+        while self.entries:
+            self.entries.popitem()
+
+    def tree_id(self, id_bytes: int) -> bytes:
+        """Return the id of the tree that a commit of this index would have; nothing but names and ids is needed for that."""
+        return _tree_id(self.entries, lambda data: digest_of(data, id_bytes))
+
+
+@dataclass(kw_only=True)
+class _Parsed:
+    """One file in git's format, which may build on another."""
+
+    entries: dict[str, Noted] = field(default_factory=dict)
+    nameless: list[Noted] = field(default_factory=list)
+    """Entries that replace others of the index that this one builds on."""
+    has_conflicts: bool = False
+    link: bytes | None = None
+
+
+def digest_of(data: bytes, id_bytes: int) -> bytes:
+    """Hash as git does, which makes ids of 20 bytes or of 32."""
+    return (hashlib.sha1(data, usedforsecurity=False) if id_bytes == 20 else hashlib.sha256(data)).digest()
+
+
+def is_left_alone(noted: Noted) -> bool:
+    """Say whether git does not look at the file itself: it is told not to, or the file is not checked out."""
+    flags = noted[5]
+    return bool(flags & _ASSUME_VALID or (flags >> 16) & _SKIP_WORKTREE) or noted[2] == FOLDER
+
+
+def read_index(repository: GitRepository) -> GitIndex:
+    """Read the index of a repository; one without any knows no files. Raises `Unreadable`."""
+    data = read_file(repository.git_dir, "index", SIZE_LIMIT)
+    if data is None:
+        return GitIndex(entries={})
+    try:
+        mtime_ns = (repository.git_dir / "index").lstat().st_mtime_ns
+    except OSError as error:
+        raise Unreadable("`index` in it cannot be read") from error
+    parsed = _parse(data, repository.id_bytes)
+    entries = parsed.entries
+    if parsed.link is not None:
+        entries = _merge(parsed, _read_shared(repository, parsed.link), repository.id_bytes)
+    return GitIndex(entries=entries, has_conflicts=parsed.has_conflicts, mtime_ns=mtime_ns)
+
+
+def _read_shared(repository: GitRepository, link: bytes) -> dict[str, Noted]:
+    """Read the index that a split one builds on."""
+    name = f"sharedindex.{link[: repository.id_bytes].hex()}"
+    data = read_file(repository.git_dir, name, SIZE_LIMIT)
+    if data is None:
+        raise Unreadable(f"`{name}` in it is missing")
+    shared = _parse(data, repository.id_bytes)
+    if shared.link is not None or shared.nameless or shared.has_conflicts:
+        raise Unreadable(f"`{name}` in it is not one that others can build on")
+    return shared.entries
+
+
+def _parse(data: bytes, id_bytes: int) -> _Parsed:
+    try:
+        signature, version, count = _HEADER.unpack_from(data)
+        if signature != b"DIRC" or version not in (2, 3, 4):
+            raise Unreadable("its index has a format that is not known")
+        if count > ENTRY_LIMIT or count * (_STAT.size + id_bytes) > len(data):
+            raise Unreadable("its index says that it has more files than it has room for")
+        return _parse_entries(data, version, count, id_bytes)
+    except (struct.error, IndexError, ValueError) as error:
+        raise Unreadable("its index is damaged") from error
+
+
+def _parse_entries(data: bytes, version: int, count: int, id_bytes: int) -> _Parsed:
+    parsed = _Parsed()
+    at, path, room = _HEADER.size, b"", _ALL_PATHS_LIMIT
+    for _ in range(count):
+        start = at
+        ctime_s, ctime_ns, mtime_s, mtime_ns, _, _, mode, _, _, size = _STAT.unpack_from(data, at)
+        at += _STAT.size
+        object_id = data[at : at + id_bytes]
+        at += id_bytes
+        flags = data[at] << 8 | data[at + 1]
+        at += 2
+        if flags & _EXTENDED:
+            flags |= (data[at] << 8 | data[at + 1]) << 16
+            at += 2
+        if version == 4:
+            drop, at = _varint(data, at)
+            if drop > len(path):
+                raise Unreadable("its index is damaged")
+            path = path[: len(path) - drop]
+        else:
+            path = b""
+        end = data.index(b"\0", at, at + PATH_LIMIT + 1)
+        path += data[at:end]
+        # Before version 4 an entry is padded to a multiple of eight, with one NUL at least.
+        at = end + 1 if version == 4 else start + ((end - start) // 8 + 1) * 8
+        room -= len(path)
+        if len(path) > PATH_LIMIT or room < 0:
+            raise Unreadable("its index has paths that are too long")
+        if flags & _STAGE:
+            parsed.has_conflicts = True
+        name = path.decode("utf-8", "surrogateescape")
+        if not _is_safe(name, mode):
+            raise Unreadable("its index names files outside of the work tree")
+        times = ctime_s * 1_000_000_000 + ctime_ns, mtime_s * 1_000_000_000 + mtime_ns
+        noted = (*times, mode, size, object_id, flags)
+        if name:
+            parsed.entries[name] = noted
+        else:
+            parsed.nameless.append(noted)
+    parsed.link = _link(data, at, id_bytes)
+    return parsed
+
+
+def _is_safe(name: str, mode: int) -> bool:
+    """Refuse what git itself would never add: `..`, absolute paths, `.git`. A split index has entries without a name."""
+    parts = (name[:-1] if mode == FOLDER and name.endswith("/") else name).split("/")
+    if len(parts) > DEPTH_LIMIT:
+        raise Unreadable("its index has paths that are too deep")
+    return not name or not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number as version 4 and deltas by offset write it; at most four bytes are needed."""
+    byte = data[at]
+    value, end = byte & 0x7F, at + 1
+    while byte & 0x80:
+        if end - at > 8:
+            raise Unreadable("it is damaged")
+        byte = data[end]
+        value, end = ((value + 1) << 7) | (byte & 0x7F), end + 1
+    return value, end
+
+
+def _link(data: bytes, at: int, id_bytes: int) -> bytes | None:
+    """Return what says on which index this one builds; an extension that must be understood and is not is refused."""
+    link = None
+    while at + 8 <= len(data) - id_bytes:
+        name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8])
+        at += 8
+        if name == b"link":
+            link = data[at : at + size]
+        elif name[:1].islower() and name != b"sdir":
+            raise Unreadable("its index has a format that is not known")
+        at += size
+    return link if link is not None and any(link[:id_bytes]) else None
+
+
+def _merge(split: _Parsed, shared: dict[str, Noted], id_bytes: int) -> dict[str, Noted]:
+    """Put a split index and the one that it builds on together: entries are deleted, replaced by position, or added."""
+    assert split.link is not None
+    deleted, at = _bits(split.link, id_bytes, len(shared))
+    replaced, _ = _bits(split.link, at, len(shared))
+    if len(split.nameless) != len(replaced):
+        raise Unreadable("its index is damaged")
+    replacing = dict(zip(replaced, split.nameless, strict=True))
+    gone = set(deleted)
+    kept = (
+        (name, replacing.get(position, noted))
+        for position, (name, noted) in enumerate(shared.items())
+        if position not in gone
+    )
+    # Merged step by step: to sort all names at once would hold every other thread up.
+    return dict(heapq.merge(kept, split.entries.items(), key=itemgetter(0)))
+
+
+def _bits(data: bytes, at: int, limit: int) -> tuple[list[int], int]:
+    """Read a compressed bitmap (EWAH): returns the positions of its bits below a limit, and where it ends."""
+    if at == len(data):
+        return [], at  # Without bitmaps nothing is deleted or replaced.
+    try:
+        _, count = struct.unpack_from(">II", data, at)
+        at += 8
+        words = struct.unpack_from(f">{count}Q", data, at) if count * 8 <= len(data) - at else None
+    except struct.error as error:
+        raise Unreadable("its index is damaged") from error
+    if words is None:
+        raise Unreadable("its index is damaged")
+    found: list[int] = []
+    bit = number = 0
+    while number < count:
+        marker = words[number]
+        run, literals = (marker >> 1 & 0xFFFFFFFF) * 64, marker >> 33
+        if marker & 1:
+            found.extend(range(bit, min(bit + run, limit)))
+        bit += run
+        for word in words[number + 1 : number + 1 + literals]:
+            if word and bit < limit:
+                found.extend(bit + place for place in range(64) if word >> place & 1 and bit + place < limit)
+            bit += 64
+        number += 1 + literals
+    # After the words comes the position of the last marker, which is of use to writers only.
+    return found, at + 8 * count + 4
+
+
+def _tree_id(entries: dict[str, Noted], digest: Callable[[bytes], bytes]) -> bytes:
+    """Hash folders from the innermost outwards; the order of an index is that of the trees."""
+    folders: list[tuple[bytes, bytearray]] = [(b"", bytearray())]
+
+    def close_last() -> None:
+        name, content = folders.pop()
+        folders[-1][1].extend(b"40000 " + name + b"\0" + digest(b"tree %d\0" % len(content) + content))
+
+    for name, noted in entries.items():
+        mode, object_id, flags = noted[2], noted[4], noted[5]
+        if flags & _STAGE or (flags >> 16) & _INTENT_TO_ADD:
+            continue
+        *parents, last = name.encode("utf-8", "surrogateescape").rstrip(b"/").split(b"/")
+        depth = 0
+        while depth < len(parents) and depth + 1 < len(folders) and folders[depth + 1][0] == parents[depth]:
+            depth += 1
+        while len(folders) > depth + 1:
+            close_last()
+        folders.extend((parent, bytearray()) for parent in parents[depth:])
+        folders[-1][1].extend(b"%o %s\0" % (mode, last) + object_id)
+    while len(folders) > 1:
+        close_last()
+    content = folders[0][1]
+    return digest(b"tree %d\0" % len(content) + content)

@@ -1,0 +1,211 @@
+"""Where a folder's repository is, whether it may be believed, and what its HEAD says.
+
+A repository is refused, and its folder treated as one without git, if another user owns it (git's `safe.directory` lists
+exceptions) or if its parts lie somewhere that does not point back: a `.git` file of a stranger's may name any repository on the
+machine, whose branch and commits are nobody's business.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from toolpost.parts.workspace.git.config import read_config, read_user_config
+from toolpost.parts.workspace.git.files import Unreadable, read_text
+from toolpost.parts.workspace.paths import open_below
+
+_ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF: Final = re.compile(r"refs(?:/[^/\x00-\x20\x7f~^:?*\[\\.][^/\x00-\x20\x7f~^:?*\[\\]*)+")
+_PACKED_LIMIT: Final = 32 * 1024 * 1024
+_LINE_LIMIT: Final = 8_192
+_OF_WORKTREES: Final = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
+
+
+class RepositoryRefused(Exception):
+    """There is a repository, and it is not used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitRepository:
+    """The parts of a repository, all of which were checked."""
+
+    top: Path
+    """The work tree: the folder that has `.git`, whatever `core.worktree` says."""
+    git_dir: Path
+    common_dir: Path
+    """Where refs and objects are: another folder for a linked work tree alone."""
+    settings: dict[str, list[str]]
+
+    @property
+    def id_bytes(self) -> int:
+        """The length of an object's id: 20 with SHA-1, 32 with SHA-256."""
+        return 32 if self.settings.get("extensions.objectformat", [""])[-1].lower() == "sha256" else 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What HEAD says; both are None where that is not known, or nothing was committed."""
+
+    commit: str | None = None
+    branch: str | None = None
+    note: str | None = None
+    """Why it is not known."""
+
+
+def find_repository(folder: Path) -> GitRepository | None:
+    """Return the repository that a folder is in; None if there is none. Raises `RepositoryRefused`."""
+    try:
+        device = folder.stat().st_dev
+    except OSError:
+        return None
+    for place in (folder, *folder.parents):
+        try:
+            # Like git, it stops where another file system begins.
+            if place.stat().st_dev != device:
+                return None
+            found = os.lstat(place / ".git")
+        except OSError:
+            continue
+        if not stat.S_ISDIR(found.st_mode) or _is_git_dir(place / ".git"):
+            return open_repository(place, found.st_mode)
+    return None
+
+
+def open_repository(top: Path, mode: int) -> GitRepository:
+    """Check the parts of the repository whose `.git` has this mode."""
+    try:
+        git_dir = _git_dir(top, mode)
+        common_dir = _common_dir(git_dir)
+        _check_owner(top, (top / ".git", top, git_dir, common_dir))
+        settings = read_config(common_dir)
+    except Unreadable as error:
+        raise RepositoryRefused(f"The repository {top} is not used: {error}.") from error
+    except OSError as error:
+        raise RepositoryRefused(f"The repository {top} cannot be read: {error.strerror}.") from error
+    return GitRepository(top=top, git_dir=git_dir, common_dir=common_dir, settings=settings)
+
+
+def _is_git_dir(path: Path) -> bool:
+    """Tell a repository from an empty folder of that name."""
+    return os.path.lexists(path / "HEAD") and ((path / "objects").is_dir() or (path / "commondir").exists())
+
+
+def _git_dir(top: Path, mode: int) -> Path:
+    """Return the folder that `.git` is or names. A file may name a folder only if that one names this work tree."""
+    pointer = top / ".git"
+    if stat.S_ISDIR(mode):
+        return pointer
+    if not stat.S_ISREG(mode):
+        raise Unreadable("its `.git` is a link or a special file, which is not followed")
+    named = (read_text(top, ".git") or "").removeprefix("gitdir:").strip()
+    if not named or "\0" in named:
+        raise Unreadable("its `.git` file names no folder")
+    target = (top / named).resolve()
+    if not _is_git_dir(target) or not _points_back(target, top):
+        raise Unreadable("its `.git` file names a repository that does not name this folder as its work tree")
+    return target
+
+
+def _points_back(git_dir: Path, top: Path) -> bool:
+    """Say whether a repository names a work tree: linked ones stand in `gitdir`, those of submodules in `core.worktree`."""
+    if back := read_text(git_dir, "gitdir"):
+        return (git_dir / back).parent.resolve() == top and Path(back).name == ".git"
+    named = read_config(git_dir).get("core.worktree") or read_config(git_dir, "config.worktree").get("core.worktree")
+    return named is not None and (git_dir / named[-1]).resolve() == top
+
+
+def _common_dir(git_dir: Path) -> Path:
+    named = read_text(git_dir, "commondir")
+    if named is None:
+        return git_dir
+    common = git_dir.parent.parent
+    if git_dir.parent.name != "worktrees" or (git_dir / named).resolve() != common:
+        raise Unreadable("its `commondir` names another repository than the one it is part of")
+    return common
+
+
+def _check_owner(top: Path, parts: tuple[Path, ...]) -> None:
+    """Refuse what another user owns, as git does since CVE-2022-24765."""
+    if os.name == "nt":
+        return
+    user = os.geteuid()
+    trusted = {user}
+    if user == 0 and (behind := os.environ.get("SUDO_UID", "")).isdecimal():
+        trusted.add(int(behind))
+    if all(os.lstat(part).st_uid in trusted for part in parts) or _is_listed_as_safe(top):
+        return
+    raise RepositoryRefused(
+        f"The repository {top} belongs to another user and is not used; "
+        f"if you trust it: git config --global --add safe.directory {top}"
+    )
+
+
+def _is_listed_as_safe(top: Path) -> bool:
+    is_safe = False
+    for listed in read_user_config().get("safe.directory", ()):
+        if not listed:
+            is_safe = False  # An empty entry takes back those before it.
+        elif listed == "*":
+            is_safe = True
+        elif listed.endswith("/*"):
+            is_safe = is_safe or top.is_relative_to(Path(listed[:-2]).expanduser())
+        else:
+            is_safe = is_safe or Path(listed).expanduser() == top
+    return is_safe
+
+
+def read_head(repository: GitRepository) -> Head:
+    """Return the commit and the branch that are checked out; never raises."""
+    try:
+        name = said = read_text(repository.git_dir, "HEAD") or ""
+        branch = None
+        if said.startswith("ref:"):
+            name = said.removeprefix("ref:").strip()
+            branch = name.removeprefix("refs/heads/") if _REF.fullmatch(name) else None
+            if branch is None:
+                raise Unreadable("HEAD names no ref; a repository that keeps refs in a reftable is not read")
+        return Head(commit=_resolve(repository, name), branch=branch)
+    except Unreadable as error:
+        return Head(note=f"HEAD is not known: {error}.")
+    except OSError as error:
+        return Head(note=f"HEAD cannot be read: {error.strerror}.")
+
+
+def _resolve(repository: GitRepository, name: str) -> str | None:
+    """Follow a ref to its commit; None for a branch without any."""
+    for _ in range(5):
+        if _ID.fullmatch(name):
+            return name
+        if not _REF.fullmatch(name) or ".." in name:
+            raise Unreadable("HEAD leads to something that is neither a ref nor an id")
+        folder = repository.git_dir if name.startswith(_OF_WORKTREES) else repository.common_dir
+        said = read_text(folder, name)
+        if said is None:
+            return _packed_ref(repository, name)
+        name = said.removeprefix("ref:").strip()
+    raise Unreadable("HEAD leads from ref to ref without end")
+
+
+def _packed_ref(repository: GitRepository, name: str) -> str | None:
+    wanted = f" {name}".encode()
+    for line in _packed_lines(repository):
+        if line.endswith(wanted) and _ID.fullmatch(found := line[: -len(wanted)].decode("ascii", "replace")):
+            return found
+    return None
+
+
+def _packed_lines(repository: GitRepository) -> Iterator[bytes]:
+    try:
+        number = open_below(repository.common_dir, "packed-refs")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    left = _PACKED_LIMIT
+    with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
+        while line := file.readline(_LINE_LIMIT):
+            left -= len(line)
+            if left < 0:
+                raise Unreadable(f"`packed-refs` in it is larger than {_PACKED_LIMIT:,} bytes")
+            yield line.rstrip(b"\r\n")

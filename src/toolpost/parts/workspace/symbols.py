@@ -1,0 +1,224 @@
+"""What a file defines: symbols with kind, name, signature, lines and docstring, read from its syntax tree."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from toolpost.parts.workspace import optional
+from toolpost.parts.workspace.languages import CONTAINERS, Language
+
+SIGNATURE_LIMIT: Final = 240
+DOC_LIMIT: Final = 4_000
+NAME_LIMIT: Final = 200
+_LONGEST_ROW: Final = 500
+_LONGEST_NAME: Final = 1_000
+"""Characters that are looked at: what is done with them takes longer than they are."""
+
+_WRAPPERS: Final = frozenset({"decorated_definition", "export_statement", "template_declaration"})
+_WRAPPERS_OF_ONE: Final = frozenset(
+    {
+        *("lexical_declaration", "variable_declaration", "type_declaration", "const_declaration", "var_declaration"),
+        *("expression_statement", "statement"),
+    }
+)
+_VAGUE: Final = frozenset({"variable", "constant", "type"})
+_COMMENTS: Final = frozenset({"comment", "line_comment", "block_comment", "marginalia"})
+_COMMENT_MARKS: Final = re.compile(r"^\s*(?:/\*\*?|\*/|\*(?!/)|//[/!]?|#+|--|;+)?[ \t]?|\s*\*/\s*$", re.MULTILINE)
+_STRING: Final = re.compile(r"""^[rRuUbBfF]{0,2}("{3}|'{3}|"|')(.*)\1$""", re.DOTALL)
+_SPACES: Final = re.compile(r"\s+")
+_DECLARED: Final = re.compile(r"(?:(?P<scope>[\w:~<>, ]*)::)?(?P<name>~?\w+|operator\s*\S+?)$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Symbol:
+    """One definition; lines count from 1 and both ends belong to it."""
+
+    name: str
+    kind: str
+    scope: str
+    """The names of what it stands in, joined by dots; empty at the top."""
+    line: int
+    """Where its name stands."""
+    start: int
+    end: int
+    signature: str
+    doc: str
+
+
+@dataclass(slots=True)
+class _Found:
+    """A definition that has not been put into its place yet."""
+
+    node: Any
+    outer: Any
+    name: str
+    scope: str
+    kind: str
+    line: int
+    start: int
+    end: int
+
+
+def symbols_of(source: bytes, language: Language) -> list[Symbol]:
+    """Read what a file defines, in order of lines, an outer symbol before what stands in it."""
+    if language.grammar is None:
+        return []
+    parser, query = _tools(language)
+    tree = parser.parse(source)
+    if _is_tangled(tree.root_node):
+        return []
+    found: dict[tuple[int, int], _Found] = {}
+    cursor = optional.tree_sitter().QueryCursor(query)
+    for _, captures in cursor.matches(tree.root_node):
+        if (one := _found(captures)) is not None:
+            place = one.node.start_byte, one.node.end_byte
+            # Several patterns may fit: an arrow function is a variable too.
+            if place not in found or found[place].kind in _VAGUE:
+                found[place] = one
+    ordered = sorted(found.values(), key=lambda one: (one.start, -one.end, one.node.start_byte))
+    return _placed(ordered, source, language)
+
+
+def _is_tangled(root: Any) -> bool:
+    """Tell a tree that to search would take for ever: the time is square in the length of a row of tokens without a name."""
+    waiting = [root] if root.descendant_count > _LONGEST_ROW else []
+    while waiting:
+        row = 0
+        for child in waiting.pop().children:
+            row = 0 if child.is_named else row + 1
+            if row > _LONGEST_ROW:
+                return True
+            if child.descendant_count > _LONGEST_ROW:
+                waiting.append(child)
+    return False
+
+
+@cache
+def _tools(language: Language) -> tuple[Any, Any]:
+    assert language.grammar is not None
+    tree_sitter = optional.tree_sitter()
+    module, function = language.grammar
+    compiled = tree_sitter.Language(getattr(optional.grammar(module), function)())
+    return tree_sitter.Parser(compiled), tree_sitter.Query(compiled, language.patterns)
+
+
+def _found(captures: dict[str, list[Any]]) -> _Found | None:
+    names = captures.pop("name", None)
+    if not names or not captures:
+        return None
+    kind, (node, *_) = next(iter(captures.items()))
+    name, scope = _name_of(names[0])
+    if not name:
+        return None
+    outer = node
+    while outer.parent is not None and _wraps(outer.parent):
+        outer = outer.parent
+    end = outer.end_point[0] + (1 if outer.end_point[1] > 0 or outer.end_point[0] == outer.start_point[0] else 0)
+    start = outer.start_point[0] + 1
+    return _Found(
+        node=node,
+        outer=outer,
+        name=name[:NAME_LIMIT],
+        scope=scope,
+        kind=kind,
+        line=names[0].start_point[0] + 1,
+        start=start,
+        end=max(start, end),
+    )
+
+
+def _wraps(node: Any) -> bool:
+    return node.type in _WRAPPERS or (node.type in _WRAPPERS_OF_ONE and node.named_child_count == 1)
+
+
+def _name_of(node: Any) -> tuple[str, str]:
+    """Return the name that a node is, and the scope that it names; the declarators of C are peeled."""
+    while (inner := node.child_by_field_name("declarator")) is not None:
+        node = inner
+    text = _SPACES.sub(" ", _text(node)[-_LONGEST_NAME:]).strip()
+    if node.type in ("qualified_identifier", "scope_resolution") and (parts := _DECLARED.search(text)):
+        return parts["name"], (parts["scope"] or "").replace("::", ".").strip(". ")
+    return text.strip("'\"`"), ""
+
+
+def _placed(found: list[_Found], source: bytes, language: Language) -> list[Symbol]:
+    """Give each definition its scope; a function in a class is a method."""
+    symbols: list[Symbol] = []
+    around: list[_Found] = []
+    for one in found:
+        while around and one.node.start_byte >= around[-1].node.end_byte:
+            around.pop()
+        scope = [outer.name for outer in around if outer.kind != "section"] + ([one.scope] if one.scope else [])
+        is_within = bool(around) and around[-1].kind in CONTAINERS
+        kind = "method" if one.kind == "function" and (is_within or one.scope) else one.kind
+        around.append(one)
+        if kind == "impl":
+            continue
+        symbols.append(
+            Symbol(
+                name=one.name,
+                kind=kind,
+                scope=".".join(scope)[:NAME_LIMIT],
+                line=one.line,
+                start=one.start,
+                end=one.end,
+                signature=_signature(one, source),
+                doc=_doc(one, language),
+            )
+        )
+    return symbols
+
+
+def _signature(one: _Found, source: bytes) -> str:
+    """Return what stands before the body, on one line."""
+    body = one.node.child_by_field_name("body") or one.node.child_by_field_name("value")
+    if body is not None and body.type in ("arrow_function", "function_expression"):
+        body = body.child_by_field_name("body")
+    start = one.node.start_byte
+    until = body.start_byte if body is not None and body.start_byte > start else one.node.end_byte
+    text = source[start : min(until, start + 4 * SIGNATURE_LIMIT)].decode("utf-8", "replace")
+    if body is None:
+        text = text.split("\n", 1)[0]
+    text = _SPACES.sub(" ", text).strip().rstrip("{").rstrip()
+    text = text.removesuffix("=").rstrip() if one.kind in ("variable", "constant") else text
+    return text if len(text) <= SIGNATURE_LIMIT else f"{text[:SIGNATURE_LIMIT]}…"
+
+
+def _doc(one: _Found, language: Language) -> str:
+    if language.name == "python":
+        return _docstring(one.node)
+    if language.family == "prose":
+        return ""
+    return _comment_before(one.outer)
+
+
+def _docstring(node: Any) -> str:
+    body = node.child_by_field_name("body")
+    if body is None:
+        return ""
+    first = next((child for child in body.named_children if child.type != "comment"), None)
+    if first is None or first.type != "expression_statement" or first.named_child_count != 1:
+        return ""
+    (value,) = first.named_children
+    if value.type not in ("string", "concatenated_string"):
+        return ""
+    text = _text(value)
+    inner = _STRING.match(text)
+    return (inner[2] if inner else text).strip()[:DOC_LIMIT]
+
+
+def _comment_before(node: Any) -> str:
+    lines: list[str] = []
+    line = node.start_point[0]
+    before = node.prev_sibling
+    while before is not None and before.type in _COMMENTS and line - before.end_point[0] <= 1:
+        lines.append(_text(before))
+        line, before = before.start_point[0], before.prev_sibling
+    lines.reverse()
+    return _COMMENT_MARKS.sub("", "\n".join(lines)[: 2 * DOC_LIMIT]).strip()[:DOC_LIMIT]
+
+
+def _text(node: Any) -> str:
+    found: bytes = node.text or b""
+    return found.decode("utf-8", "replace")

@@ -1,0 +1,151 @@
+"""Plugin functions as a source: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
+
+import dataclasses
+import math
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from anyio import CapacityLimiter, to_thread
+
+from toolpost.authoring.context import Context
+from toolpost.authoring.result import Result
+from toolpost.authoring.tool import Tool
+from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
+from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
+from toolpost.contracts.errors import ContractRefused, ToolFailed
+from toolpost.providers.tool import HeldTool, ToolReturn
+from toolpost.shares import FairQueue
+
+
+class FunctionSource:
+    """The tools of one plugin."""
+
+    def __init__(
+        self,
+        name: str,
+        tools: Iterable[Tool],
+        *,
+        version: str = "",
+        default_timeout_s: float = DEFAULT_TIMEOUT_S,
+        threads: FairQueue | None = None,
+        bare: bool = False,
+    ) -> None:
+        """Take also how many synchronous tools run at once; without that, as many as there are threads by default."""
+        self._bare = bare
+        self.name: PluginName = check_plugin_name(name)
+        self._held: dict[ToolName, HeldTool] = {}
+        self._refused: list[ContractRefused] = []
+        for tool in tools:
+            try:
+                self._hold(tool, version, default_timeout_s, threads)
+            except ContractRefused as refusal:
+                self._refused.append(refusal)
+
+    @property
+    def tools(self) -> Mapping[ToolName, HeldTool]:
+        """The tools that can be called."""
+        return self._held
+
+    @property
+    def withheld(self) -> Mapping[ToolName, HeldTool]:
+        """None: what a function promises is checked when it is locked, not while it runs."""
+        return {}
+
+    @property
+    def refused(self) -> Sequence[ContractRefused]:
+        """The tools that were turned away."""
+        return self._refused
+
+    def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
+        terms = _versioned(tool.terms, version)
+        contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
+        if contract.name in self._held:
+            raise _duplicate(contract, self.name)
+        invoke = _on_the_loop(tool) if tool.is_async else _in_a_thread(tool, threads)
+        self._held[contract.name] = HeldTool(contract=contract, source=self.name, invoke=invoke)
+
+
+def _versioned(terms: Terms, version: str) -> Terms:
+    return terms if terms.tooling_version else dataclasses.replace(terms, tooling_version=version)
+
+
+def _duplicate(contract: Contract, plugin: PluginName) -> ContractRefused:
+    tool = contract.terms.name
+    reason = "this plugin has a tool of that name already"
+    return ContractRefused(
+        f"plugin `{plugin}`, tool `{tool}`, name: {reason}",
+        plugin=plugin,
+        tool=tool,
+        place="name",
+        reason=reason,
+    )
+
+
+def _on_the_loop(tool: Tool) -> Any:
+    async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+        return _returned(await tool.run(arguments, context))
+
+    return invoke
+
+
+def _in_a_thread(tool: Tool, threads: FairQueue | None) -> Any:
+    # anyio's own limit knows no callers: one of them could hold every thread, and everybody else would wait.
+    limiter = CapacityLimiter(math.inf) if threads is not None else None
+
+    def run(arguments: JsonObject, context: Context) -> Any:
+        thread = threading.current_thread()
+        before, thread.name = thread.name, f"{TOOL_THREAD}{tool.terms.name}"
+        try:
+            return tool.run(arguments, context)
+        finally:
+            thread.name = before
+
+    async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+        # Abandoned, not awaited: a thread cannot be stopped, and the caller has a right to its answer at the deadline.
+        if threads is not None:
+            await threads.enter(context.caller.id)
+        try:
+            value = await to_thread.run_sync(run, arguments, context, abandon_on_cancel=True, limiter=limiter)
+        finally:
+            if threads is not None:
+                threads.leave(context.caller.id)
+        return _returned(value)
+
+    return invoke
+
+
+def _returned(value: Any) -> ToolReturn:
+    """Turn what a function returned into plain JSON values."""
+    content: Sequence[JsonObject] = ()
+    if isinstance(value, Result):
+        value, content = value.data, [_checked_block(block) for block in value.content]
+    try:
+        return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
+
+
+_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("uri", "name"),
+    "resource": ("resource",),
+}
+
+
+def _checked_block(block: Any) -> JsonObject:
+    """Refuse a block that no client would take: it would break the whole answer."""
+    needed = _BLOCKS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
+    if needed is None or not all(key in block for key in needed):
+        raise ToolFailed(
+            "The tool returned a content block that MCP does not know.",
+            hint="; ".join(f"{kind}: {', '.join(keys)}" for kind, keys in _BLOCKS.items()),
+        )
+    try:
+        msgspec.json.encode(block)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolFailed(f"The tool returned a content block that is not JSON: {error}") from error
+    return dict(block)

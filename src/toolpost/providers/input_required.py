@@ -1,0 +1,111 @@
+"""A result that asks for input, which a server of the stateless era gives instead of an answer, and how it gets its answers."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from uuid import uuid4
+
+import anyio
+import msgspec
+
+from toolpost.base.ids import JsonObject
+from toolpost.contracts.errors import ToolFailed, UpstreamUnavailable
+from toolpost.protocol.rpc import Resumption
+from toolpost.upstreams.server_requests import CAPABILITY_OF, ELICITATION, Respondent, check_askable
+from toolpost.upstreams.wire import ServerRefused, encode
+
+Fields = Mapping[str, msgspec.Raw]
+
+ROUNDS_LIMIT: Final = 10
+QUESTIONS_LIMIT: Final = 100
+PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 0.25
+
+
+class _Asked(msgspec.Struct):
+    method: str = ""
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Asking(msgspec.Struct):
+    inputRequests: dict[str, _Asked] | None = None  # noqa: N815 (as on the wire)
+    requestState: str | None = None  # noqa: N815
+
+
+_asking = msgspec.json.Decoder(_Asking)
+
+
+def is_asking(fields: Fields) -> bool:
+    """Whether a result asks for input."""
+    return bytes(fields.get("resultType", b"")) == b'"input_required"'
+
+
+def resumption_fields(resumption: Resumption) -> bytes:
+    """Write answers into the parameters of a request that is made again, after its other fields."""
+    state = b"" if resumption.state is None else b',"requestState":%b' % encode(resumption.state)
+    return b',"inputResponses":%b%b' % (encode(resumption.responses), state)
+
+
+def check_asking(fields: Fields, respondent: Respondent | None, server: str) -> dict[str, _Asked]:
+    """Return what a result asks for; a server that asks what the client cannot answer is at fault."""
+    try:
+        asked = _asking.decode(encode(fields)).inputRequests or {}
+        if len(asked) > QUESTIONS_LIMIT:
+            raise ServerRefused(-32600, f"it asks more than {QUESTIONS_LIMIT} things at once")
+        for question in asked.values():
+            if question.method not in CAPABILITY_OF:
+                raise ServerRefused(-32601, f"{question.method[:60]} is no question of MCP")
+            check_askable(question.method, bytes(question.params), respondent)
+    except (msgspec.DecodeError, ServerRefused) as error:
+        raise UpstreamUnavailable(
+            f"The server `{server}` answered with a result of the kind input_required, which it was not asked for: {error}",
+            hint="the server is at fault, not the call",
+            server=server,
+        ) from error
+    return asked
+
+
+async def with_answers(
+    fields: Fields, respondent: Respondent, server: str, retry: Callable[[Resumption], Awaitable[Fields]]
+) -> Fields:
+    """Ask the client what a result asks for, and make the request again, until there is an answer."""
+    pause_s = PAUSE_S
+    for _ in range(ROUNDS_LIMIT):
+        asked = check_asking(fields, respondent, server)
+        if not asked:
+            await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        responses = await _answers(asked, respondent)
+        state = _asking.decode(encode(fields)).requestState
+        fields = await retry(Resumption(responses=responses, state=state))
+        if not is_asking(fields):
+            return fields
+    raise UpstreamUnavailable(f"The server `{server}` asked for input {ROUNDS_LIMIT} times over.", server=server)
+
+
+def _as_before(question: _Asked) -> bytes:
+    """Write a question as the handshake era has it: there, one that leads to a page has an id."""
+    params = msgspec.json.decode(question.params)
+    if question.method != ELICITATION or params.get("mode") != "url" or "elicitationId" in params:
+        return bytes(question.params)
+    return encode({**params, "elicitationId": uuid4().hex})
+
+
+async def _answers(asked: Mapping[str, _Asked], respondent: Respondent) -> JsonObject:
+    """Ask everything at once; the first refusal of the client's ends it."""
+    responses: JsonObject = {}
+    refusals: list[ToolFailed] = []
+
+    async def ask(key: str, question: _Asked) -> None:
+        try:
+            raw = await respondent.ask(question.method, _as_before(question))
+            responses[key] = msgspec.json.decode(raw)
+        except (ServerRefused, msgspec.DecodeError) as refusal:
+            refusals.append(ToolFailed(f"The client refused {question.method}: {refusal}", method=question.method))
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for key, question in asked.items():
+            tasks.start_soon(ask, key, question)
+    if refusals:
+        raise refusals[0]
+    return responses

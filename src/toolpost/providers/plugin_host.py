@@ -1,0 +1,233 @@
+"""Plugins: found, loaded, started, stopped. One that fails is named, and the rest serves."""
+
+import importlib
+import inspect
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import anyio
+import pluggy
+
+from toolpost.authoring import Plugin, hookspecs
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject
+from toolpost.base.nearest import nearest_name
+from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
+from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
+from toolpost.providers.functions import FunctionSource
+from toolpost.shares import Callers, FairQueue
+
+_log = logging.getLogger("toolpost.plugins")
+
+STEP_LIMIT_S = 30.0
+PROBLEMS_LIMIT = 20
+"""How many different problems of a plugin are kept to be shown."""
+
+
+@dataclass(kw_only=True)
+class LoadedPlugin:
+    """A plugin and how it is doing."""
+
+    name: str
+    version: str = ""
+    state: str = "healthy"
+    """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
+    problems: list[str]
+    source: FunctionSource | None = None
+
+    def as_object(self) -> JsonObject:
+        """Say it in JSON."""
+        tools = len(self.source.tools) if self.source else 0
+        shown: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
+        return shown | ({"problems": self.problems} if self.problems else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A plugin that has not been loaded yet."""
+
+    name: str
+    load: Callable[[], Any]
+    version: str = ""
+
+
+def candidates_of(references: Iterable[str]) -> list[Candidate]:
+    """Name plugins by `package.module:attribute`, or by `package.module` for a module that is one."""
+    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
+
+
+def candidates_made_by(references: Iterable[str]) -> list[Candidate]:
+    """Name plugins by `package.module:function`, which makes one: each server has its own."""
+    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
+
+
+def installed_candidates() -> list[Candidate]:
+    """Find the plugins that installed packages announce under the entry point group `toolpost`."""
+    return [_installed(point) for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))]
+
+
+def _installed(point: EntryPoint) -> Candidate:
+    return Candidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """What one plugin has for a hook."""
+
+    plugin: LoadedPlugin
+    function: Callable[..., Any]
+    takes: tuple[str, ...]
+    """The names of what it wants to be given; a hook may offer more."""
+
+
+class PluginHost:
+    """All plugins of one server."""
+
+    def __init__(
+        self,
+        *,
+        default_timeout_s: float = DEFAULT_TIMEOUT_S,
+        threads: int = 40,
+        callers: Callers | None = None,
+        only: str | None = None,
+    ) -> None:
+        """Take the limits of every tool; `only` serves the plugin of this name alone, its tools under bare names."""
+        self._only = only
+        self.plugins: list[LoadedPlugin] = []
+        self._manager = pluggy.PluginManager("toolpost")
+        self._manager.add_hookspecs(hookspecs)
+        self._default_timeout_s = default_timeout_s
+        # How many may wait is limited by the calls in flight.
+        self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
+
+    @property
+    def sources(self) -> list[FunctionSource]:
+        """The sources of the plugins that serve."""
+        return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
+
+    def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
+        """Load one plugin, unless its name is among those to leave out; a failure stays its own."""
+        loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
+        self.plugins.append(loaded)
+        try:
+            found = candidate.load()
+            loaded.name = _name_of(found, candidate)
+            if loaded.name in disabled or self._only not in (None, loaded.name):
+                loaded.state = "disabled"
+            else:
+                self._register(found, loaded)
+        except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+            self._fail(loaded, "could not be loaded", error)
+
+    def keep_chosen(self) -> None:
+        """Forget all plugins but the one that is to be served alone, which must be there."""
+        if self._only is None:
+            return
+        names = [plugin.name for plugin in self.plugins]
+        kept = [plugin for plugin in self.plugins if plugin.name == self._only]
+        if not kept:
+            near = nearest_name(self._only, names)
+            raise BadConfiguration(
+                f"No plugin is called `{self._only}`.",
+                hint=f"did you mean `{near}`?" if near else f"the plugins here: {', '.join(sorted(names))}",
+            )
+        if kept[0].state == "disabled":
+            raise BadConfiguration(
+                f"The plugin `{self._only}` is to be served alone, and is left out.", hint="check plugins.disable"
+            )
+        self.plugins = kept
+
+    def implementations(self, hook: str) -> list[Implementation]:
+        """Return what plugins that serve have for a hook, in the order in which they are to be asked."""
+        by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
+        found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
+        return [
+            Implementation(plugin=by_name[impl.plugin_name], function=impl.function, takes=tuple(impl.argnames))
+            for impl in found
+            if impl.plugin_name in by_name
+        ]
+
+    def degrade(self, plugin: LoadedPlugin, what: str, error: BaseException) -> None:
+        """Note that a part of a plugin failed; the rest of it serves on."""
+        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        problem = f"plugin `{plugin.name}` {what}: {why}"
+        if plugin.state == "healthy":
+            plugin.state = "degraded"
+        if problem not in plugin.problems and len(plugin.problems) < PROBLEMS_LIMIT:
+            plugin.problems.append(problem)
+
+    @asynccontextmanager
+    async def open_started(self) -> AsyncIterator[None]:
+        """Start what was loaded, and stop it in reverse."""
+        started: list[LoadedPlugin] = []
+        try:
+            for plugin in self.plugins:
+                if plugin.source is None or plugin.state == "failed":
+                    continue
+                if await self._ran(plugin, "toolpost_start", "could not be started"):
+                    started.append(plugin)
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                for plugin in reversed(started):
+                    await self._ran(plugin, "toolpost_stop", "could not be stopped")
+
+    def _register(self, found: Any, loaded: LoadedPlugin) -> None:
+        loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version
+        if self._manager.has_plugin(loaded.name):
+            raise PluginFailed(f"another plugin is called `{loaded.name}` already")
+        self._manager.register(found, loaded.name)
+        tools = list(self._hook(loaded, "toolpost_tools")() or ())
+        loaded.source = FunctionSource(
+            loaded.name,
+            tools,
+            version=loaded.version,
+            default_timeout_s=self._default_timeout_s,
+            threads=self._threads,
+            bare=self._only is not None,
+        )
+        for refusal in loaded.source.refused:
+            loaded.state = "degraded"
+            loaded.problems.append(refusal.message)
+            event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=refusal.message)
+
+    def _hook(self, plugin: LoadedPlugin, name: str) -> Callable[[], Any]:
+        """Return one plugin's own implementation of a hook: called apart from the others', it fails apart from them."""
+        mine = self._manager.get_plugin(plugin.name)
+        is_implemented = self._manager.parse_hookimpl_opts(mine, name) is not None
+        return getattr(mine, name) if is_implemented else lambda: None
+
+    async def _ran(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
+        try:
+            with anyio.fail_after(STEP_LIMIT_S):
+                pending = self._hook(plugin, step)()
+                if inspect.isawaitable(pending):
+                    await pending
+        except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+            self._fail(plugin, failure, error)
+            return False
+        return True
+
+    def _fail(self, plugin: LoadedPlugin, what: str, error: Exception) -> None:
+        plugin.state = "failed"
+        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
+        event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
+
+
+def _name_of(found: Any, candidate: Candidate) -> str:
+    """Return the name that a plugin gives itself, else the last part of what it was found under."""
+    return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+
+
+def _resolve(reference: str) -> Any:
+    module_name, _, attribute = reference.partition(":")
+    found: Any = importlib.import_module(module_name)
+    for part in attribute.split(".") if attribute else ():
+        found = getattr(found, part)
+    return found

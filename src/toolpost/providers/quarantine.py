@@ -1,0 +1,67 @@
+"""A tool that is not what it promised, held back: it answers every call with what changed."""
+
+from dataclasses import replace
+from typing import Final
+
+from toolpost.authoring.context import Context
+from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.contract import Contract
+from toolpost.contracts.errors import ContractChanged
+from toolpost.contracts.schema import compile_schema
+from toolpost.providers.promises import SHOWN_RULES, Promises, Standing
+from toolpost.providers.tool import HeldTool, ToolReturn
+
+JUDGED_S: Final = 2.0
+"""How long a call waits to hear what changed."""
+
+_ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
+
+
+def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool:
+    """Hold a tool back; its arguments are not looked at, since nobody knows which schema they were made for."""
+
+    async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
+        now: Standing | None = standing
+        if standing.judgement is None:
+            await promises.settle(JUDGED_S)
+            now = promises.standing(tool.source, tool.contract)
+        raise _refusal(tool.contract, now or standing)
+
+    return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse, ask_ahead=None)
+
+
+def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
+    since = f"it was {standing.since}"
+    judgement = standing.judgement
+    if judgement is None or standing.is_harmless:
+        return ContractChanged(
+            f"`{contract.name}` has changed since {since}; how is being looked at.", hint="try again in a moment"
+        )
+    return ContractChanged(
+        f"`{contract.name}` is no longer what it was when {since}, and is withheld.",
+        hint=f"whoever runs this server sees why with `toolpost diff`, and takes it over with"
+        f" `toolpost lock --accept {contract.name}`",
+        tool=contract.name,
+        promise=standing.promise,
+        verdict=judgement.verdict.value,
+        changes=[
+            {"rule": change.rule, "verdict": change.verdict.value, "place": _told_place(change.place, standing)}
+            for change in judgement.changes[:SHOWN_RULES]
+        ],
+        suspicions=[
+            {"kind": found.kind.value, "place": _told_place(found.place, standing)}
+            for found in standing.suspicions[:SHOWN_RULES]
+        ],
+    )
+
+
+def _told_place(place: str, standing: Standing) -> str:
+    """Say where, in the names that were promised: a new one may be meant for the model, as any other new word."""
+    value: Json = standing.promised.as_sent()
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
+    for number, step in enumerate(steps):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (IndexError, KeyError, TypeError, ValueError):
+            return "".join(f"/{step}" for step in place.split("/")[1 : number + 1]) + "/…"
+    return place

@@ -1,0 +1,125 @@
+"""`[agents.NAME]` and `[harness]`: who answers in conversations, and how long their sessions are kept."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.callers import Tags, Tools, check_patterns
+from toolpost.settings.variables import expanded
+
+AgentKind = Literal["acp", "claude"]
+AgentPermissions = Literal["deny", "read", "allow"]
+
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+AgentName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Somebody who answers in conversations. `${VAR}` is filled in at the start."""
+
+    kind: Annotated[AgentKind, Meta(description="how it is spoken to: Agent Client Protocol, or Claude's own SDK")] = (
+        "acp"
+    )
+    command: Annotated[
+        str | None, Meta(description="program to start; for `claude`, the one that is found if not set")
+    ] = None
+    args: Annotated[list[str], Meta(description="its arguments")] = []
+    env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
+    cwd: Annotated[str | None, Meta(description="folder it works in; the project, if not set")] = None
+    model: Annotated[str | None, Meta(description="model it is to use; its own choice, if not set")] = None
+    permissions: Annotated[
+        AgentPermissions,
+        Meta(
+            description="its own tools, when it asks: none, those that only look, or all; the gateway's it may always use"
+        ),
+    ] = "read"
+    tags: Tags = None
+    tools: Tools = None
+    timeout_s: Annotated[Seconds, Meta(description="time limit of a turn")] = 600.0
+    enabled: Annotated[bool, Meta(description="false leaves it out")] = True
+
+    def __repr__(self) -> str:
+        """Say what it is; values may be secrets."""
+        return f"AgentSettings(kind={self.kind!r}, command={self.command!r}, …)"
+
+
+class HarnessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Conversations with agents."""
+
+    default: Annotated[
+        str | None, Meta(description="agent that answers where none is named; the first, if not set")
+    ] = None
+    sessions: Annotated[int, Meta(ge=1, le=1_000, description="sessions that are kept at once")] = 8
+    idle_s: Annotated[Seconds, Meta(description="how long a session is kept after its last turn")] = 480.0
+    open_s: Annotated[Seconds, Meta(description="how long an agent may take to be ready")] = 60.0
+    cancel_s: Annotated[Seconds, Meta(description="how long an agent may take to stop when it is told to")] = 2.0
+    waiting: Annotated[int, Meta(ge=1, le=100_000, description="turns that may wait for a session")] = 100
+    waiting_in_thread: Annotated[int, Meta(ge=1, le=10_000, description="messages that may wait in one thread")] = 20
+    history_messages: Annotated[
+        int, Meta(ge=0, le=10_000, description="messages that a new session is told of the conversation before")
+    ] = 50
+    history_tokens: Annotated[
+        int, Meta(ge=0, le=10_000_000, description="how long they may be together, in tokens")
+    ] = 8_000
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ResolvedAgent:
+    """An agent ready to be opened: variables filled in, paths absolute. It may hold secrets, and its repr hides them."""
+
+    name: str
+    kind: AgentKind
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(hash=False)
+    cwd: Path
+    model: str | None
+    permissions: AgentPermissions
+    tags: frozenset[str] | None
+    tools: tuple[str, ...] | None
+    timeout_s: float
+
+    def __repr__(self) -> str:
+        """Name the agent."""
+        return f"<ResolvedAgent {self.name!r} {self.kind!r}>"
+
+
+def check_agent(name: str, agent: AgentSettings) -> None:
+    """Refuse a name that a path cannot carry, and settings that do not go together."""
+    place = f"agents.{name}"
+    if not re.fullmatch(_NAME, name) or len(name) > 64:
+        raise BadConfiguration(f"agents.`{name}`: an agent's name is letters, digits, `.`, `_` and `-`.")
+    if agent.kind == "acp" and not agent.command:
+        raise BadConfiguration(
+            f"{place} has no command.", hint="name the program that speaks the Agent Client Protocol on stdio"
+        )
+    check_patterns(agent.tags, agent.tools, place)
+
+
+def resolved_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, str], project: Path) -> ResolvedAgent:
+    """Fill in the variables of one agent; an error names the agent and the key, never a value."""
+    check_agent(name, agent)
+
+    def fill(text: str, key: str) -> str:
+        return expanded(text, environment=environment, project=project, place=f"agents.{name}.{key}")
+
+    words = [fill(word, f"args[{number}]") for number, word in enumerate(agent.args)]
+    return ResolvedAgent(
+        name=name,
+        kind=agent.kind,
+        command=(fill(agent.command, "command"), *words) if agent.command else tuple(words),
+        env={key: fill(value, f"env.{key}") for key, value in agent.env.items()},
+        cwd=(project / fill(agent.cwd or "", "cwd")).absolute(),
+        model=agent.model,
+        permissions=agent.permissions,
+        tags=None if agent.tags is None else frozenset(agent.tags),
+        tools=None if agent.tools is None else tuple(agent.tools),
+        timeout_s=agent.timeout_s,
+    )

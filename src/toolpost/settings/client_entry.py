@@ -1,0 +1,138 @@
+"""One server as a client's file writes it, read into our settings. What is strange about it is said, not refused."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.servers import ServerSettings, Transport, check_server, misplaced
+
+_TRANSPORTS: Final[dict[str, Transport]] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamablehttp": "http",
+    "streamable_http": "http",
+    "sse": "sse",
+}
+_KNOWN: Final = frozenset(
+    {"type", "transport", "command", "args", "env", "cwd", "url", "headers", "disabled", "envFile"}
+)
+_EMPTY: Final[dict[str, Any]] = {"args": [], "env": {}, "cwd": None, "headers": {}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientEntry:
+    """What an entry says."""
+
+    settings: ServerSettings
+    env_file: str | None = None
+    notes: tuple[str, ...] = ()
+    problem: str | None = None
+    """Why it cannot be used."""
+
+
+@dataclass(kw_only=True)
+class _Reading:
+    """One server while it is read: what was strange about it."""
+
+    notes: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+    def object(self, value: Json, key: str) -> JsonObject:
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.problem = self.problem or f"`{key}` is not an object"
+        return {}
+
+    def list(self, value: Json, key: str) -> list[Json]:
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return value
+        self.problem = self.problem or f"`{key}` is not a list"
+        return []
+
+    def text(self, value: Json, key: str) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        self.problem = self.problem or f"`{key}` is not text"
+        return None
+
+
+def read_entry(entry: Json, *, falls_back: bool) -> ClientEntry:
+    """Read one server; `falls_back` says that its client tries SSE where HTTP fails."""
+    if not isinstance(entry, dict):
+        return ClientEntry(settings=ServerSettings(), problem="it is not an object")
+    reading = _Reading()
+    settings = _settings(entry, reading, falls_back=falls_back)
+    if unknown := sorted(set(entry) - _KNOWN):
+        reading.notes.append(f"not used here: {', '.join(unknown)}")
+    if extra := misplaced(settings):
+        reading.notes.append(f"not used with {'a command' if settings.command else 'a url'}: {', '.join(extra)}")
+        settings = msgspec.structs.replace(settings, **{key: _EMPTY[key] for key in extra})
+    return ClientEntry(
+        settings=settings,
+        env_file=reading.text(entry.get("envFile"), "envFile") if settings.command else None,
+        notes=tuple(reading.notes),
+        problem=reading.problem or _fault(settings),
+    )
+
+
+def _settings(entry: JsonObject, reading: _Reading, *, falls_back: bool) -> ServerSettings:
+    command, url = reading.text(entry.get("command"), "command"), reading.text(entry.get("url"), "url")
+    transport = _transport(entry, reading)
+    if command is not None and url is not None and transport is not None:
+        reading.notes.append(f"has a command and a url; `type` is {transport}, so the other one is left out")
+        command, url = (command, None) if transport == "stdio" else (None, url)
+    if falls_back and transport == "http":
+        # VS Code tries SSE where a server does not speak HTTP as it does today.
+        transport = None
+    return ServerSettings(
+        command=command,
+        url=url,
+        args=[_as_text(word) for word in reading.list(entry.get("args"), "args")],
+        env=_texts(reading.object(entry.get("env"), "env")),
+        cwd=reading.text(entry.get("cwd"), "cwd"),
+        headers=_texts(reading.object(entry.get("headers"), "headers")),
+        transport=None if transport == "stdio" and command is not None else transport,
+        enabled=entry.get("disabled") is not True,
+    )
+
+
+def _transport(entry: JsonObject, reading: _Reading) -> Transport | None:
+    given = entry.get("type", entry.get("transport"))
+    if given is None:
+        return None
+    known = _TRANSPORTS.get(given.lower()) if isinstance(given, str) else None
+    if known is None:
+        reading.problem = reading.problem or "its `type` is none of stdio, http, streamable-http and sse"
+    return known
+
+
+def _texts(values: JsonObject) -> dict[str, str]:
+    return {name: _as_text(value) for name, value in values.items() if value is not None}
+
+
+def _as_text(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _fault(settings: ServerSettings) -> str | None:
+    """Say what is wrong with settings that were read, as `check_server` does, without the name."""
+    try:
+        check_server("x", settings)
+        msgspec.json.encode(settings)
+    except BadConfiguration as error:
+        return error.message.removeprefix("servers.x").lstrip(" .").removesuffix(".")
+    except UnicodeEncodeError:
+        return "it holds text that is not Unicode"
+    return None

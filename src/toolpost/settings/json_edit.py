@@ -1,0 +1,198 @@
+"""One member of a JSON file set or removed in its text. Everything else stays as it is: order, spaces, comments."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from toolpost.base.ids import Json
+from toolpost.settings.jsonc import as_plain_json, read_jsonc, without_comments
+
+_SPACE: Final = re.compile(r"\s*")
+_DECODER: Final = json.JSONDecoder()
+
+
+class NoObject(ValueError):
+    """What is there is not an object, so that nothing can be put into it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Member:
+    """Where a member is: from its name to the end of its value."""
+
+    name: str
+    start: int
+    value_start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Object:
+    """Where an object is: its braces and its members."""
+
+    start: int
+    close: int
+    members: list[_Member]
+
+    def member(self, name: str) -> _Member | None:
+        """Find a member; of two with one name the last counts, as for everybody who reads the file."""
+        return next((found for found in reversed(self.members) if found.name == name), None)
+
+
+def member_at(text: str, path: Sequence[str]) -> Json | None:
+    """Return what is at this path, None if there is nothing; `NoObject` if something on the way is no object."""
+    if is_blank(text):
+        return None
+    value = read_jsonc(text)
+    for depth, name in enumerate(path):
+        if not isinstance(value, dict):
+            raise NoObject(f"`{'.'.join(path[:depth])}`" if depth else "it")
+        if name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def with_member(text: str, path: Sequence[str], value: Json) -> str:
+    """Return the text with the member at this path set."""
+    if is_blank(text):
+        return text + json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
+    holder = _object(text, _skipped(as_plain_json(text), 0))
+    for depth, name in enumerate(path):
+        member = holder.member(name)
+        if member is None:
+            return _inserted(text, holder, name, _nested(path[depth + 1 :], value))
+        if depth == len(path) - 1:
+            is_inline = "\n" not in text[holder.start : holder.close]
+            return text[: member.value_start] + _dumped(value, text, member.start, is_inline) + text[member.end :]
+        holder = _object(text, member.value_start)
+    return text
+
+
+def without_member(text: str, path: Sequence[str]) -> str:
+    """Return the text without the member at this path, which must be there."""
+    holder = _object(text, _skipped(as_plain_json(text), 0))
+    for name in path[:-1]:
+        member = holder.member(name)
+        assert member is not None
+        holder = _object(text, member.value_start)
+    return _removed(text, holder, path[-1])
+
+
+def is_blank(text: str) -> bool:
+    """Say whether there is nothing but space and comments."""
+    return not without_comments(text).strip()
+
+
+def _nested(path: Sequence[str], value: Json) -> Json:
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def _skipped(plain: str, at: int) -> int:
+    found = _SPACE.match(plain, at)
+    return found.end() if found else at
+
+
+def _object(text: str, start: int) -> _Object:
+    """Find the members of the object that begins here."""
+    plain = as_plain_json(text)
+    if plain[start] != "{":
+        raise NoObject("it")
+    members: list[_Member] = []
+    at = _skipped(plain, start + 1)
+    while plain[at] != "}":
+        name, after = _DECODER.raw_decode(plain, at)
+        value_start = _skipped(plain, _skipped(plain, after) + 1)
+        _, end = _DECODER.raw_decode(plain, value_start)
+        members.append(_Member(name=name, start=at, value_start=value_start, end=end))
+        at = _skipped(plain, end)
+        if plain[at] == ",":
+            at = _skipped(plain, at + 1)
+    return _Object(start=start, close=at, members=members)
+
+
+def _inserted(text: str, holder: _Object, name: str, value: Json) -> str:
+    is_one_line = "\n" not in text[holder.start : holder.close]
+    last = holder.members[-1] if holder.members else None
+    if is_one_line and (last or ("\n" not in text.strip() and text.strip() != "{}")):
+        at = last.end if last else holder.start + 1
+        new = f"{', ' if last else ''}{_quoted(name)}: {json.dumps(value, ensure_ascii=False)}"
+        return text[:at] + new + text[at:]
+    outer = _indent_at(text, holder.start)
+    inner = _indent_at(text, last.start) if last else outer + _indent_unit(text)
+    line = _newline(text)
+    # Comments that follow the last member belong to it: what is new comes after them.
+    end = len(text[: holder.close].rstrip())
+    before = text[holder.start + 1 : end] if last is None else _with_comma(text, last.end, end)
+    head = text[: holder.start + 1] if last is None else text[: last.end]
+    gap = text[end : holder.close]
+    gap = gap if "\n" in gap else f"{line}{outer}"
+    lines = json.dumps(value, ensure_ascii=False, indent=_indent_unit(text)).splitlines()
+    new = f"{inner}{_quoted(name)}: " + f"{line}{inner}".join(lines)
+    return f"{head}{before}{line}{new}{gap}{text[holder.close :]}"
+
+
+def _with_comma(text: str, start: int, end: int) -> str:
+    has_one = "," in without_comments(text)[start:end]
+    return text[start:end] if has_one else f",{text[start:end]}"
+
+
+def _removed(text: str, holder: _Object, name: str) -> str:
+    member = holder.member(name)
+    assert member is not None
+    index = holder.members.index(member)
+    bare = without_comments(text)
+    cuts = [_cut(text, member)]
+    after = _skipped(bare, member.end)
+    if bare[after] == ",":
+        cuts.append((after, after + 1))
+    elif index:
+        comma = bare.index(",", holder.members[index - 1].end)
+        cuts.append((comma, comma + 1))
+    shorter = text
+    for start, end in sorted(cuts, reverse=True):
+        shorter = shorter[:start] + shorter[end:]
+    return _collapsed(shorter, holder.start)
+
+
+def _cut(text: str, member: _Member) -> tuple[int, int]:
+    """Take the line break or the space before a member along."""
+    head = text[: member.start].rstrip(" \t")
+    if head.endswith("\n"):
+        head = head[: -2 if head.endswith("\r\n") else -1]
+    return len(head), member.end
+
+
+def _collapsed(text: str, start: int) -> str:
+    """Write an object that holds nothing, not even a comment, as `{}`."""
+    found = re.compile(r"\{\s*\}").match(text, start)
+    return f"{text[:start]}{{}}{text[found.end() :]}" if found else text
+
+
+def _dumped(value: Json, text: str, start: int, is_inline: bool) -> str:
+    if is_inline:
+        return json.dumps(value, ensure_ascii=False)
+    lines = json.dumps(value, ensure_ascii=False, indent=_indent_unit(text)).splitlines()
+    return f"{_newline(text)}{_indent_at(text, start)}".join(lines)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _indent_at(text: str, at: int) -> str:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _indent_unit(text: str) -> str:
+    """Return what the file indents by: its first indented line, else two spaces."""
+    found = re.search(r"^([ \t]+)[^\s*/]", text, re.MULTILINE)
+    return found[1] if found else "  "
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"

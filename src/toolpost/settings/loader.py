@@ -1,0 +1,232 @@
+"""The configuration from its file: `toolpost.toml`, or a client's file as it is."""
+
+import logging
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject
+from toolpost.base.nearest import nearest_name
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.plugins import DEFAULT
+from toolpost.settings.agents import AgentSettings, check_agent
+from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
+from toolpost.settings.client_files import read_client_text
+from toolpost.settings.locations import state_folder
+from toolpost.settings.model import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
+from toolpost.settings.servers import ServerSettings, check_server
+
+SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
+
+_TABLES: Final = ("servers", "callers", "agents")
+
+_log = logging.getLogger("toolpost.settings")
+
+_Entry = TypeVar("_Entry", bound=msgspec.Struct)
+
+
+def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
+    """Read the named file, else `toolpost.toml` in the folder, else take the defaults."""
+    folder = folder or Path.cwd()
+    if path is None:
+        path = folder / CONFIG_NAME
+        if not path.exists():
+            return with_state_of(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT))))
+    text = _text_of(path)
+    if is_client_file(path, text):
+        return _from_client(text, path, folder)
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
+        raise BadConfiguration(f"{path} is not TOML: {error}.") from error
+    return _converted(values, path)
+
+
+def with_state_of(config: Config) -> Config:
+    """Keep the store and the indexes of a project without a `toolpost.toml` where they are in nobody's way."""
+    folder = str(state_folder(Path(config.project)))
+    return msgspec.structs.replace(
+        config,
+        # What is filled in here is no reference, whatever a folder is called.
+        store=msgspec.structs.replace(config.store, url=f"sqlite:{folder}/toolpost.db".replace("${", "$${")),
+        workspace=msgspec.structs.replace(config.workspace, index_dir=f"{folder}/workspace"),
+    )
+
+
+def is_client_file(path: Path, text: str) -> bool:
+    """Say whether this is another client's JSON; no TOML begins with a brace or a slash."""
+    return path.suffix.lower() in (".json", ".jsonc") or text.lstrip("\ufeff \t\r\n").startswith(("{", "/"))
+
+
+def config_schema() -> JsonObject:
+    """Return the JSON Schema of `toolpost.toml`, for editors and for the docs."""
+    (schema,), definitions = msgspec.json.schema_components([Config], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": CONFIG_NAME,
+        **schema,
+        "$defs": definitions,
+    }
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise BadConfiguration(f"There is no file {path}.", hint="check --config") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(f"Cannot read {path}: {error}.") from error
+
+
+def _from_client(text: str, path: Path, folder: Path) -> Config:
+    found = read_client_text(text, path, folder=folder)
+    if not found.has_place:
+        raise BadConfiguration(
+            f"{path} holds no MCP servers.", hint="they are looked for under `mcpServers`, `servers` and `mcp.servers`"
+        )
+    for note in found.notes:
+        event(_log, logging.INFO, "client file", file=str(path), note=note)
+    servers = {server.name: server.whole() for server in found.servers}
+    return with_state_of(Config(servers=servers, project=str(found.project)))
+
+
+def _converted(values: Mapping[str, Any], path: Path) -> Config:
+    _refuse_unknown_keys(values, Config, path, "")
+    # Servers and callers one by one: msgspec does not say in which entry of a table a fault is.
+    servers = _converted_servers(values.get("servers", {}), path)
+    callers = _converted_callers(values.get("callers", {}), path)
+    agents = _converted_agents(values.get("agents", {}), path)
+    try:
+        config = msgspec.convert({key: value for key, value in values.items() if key not in _TABLES}, Config)
+    except msgspec.ValidationError as error:
+        raise BadConfiguration(f"{path}: {error}.") from error
+    parse_address(config.http.listen)
+    with _naming(path):
+        check_bundled(config.plugins.bundled, "plugins.bundled")
+    _check_access(config, callers, path)
+    _check_reranker(config, path)
+    project = path.parent / config.project
+    return msgspec.structs.replace(config, servers=servers, callers=callers, agents=agents, project=str(project))
+
+
+def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: Path) -> None:
+    with _naming(path):
+        for place, endpoint in (("http", config.http), ("stdio", config.stdio)):
+            check_patterns(endpoint.tags, endpoint.tools, place)
+        if config.http.oauth is not None:
+            check_oauth(config.http.oauth, callers)
+        elif meant := sorted(name for name, caller in callers.items() if caller.has_claims):
+            raise BadConfiguration(
+                f"callers.{meant[0]} is known by claims, and no authorization server is.", hint="set [http.oauth]"
+            )
+
+
+def _converted_callers(values: Any, path: Path) -> dict[str, CallerSettings]:
+    if not isinstance(values, Mapping):
+        raise BadConfiguration(f"{path}: callers is a table: write [callers.NAME].")
+    return {name: _converted_caller(name, value, path) for name, value in values.items()}
+
+
+def _converted_caller(name: str, value: Any, path: Path) -> CallerSettings:
+    caller = _converted_entry(value, CallerSettings, path, f"callers.{name}")
+    with _naming(path):
+        check_caller(name, caller)
+    return caller
+
+
+def _converted_agents(values: Any, path: Path) -> dict[str, AgentSettings]:
+    if not isinstance(values, Mapping):
+        raise BadConfiguration(f"{path}: agents is a table: write [agents.NAME].")
+    agents = {}
+    for name, value in values.items():
+        agents[name] = _converted_entry(value, AgentSettings, path, f"agents.{name}")
+        with _naming(path):
+            check_agent(name, agents[name])
+    return agents
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say in which file a fault is."""
+    try:
+        yield
+    except BadConfiguration as error:
+        raise BadConfiguration(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _converted_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> _Entry:
+    """Convert one entry of a table of sections; a fault is named with its place."""
+    if not isinstance(value, Mapping):
+        raise BadConfiguration(f"{path}: {place} is a table: write [{place}].")
+    _refuse_unknown_keys(value, kind, path, f"{place}.")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        fault, _, inner = str(error).partition(" - at `$")
+        raise BadConfiguration(f"{path}: {place}{inner.rstrip('`')}: {fault}.") from error
+
+
+def _check_reranker(config: Config, path: Path) -> None:
+    reranker = config.discovery.reranker
+    if reranker.url is not None and not reranker.url.startswith(("http://", "https://")):
+        raise BadConfiguration(
+            f"{path}: discovery.reranker.url is not an HTTP URL.", hint="as in http://127.0.0.1:11434/v1"
+        )
+    if bool(reranker.url) != bool(reranker.model):
+        raise BadConfiguration(
+            f"{path}: discovery.reranker has {'a URL and no model' if reranker.url else 'a model and no URL'}.",
+            hint="set both, or neither",
+        )
+
+
+def _converted_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
+    if not isinstance(values, Mapping):
+        raise BadConfiguration(f"{path}: servers is a table: write [servers.NAME].")
+    return {name: _converted_server(name, value, path) for name, value in values.items()}
+
+
+def _converted_server(name: str, value: Any, path: Path) -> ServerSettings:
+    place = f"servers.{name}"
+    for key in ("env", "headers") if isinstance(value, Mapping) else ():
+        _refuse_other_than_text(value.get(key, {}), f"{path}: {place}.{key}")
+    server = _converted_entry(value, ServerSettings, path, place)
+    with _naming(path):
+        check_server(name, server)
+    return server
+
+
+def _refuse_other_than_text(values: Any, place: str) -> None:
+    if not isinstance(values, Mapping):
+        return
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise BadConfiguration(f"{place}.{name} must be text.", hint="put it in quotes")
+
+
+def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], path: Path, place: str) -> None:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in values.items():
+        if key not in fields:
+            near = nearest_name(key, fields)
+            hint = f"did you mean `{place}{near}`?" if near else f"known here: {', '.join(sorted(fields))}"
+            raise BadConfiguration(f"{path}: there is no setting `{place}{key}`.", hint=hint)
+        inner = _section_in(fields[key])
+        if isinstance(value, Mapping) and inner is not None:
+            _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
+
+
+def _section_in(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the section that a setting is, whether or not it may be left out; a table of sections is none."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        return next((found for part in get_args(kind) if (found := _section_in(part)) is not None), None)
+    return None

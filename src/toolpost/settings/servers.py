@@ -1,0 +1,238 @@
+"""`[servers.NAME]`: the MCP servers behind the gateway, as written and with their variables filled in."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.variables import expanded, pieces_of
+
+Transport = Literal["stdio", "http", "sse"]
+UnknownArguments = Literal["allow", "reject"]
+Results = Literal["enforce", "warn", "off"]
+Contracts = Literal["observe", "enforce"]
+Strategy = Literal["shared", "per_session", "singleton"]
+Era = Literal["auto", "handshake", "stateless"]
+
+# As `check_plugin_name` has it: server and tool are told apart by the double `_` between them.
+_NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
+ServerName = Annotated[str, Meta(pattern=f"^{_NAME}$")]
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An MCP server behind this one: `command` starts it, or `url` reaches it. `${VAR}` is filled in at the start."""
+
+    command: Annotated[str | None, Meta(description="program that serves on stdio")] = None
+    args: Annotated[list[str], Meta(description="its arguments")] = []
+    env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
+    cwd: Annotated[str | None, Meta(description="folder it runs in; the project, if not set")] = None
+    url: Annotated[str | None, Meta(description="address of a server that runs already")] = None
+    headers: Annotated[dict[str, str], Meta(description="headers of every request to it")] = {}
+    transport: Annotated[
+        Transport | None, Meta(description="if not set: stdio for a command; for a url http, and sse where that fails")
+    ] = None
+    tags: Annotated[list[str], Meta(description="words to choose its tools by")] = []
+    allow: Annotated[
+        list[str], Meta(description="patterns of the tools that are served", extra_json_schema={"default": ["*"]})
+    ] = msgspec.field(default_factory=lambda: ["*"])
+    deny: Annotated[list[str], Meta(description="patterns of tools that are not, even if allowed")] = []
+    timeout_s: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)] | None,
+        Meta(description="time limit of its tools, instead of `limits.timeout_s`"),
+    ] = None
+    unknown_arguments: Annotated[
+        UnknownArguments, Meta(description="arguments that a tool's schema neither names nor forbids")
+    ] = "allow"
+    results: Annotated[Results, Meta(description="what happens to results that break the output schema")] = "enforce"
+    contracts: Annotated[
+        Contracts | None, Meta(description="instead of the `contracts` of all servers: `observe` or `enforce`")
+    ] = None
+    strategy: Annotated[Strategy, Meta(description="who shares a running server")] = "shared"
+    era: Annotated[
+        Era, Meta(description="in which era of MCP a server is met that knows both; auto: in that of whoever calls")
+    ] = "auto"
+    min_ready: Annotated[
+        int, Meta(ge=0, le=100, description="how many are kept running unasked; more than 1 with `per_session` alone")
+    ] = 0
+    idle_s: Annotated[float, Meta(gt=0, le=86_400 * 365, description="how long one may be idle before it ends")] = 300.0
+    enabled: Annotated[bool, Meta(description="false leaves it out")] = True
+
+    def __repr__(self) -> str:
+        """Say what it is; values may be secrets."""
+        what = f"command={self.command!r}" if self.command is not None else f"url={_host_of(self.url or '')!r}"
+        return f"ServerSettings({what}, …)"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ResolvedServer:
+    """A server ready to be opened: variables filled in, paths absolute. It may hold secrets, and its repr hides them."""
+
+    name: str
+    command: tuple[str, ...] | None
+    """Program and arguments; None for a server with a url."""
+    env: Mapping[str, str] = field(hash=False)
+    cwd: Path
+    """Absolute; the project, where nothing else is said."""
+    url: str | None
+    headers: Mapping[str, str] = field(hash=False)
+    transport: Transport | None
+    """None: try http, then sse. A command is always `stdio`."""
+    tags: frozenset[str]
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    timeout_s: float | None
+    unknown_arguments: UnknownArguments
+    results: Results
+    contracts: Contracts | None
+    strategy: Strategy
+    era: Era
+    min_ready: int
+    idle_s: float
+
+    def __repr__(self) -> str:
+        """Name the server and what it holds; arguments and a url's path may be secrets too."""
+        if self.command is not None:
+            what = f"command={self.command[0]!r} with {len(self.command) - 1} arguments"
+        else:
+            what = f"url={_host_of(self.url or '')!r}"
+        held = f"env={sorted(self.env)}, headers={sorted(self.headers)}"
+        return f"<ResolvedServer {self.name!r} {what}, {held}, transport={self.transport!r}>"
+
+
+def check_server(name: str, server: ServerSettings) -> None:
+    """Refuse a name that tools cannot carry, and settings that do not go together."""
+    place = f"servers.{name}"
+    if not re.fullmatch(_NAME, name):
+        raise BadConfiguration(
+            f"servers.`{name}`: a server's name is letters, digits, `-` and single `_`.",
+            hint=f"call it `{usable_name(name)}`",
+        )
+    if (server.command is None) == (server.url is None):
+        both = "has both `command` and `url`" if server.url is not None else "has neither `command` nor `url`"
+        raise BadConfiguration(f"{place} {both}.", hint="a server is started by a command or reached at a url")
+    if server.command == "" or server.url == "":
+        raise BadConfiguration(f"{place}.{'url' if server.command is None else 'command'} is empty.")
+    if server.transport is not None and (server.transport == "stdio") != (server.command is not None):
+        right = "a command is served on stdio" if server.command is not None else "a url is reached over http or sse"
+        raise BadConfiguration(f"{place}.transport is `{server.transport}`, but {right}.")
+    for key in misplaced(server):
+        other = "a url" if server.command is not None else "a command"
+        raise BadConfiguration(f"{place}.{key} goes with {other}.", hint=f"leave {key} out")
+    if server.min_ready > 1 and server.strategy != "per_session":
+        raise BadConfiguration(
+            f"{place}.min_ready is {server.min_ready}, but `{server.strategy}` runs one for all.",
+            hint='min_ready = 1 keeps that one running; strategy = "per_session" keeps several for the sessions to come',
+        )
+    _check_names(server, place)
+    if server.url is not None and all(isinstance(piece, str) for piece in pieces_of(server.url)):
+        _check_url(server.url, place)
+
+
+def _check_names(server: ServerSettings, place: str) -> None:
+    for name in server.env:
+        if not name or "=" in name or "\0" in name:
+            raise BadConfiguration(f"{place}.env: `{name}` cannot be the name of a variable.")
+    for name in server.headers:
+        if not _HEADER_NAME.fullmatch(name):
+            raise BadConfiguration(f"{place}.headers: `{name}` cannot be the name of a header.")
+
+
+def misplaced(server: ServerSettings) -> list[str]:
+    """Name what is set for the other kind of server."""
+    if server.command is not None:
+        return ["headers"] if server.headers else []
+    return [key for key in ("args", "env", "cwd") if getattr(server, key)]
+
+
+def usable_name(name: str) -> str:
+    """Make a name that tools can carry: what is not a letter, digit, `-` or single `_` becomes `-`."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    dashed = re.sub(r"[^A-Za-z0-9_-]+", "-", plain)
+    return re.sub(r"_+", "_", dashed).strip("-_") or "server"
+
+
+def resolved_server(
+    name: str, server: ServerSettings, *, environment: Mapping[str, str], project: Path
+) -> ResolvedServer:
+    """Fill in the variables of one server; an error names the server and the key, never a value."""
+    check_server(name, server)
+    place = f"servers.{name}"
+
+    def fill(text: str, key: str) -> str:
+        filled = expanded(text, environment=environment, project=project, place=f"{place}.{key}")
+        if "\0" in filled:
+            raise BadConfiguration(f"{place}.{key} holds a NUL, which ends a text for the system.")
+        return filled
+
+    command = None
+    if server.command is not None:
+        words = [fill(word, f"args[{number}]") for number, word in enumerate(server.args)]
+        command = (_not_empty(fill(server.command, "command"), f"{place}.command"), *words)
+    url = None
+    if server.url is not None:
+        url = fill(server.url, "url")
+        _check_url(url, place)
+    return ResolvedServer(
+        name=name,
+        command=command,
+        env={key: fill(value, f"env.{key}") for key, value in server.env.items()},
+        cwd=_folder(fill(server.cwd or "", "cwd"), project, place),
+        url=url,
+        headers={key: _header(fill(value, f"headers.{key}"), key, place) for key, value in server.headers.items()},
+        transport="stdio" if command else server.transport,
+        tags=frozenset(server.tags),
+        allow=tuple(server.allow),
+        deny=tuple(server.deny),
+        timeout_s=server.timeout_s,
+        unknown_arguments=server.unknown_arguments,
+        results=server.results,
+        contracts=server.contracts,
+        strategy=server.strategy,
+        era=server.era,
+        min_ready=server.min_ready,
+        idle_s=server.idle_s,
+    )
+
+
+def _not_empty(text: str, place: str) -> str:
+    if not text:
+        raise BadConfiguration(f"{place} is empty once its variables are filled in.")
+    return text
+
+
+def _folder(text: str, project: Path, place: str) -> Path:
+    try:
+        return project / Path(text).expanduser()
+    except RuntimeError as error:
+        raise BadConfiguration(f"{place}.cwd: nobody knows whose home `~` is there.") from error
+
+
+def _check_url(url: str, place: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or _CONTROL.search(url):
+        raise BadConfiguration(f"{place}.url is no address of a server.", hint="write http://… or https://…")
+
+
+def _header(value: str, key: str, place: str) -> str:
+    if _CONTROL.search(value):
+        raise BadConfiguration(f"{place}.headers.{key} holds a line break or another control character.")
+    return value.strip()
+
+
+def _host_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}/…"

@@ -1,0 +1,53 @@
+"""The steps of `migrations/postgres`, applied to a schema of a database."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from toolpost.store.migrate import Migration, foreign, missing
+from toolpost.store.postgres.connection import Connection
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS migrations (
+    number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, applied_at TEXT NOT NULL
+)
+"""
+_REMEMBER = """
+INSERT INTO migrations (number, name, digest, applied_at)
+VALUES ($1, $2, $3, to_char(now() AT TIME ZONE 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+"""
+_TABLES = "SELECT tablename::text FROM pg_tables WHERE schemaname = $1"
+_COLUMNS = """
+SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'migrations'
+"""
+
+
+MIGRATION_S: Final = 3_600.0
+"""A large table may take its time, and so does another gateway that is at it."""
+
+
+async def lock_within(connection: Connection, schema: str, name: str, *, timeout_s: float | None = None) -> None:
+    """Wait for a lock that the end of the transaction gives back."""
+    query = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+    await connection.execute(query, f"toolpost {schema} {name}", timeout=timeout_s)
+
+
+async def migrate(connection: Connection, schema: str, known: Sequence[Migration]) -> None:
+    """Apply what is missing, all of it or nothing. Of several gateways, the others find it done."""
+    async with connection.transaction():
+        await lock_within(connection, schema, "migrations", timeout_s=MIGRATION_S)
+        # Asking first: who may only use the schema may not even say IF NOT EXISTS.
+        if await connection.fetchval("SELECT to_regnamespace($1::text) IS NULL", schema):
+            await connection.execute(f"CREATE SCHEMA {schema}")
+        await _refuse_foreign(connection, schema)
+        await connection.execute(_LEDGER)
+        applied = {row[0]: row[1] for row in await connection.fetch("SELECT number, digest FROM migrations")}
+        for migration in missing(applied, known):
+            await connection.execute(migration.sql, timeout=MIGRATION_S)
+            await connection.execute(_REMEMBER, migration.number, migration.name, migration.digest)
+
+
+async def _refuse_foreign(connection: Connection, schema: str) -> None:
+    tables = [row[0] for row in await connection.fetch(_TABLES, schema)]
+    columns = {row[0] for row in await connection.fetch(_COLUMNS, schema)}
+    if tables and not {"number", "digest"} <= columns:
+        raise foreign(tables)

@@ -1,0 +1,190 @@
+"""Scripts run in PostgreSQL: rows are locked one by one, so that several servers work side by side."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from toolpost.base.clocks import steady_s
+from toolpost.contracts.errors import GatewayError, StoreUnavailable
+from toolpost.store.clock import Correction, Look, StoreClock
+from toolpost.store.postgres.connection import Connection
+from toolpost.store.scripts import ALONE, NOW, Result, Row, Script, Statement, Together
+
+if TYPE_CHECKING:
+    from toolpost.store.postgres.store import PostgresStore
+
+LANES: Final = 2
+"""How many groups are under way at the same time: more of them are smaller, and meet each other's locks."""
+
+_LOOK: Final = """
+SELECT extract(epoch FROM clock_timestamp())::double precision, extract(epoch FROM pg_postmaster_start_time())::text,
+    epoch, seconds FROM store_clock
+"""
+# Unless another gateway is at it: who waited for it would hold up all that its own transaction has locked.
+_CORRECT: Final = """
+UPDATE store_clock SET epoch = $1, seconds = $2
+WHERE ctid = (SELECT ctid FROM store_clock WHERE epoch = $3 AND seconds = $4 FOR UPDATE SKIP LOCKED)
+"""
+
+_ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('toolpost ' || current_schema() || ' alone ' || $1, 0))"
+
+_Make = Callable[[], Script[Any]]
+
+
+class _Asked:
+    """A script, and whoever waits for it."""
+
+    __slots__ = ("done", "full", "make")
+
+    def __init__(self, make: _Make, done: asyncio.Future[Any], *, full: bool) -> None:
+        self.make = make
+        self.done = done
+        self.full = full
+
+
+class PostgresScripts:
+    """Short ones share a transaction with what comes at the same time; others have one of their own."""
+
+    def __init__(self, store: "PostgresStore") -> None:
+        self._store = store
+        self._clock = store.clock
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[_Asked] = []
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    def run(
+        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False
+    ) -> Awaitable[Result]:
+        """Run a script; done when it is committed, which here always outlives a power cut."""
+        if self._is_closing:
+            raise GatewayError("the store is closed")
+        if not is_short:
+            return self._run_alone(make)
+        done: asyncio.Future[Result] = self._loop.create_future()
+        self._waiting.append(_Asked(make, done, full=full))
+        if len(self._lanes) < LANES and len(self._waiting) == 1:
+            self._lanes.add(self._loop.create_task(self._run_groups(), name="toolpost-scripts"))
+        return done
+
+    def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
+        """Run a script that only looks."""
+        return self._run_alone(make)
+
+    def wall(self, at: float) -> float:
+        """Return what the wall clock shows at a moment of the store's time."""
+        return self._clock.wall(at)
+
+    async def aclose(self) -> None:
+        """Commit all that waits."""
+        self._is_closing = True
+        with anyio.CancelScope(shield=True):
+            while self._lanes:
+                await asyncio.wait(self._lanes)
+
+    async def _run_alone(self, make: Callable[[], Script[Result]]) -> Result:
+        return await self._store.write(lambda connection: _played(connection, make(), self._clock), repeatable=True)
+
+    async def _run_groups(self) -> None:
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting, []
+                # Who waits for a row must hold none that another group could wait for: polls begin with their worker's.
+                group.sort(key=lambda asked: asked.full)
+                await self._commit(group)
+        finally:
+            # Not later: what comes between the last look and the end of the task would wait for ever.
+            self._lanes.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _commit(self, group: list[_Asked]) -> None:
+        try:
+            results = await self._store.write(lambda connection: self._played_all(connection, group), repeatable=True)
+        except StoreUnavailable as error:
+            for asked in group:
+                _fail(asked, StoreUnavailable(error.message, hint=error.hint))
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for it
+            if len(group) == 1:
+                _fail(group[0], error)
+                return
+            # Whose it is: each by itself.
+            for asked in group:
+                await self._commit([asked])
+        else:
+            for asked, result in zip(group, results, strict=True):
+                if not asked.done.done():  # its caller was cancelled
+                    asked.done.set_result(result)
+
+    async def _played_all(self, connection: Connection, group: Sequence[_Asked]) -> list[Any]:
+        return [await _played(connection, asked.make(), self._clock) for asked in group]
+
+
+def _fail(asked: _Asked, error: Exception) -> None:
+    if not asked.done.done():
+        asked.done.set_exception(error)
+
+
+async def look_at_clock(connection: Connection, clock: StoreClock) -> None:
+    """Compare the store's time with the database's, and note it if that has jumped."""
+    began_s = steady_s()
+    row = await connection.fetchrow(_LOOK)
+    assert row is not None
+    wall, started, epoch, seconds = row
+    kept = Correction(epoch, seconds)
+    look = Look(began_s=began_s, ended_s=steady_s(), wall=wall, epoch=started, kept=kept)
+    if (correction := clock.take(look)) is not None:
+        await connection.execute(_CORRECT, *correction, *kept)
+
+
+async def _played(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:
+    if clock.is_due:
+        await look_at_clock(connection, clock)
+    try:
+        step = next(script)
+        while True:
+            step = script.send([(clock.now(),)] if step is NOW else await _rows(connection, step))
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def _rows(connection: Connection, step: Statement | Together) -> list[Row]:
+    if isinstance(step, Statement):
+        sql, values = _translated(_text_of(step)), step.values
+    else:
+        sql = _merged(tuple(map(_text_of, step.statements)))
+        values = tuple(value for statement in step.statements for value in statement.values)
+    return [tuple(row) for row in await connection.fetch(sql, *values)]
+
+
+def _text_of(statement: Statement) -> str:
+    return f"{statement.sql} RETURNING 1" if statement.counts else statement.sql
+
+
+@lru_cache(maxsize=512)
+def _translated(sql: str, after: int = 0) -> str:
+    if sql == ALONE:
+        return _ALONE
+    sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
+    sql = sql.replace("/*lock w*/", "FOR UPDATE OF w").replace("/*skip locked w*/", "FOR UPDATE OF w SKIP LOCKED")
+    return re.sub(r"\?(\d+)", lambda found: f"${int(found[1]) + after}", sql)
+
+
+@lru_cache(maxsize=512)
+def _merged(statements: tuple[str, ...]) -> str:
+    """Make one statement of several: one way to the database and back."""
+    parts, after = [], 0
+    for sql in statements:
+        parts.append(_translated(sql, after))
+        after += len(set(re.findall(r"\?\d+", sql)))
+    first, *others = parts
+    also = ", ".join(f"also_{number} AS ({sql})" for number, sql in enumerate(others))
+    if first.lstrip().startswith("SELECT"):
+        return f"WITH {also} {first}" if others else first
+    # What changes rows can stand beside others only with a name.
+    named = ", ".join((f"asked AS ({first})", *([also] if also else [])))
+    rows = "SELECT * FROM asked" if "RETURNING" in first else "SELECT 1"
+    return f"WITH {named} {rows}"

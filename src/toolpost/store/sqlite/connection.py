@@ -1,0 +1,104 @@
+"""How a database file is opened, and what its errors mean to a person."""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from toolpost.base.own_folder import make_folder
+from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.store.urls import MEMORY
+
+OPENING_S = 10.0
+
+_FACTS = {
+    sqlite3.SQLITE_BUSY: ("is held by another process", "see which other process has it open"),
+    sqlite3.SQLITE_LOCKED: ("is held by another process", "see which other process has it open"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check that the folder exists and may be written to"),
+    sqlite3.SQLITE_PERM: ("cannot be opened", "check that the folder exists and may be written to"),
+    sqlite3.SQLITE_READONLY: ("may not be written to", "check who owns the file and its folder"),
+    sqlite3.SQLITE_FULL: ("has no room left: the disk is full", "free some space"),
+    sqlite3.SQLITE_IOERR: ("could not be read or written", "check the disk, and the space left on it"),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", "move the file away, or restore it from a backup"),
+    sqlite3.SQLITE_NOTADB: ("is not a database", "name another file, or move this one away"),
+}
+
+
+def explained(error: Exception, path: str | Path, kind: type[ToolpostError]) -> ToolpostError:
+    """Say what a database or file error means, and what to do next."""
+    code = sqlite3.SQLITE_CANTOPEN if isinstance(error, OSError) else _code_of(error)
+    # The low byte is the kind of error; the rest tells the variants apart.
+    fact, hint = _FACTS.get(code & 0xFF, ("failed", None))
+    explanation = kind(f"the store {path} {fact}: {error}", hint=hint)
+    explanation.__cause__ = error
+    return explanation
+
+
+def _code_of(error: Exception) -> int:
+    # Errors that the Python module raises by itself have none.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+
+
+def open_writer(path: str | Path, *, full: bool, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open the connection that writes; the file and its folder are made when missing, for the owner alone."""
+    if path != MEMORY:
+        _make_private(Path(path))
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection, full=full, busy_timeout_s=busy_timeout_s)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_at_once(path: Path) -> sqlite3.Connection:
+    """Open a connection that writes and never waits: not for another process, and not for a disk that catches up."""
+    # Until it is open it does wait: of many processes that open a new file, one is still migrating it.
+    connection = sqlite3.connect(path, timeout=OPENING_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA busy_timeout = 0")
+    return connection
+
+
+def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a connection that cannot write."""
+    url = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(url, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+    # A text that was tampered with may be no Unicode; it has to be read to be named.
+    connection.text_factory = lenient_text
+    return connection
+
+
+def lenient_text(raw: bytes) -> str:
+    """Read a text that may be no Unicode."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _make_private(path: Path) -> None:
+    make_folder(path.parent, mode=0o700)
+    # SQLite would create it for everyone to read; its companions take over the mode of this file.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _prepare(connection: sqlite3.Connection, *, full: bool, busy_timeout_s: float) -> None:
+    mode = _use_wal(connection, deadline=time.monotonic() + busy_timeout_s)
+    if mode not in {"wal", "memory"}:
+        raise BadConfiguration(
+            "the store's folder cannot hold a write-ahead log", hint="keep the store on a local disk"
+        )
+    connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _use_wal(connection: sqlite3.Connection, *, deadline: float) -> str:
+    # SQLite does not wait for a lock here: of two processes that open a new file, one is turned away at once.
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)

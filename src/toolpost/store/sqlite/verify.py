@@ -1,0 +1,97 @@
+"""The audit of a SQLite file, verified without touching it: a copy on a read-only disk is evidence, and stays as it is.
+
+Opening a store migrates it, takes over notes and makes files beside it. None of this happens here. How the file is opened
+depends on what is beside it:
+
+- no write-ahead log: as immutable, so that SQLite neither locks nor makes anything;
+- a log and its index (`-shm`), as a running server has them: read-only, beside the server;
+- a log alone, as in a copy, or an index that may not be used: from a temporary copy of both files.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.to_thread
+
+from toolpost.store.audit import AuditVerdict
+from toolpost.store.chain import BEGINNING
+from toolpost.store.sqlite.audit import SqliteAuditLog
+from toolpost.store.sqlite.connection import lenient_text
+from toolpost.store.sqlite.journal import count_noted
+
+Result = TypeVar("Result")
+
+
+async def verify_file(path: Path) -> AuditVerdict:
+    """Verify the audit in a file that exists; what cannot be read whole is a verdict too, never an exception of the database."""
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(closing(await anyio.to_thread.run_sync(_open, path, stack)))
+            damage = await anyio.to_thread.run_sync(_damage_in, connection)
+            if damage is not None:
+                return _unreadable(damage)
+            verdict = await _log_of(connection).verify()
+        except (sqlite3.Error, OSError) as error:
+            return _unreadable(str(error))
+    noted = await anyio.to_thread.run_sync(count_noted, path)
+    return AuditVerdict(
+        checked=verdict.checked, head=verdict.head, broken_seq=verdict.broken_seq, reason=verdict.reason, noted=noted
+    )
+
+
+def _unreadable(reason: str) -> AuditVerdict:
+    return AuditVerdict(checked=0, head=BEGINNING, reason=f"the store cannot be read whole: {reason}")
+
+
+def _open(path: Path, stack: ExitStack) -> sqlite3.Connection:
+    log, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    has_log = log.exists() and log.stat().st_size > 0
+    if index.exists():
+        try:
+            return _connect(path, "mode=ro")
+        except sqlite3.OperationalError:
+            pass  # On a read-only disk the index may be of no use; a copy has another.
+    if not has_log:
+        return _connect(path, "mode=ro&immutable=1")
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolpost-verify-")))
+    for file in (path, log):
+        shutil.copyfile(file, folder / file.name)
+    return _connect(folder / path.name, "mode=rw")
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    url = f"{path.absolute().as_uri()}?{how}"
+    connection = sqlite3.connect(url, uri=True, timeout=10.0, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lenient_text
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _damage_in(connection: sqlite3.Connection) -> str | None:
+    """Return what is wrong with the file itself: a page that is missing need not be one of the audit's."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if tables and not {"audit", "audit_head"} <= tables:
+        return "it holds no audit; is it a store of Toolpost?"
+    found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
+    if found != ["ok"]:
+        return found[0] if found else "the check of the database said nothing"
+    return None if tables else "it is empty"
+
+
+def _log_of(connection: sqlite3.Connection) -> SqliteAuditLog:
+    async def read(job: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await anyio.to_thread.run_sync(job, connection)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a log that is only verified is not written to")
+
+    return SqliteAuditLog(submit=refuse, note=refuse, read=read)

@@ -1,0 +1,149 @@
+"""Wake-ups beside a database file: in this process at once, in others through a small file that each of them watches."""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from toolpost.base.events import event
+from toolpost.store.wakeups import Listener, Listeners, name_of
+
+_log = logging.getLogger("toolpost.store")
+
+LOOK_S: Final = 0.02
+"""How often the file is looked at, while somebody listens: one `stat`, whatever the number of listeners."""
+
+LARGEST_BYTES: Final = 1 << 20
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+_MARK_BYTES: Final = 33
+
+
+class SqliteWakeups:
+    """Each ring is a line in the file. Nothing in the database is touched, so a ring costs no commit."""
+
+    def __init__(self, path: str | Path) -> None:
+        # What is in memory has one process.
+        self._path = path.with_name(path.name + "-rings") if isinstance(path, Path) else None
+        self._origin = uuid.uuid4().hex[:12]
+        self._listeners = Listeners()
+        self._file: RingFile | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def ring(self, topic: str) -> None:
+        """Wake whoever listens here, and soon whoever listens in another process."""
+        name = name_of(topic)
+        self._listeners.wake([name])
+        if self._path is not None and (file := self._opened(self._path)) is not None:
+            file.add(f"{self._origin} {name}")
+
+    def open_listener(self, *topics: str) -> "_Listening":
+        """Listen; what is rung from now on is heard."""
+        return _Listening(self, [name_of(topic) for topic in topics])
+
+    def join(self, names: Sequence[str]) -> Listener:
+        """Be told."""
+        listener = self._listeners.join(names)
+        if self._watching is None and self._path is not None and (file := self._opened(self._path)) is not None:
+            file.news()
+            self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
+        return listener
+
+    def leave(self, names: Sequence[str], listener: Listener) -> None:
+        """Be told no more."""
+        self._listeners.leave(names, listener)
+
+    async def aclose(self) -> None:
+        """Stop watching."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self, path: Path) -> "RingFile | None":
+        """Open the file once; None if it cannot be opened now. A ring is a hint, and whoever misses one looks again later."""
+        if self._file is None:
+            try:
+                self._file = RingFile(path)
+            except OSError as error:
+                event(_log, logging.WARNING, "other processes are not woken", path=str(path), reason=str(error))
+        return self._file
+
+    async def _watch(self, file: "RingFile") -> None:
+        try:
+            while self._listeners:
+                await asyncio.sleep(LOOK_S)
+                lines = file.news()
+                if lines is None:
+                    self._listeners.wake_all()
+                    continue
+                rung = (line.partition(" ") for line in lines)
+                self._listeners.wake(name for origin, _, name in rung if origin != self._origin)
+        finally:
+            self._watching = None
+
+
+class _Listening:
+    """Somebody who listens while this is open. Each poll of a worker does: a generator would take several times as long."""
+
+    __slots__ = ("_listener", "_names", "_wakeups")
+
+    def __init__(self, wakeups: SqliteWakeups, names: Sequence[str]) -> None:
+        self._wakeups = wakeups
+        self._names = names
+
+    async def __aenter__(self) -> Listener:
+        self._listener = self._wakeups.join(self._names)
+        return self._listener
+
+    async def __aexit__(self, *_: object) -> None:
+        self._wakeups.leave(self._names, self._listener)
+
+
+class RingFile:
+    """Lines that any process adds and any process reads on. When it is long it begins anew, under a new mark."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, _FLAGS, 0o600)
+        if os.fstat(self._file).st_size == 0:
+            self._begin()
+        self._mark = self._bytes(0, _MARK_BYTES)
+        self._read = os.fstat(self._file).st_size
+
+    def add(self, line: str) -> None:
+        """Add a line."""
+        if os.fstat(self._file).st_size > LARGEST_BYTES:
+            os.ftruncate(self._file, 0)
+            self._begin()
+        os.write(self._file, f"{line}\n".encode())
+
+    def news(self) -> list[str] | None:
+        """Return the lines since the last time, None if the file has begun anew and some may be gone."""
+        size = os.fstat(self._file).st_size
+        if size == self._read:
+            return []
+        mark = self._bytes(0, _MARK_BYTES)
+        if mark != self._mark:
+            self._mark, self._read = mark, size
+            return None
+        news = self._bytes(self._read, size - self._read)
+        whole = news.rfind(b"\n") + 1
+        self._read += whole
+        return news[:whole].decode("ascii", "replace").splitlines()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+    def _begin(self) -> None:
+        os.write(self._file, f"{uuid.uuid4().hex}\n".encode())
+
+    def _bytes(self, at: int, count: int) -> bytes:
+        # Adding goes to the end wherever this stands.
+        os.lseek(self._file, at, os.SEEK_SET)
+        return os.read(self._file, max(0, count))

@@ -1,0 +1,423 @@
+"""The leanest HTTP/1.1 client for one upstream: kept connections, no task per request, events told as they arrive.
+
+It follows no redirects, uses no proxies, keeps no cookies and sets no time limit on an answer: whoever waits does, and
+to stop waiting closes the connection, which is how a call is cancelled in MCP over HTTP.
+"""
+
+import asyncio
+import re
+import ssl
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+from urllib.parse import SplitResult, urlsplit
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.upstreams.http.connection import Connection, FailureKind, HttpFailed, Limits, Response, unsent
+from toolpost.upstreams.http.events import EventListener
+
+__all__ = [
+    "EventListener",
+    "FailureKind",
+    "HeaderLines",
+    "HttpClient",
+    "HttpFailed",
+    "Response",
+    "Started",
+    "header_lines",
+]
+
+HEAD_LIMIT_BYTES: Final = 64 * 1024
+BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
+
+LONGEST_TRUST_S: Final = 0.05
+"""A connection that was idle for longer is looked at before it is used: the server may have closed it just now.
+
+A busy one is not: a look costs a microsecond, and servers close what is idle.
+"""
+
+_DEFAULT_HEADERS: Final = {"accept": "application/json, text/event-stream", "accept-encoding": "identity"}
+_METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_OUR_HEADERS: Final = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
+
+_is_token = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+_has_control = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
+_has_blank = re.compile(r"[\x00-\x20\x7f]").search
+_is_printable = re.compile(r"[!-~]+").fullmatch
+
+
+class HeaderLines(bytes):
+    """Headers as they are sent, checked: for whoever sends the same ones again and again."""
+
+
+class HttpClient:
+    """Kept connections to one server."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_connections: int = 128,
+        connect_timeout_s: float = 10.0,
+        idle_s: float = 60.0,
+        head_limit: int = HEAD_LIMIT_BYTES,
+        body_limit: int = BODY_LIMIT_BYTES,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._address = _address_of(url)
+        self._headers = _DEFAULT_HEADERS | {name.lower(): value for name, value in (headers or {}).items()}
+        self._heads: dict[str, bytes] = {}
+        self._limits = Limits(head=head_limit, body=body_limit)
+        # Made once: to read the certificates of all authorities takes longer than a thousand calls.
+        self._ssl = (ssl_context or _default_ssl_context()) if self._address.is_secure else None
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_s = idle_s
+        self._max_connections = max_connections
+        self._is_closed = False
+        self._outgoing: list[Started] = []
+        self._busy = 0
+        self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._open: set[Connection] = set()
+        self._connecting: set[asyncio.Timeout] = set()
+        # The one used last is taken first, so that those not needed grow old on the left.
+        self._kept: deque[Connection] = deque()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+        self._head_of("POST")  # A bad header is told at once, not at the first call.
+
+    async def post(
+        self,
+        body: bytes,
+        headers: Iterable[tuple[bytes, bytes]] | HeaderLines = (),
+        *,
+        on_event: EventListener | None = None,
+    ) -> Response:
+        """Send JSON, return the answer; see `request`."""
+        return await self.request("POST", body, headers, on_event=on_event)
+
+    async def request(
+        self,
+        method: str,
+        body: bytes = b"",
+        headers: Iterable[tuple[bytes, bytes]] | HeaderLines = (),
+        *,
+        on_event: EventListener | None = None,
+    ) -> Response:
+        """Return the answer, or raise `HttpFailed`. An event stream is told to `on_event`, and returns at its end.
+
+        The headers are added to the client's own, so they should not repeat one of them. What `on_event` raises ends
+        the request and is raised here.
+        """
+        if self._is_closed:
+            raise _closed(sent=False)
+        request = self._request_of(method, body, headers)
+        if self._busy < self._max_connections:
+            self._busy += 1
+        else:
+            await self._wait_in_line()
+        try:
+            return await self._exchange(request, on_event, is_head_method=method == "HEAD")
+        finally:
+            self._let_next_in()
+
+    def start(self, body: bytes, headers: HeaderLines, on_event: EventListener) -> "Started | None":
+        """Send JSON, if a connection is at hand; `finish` must follow, or `finished` if the answer is taken ahead.
+
+        In company it goes out with what else is started in this turn of the loop: a server that is told one thing at a time
+        falls asleep in between, and to wake it each time costs more than the call.
+        """
+        if self._is_closed or self._busy >= self._max_connections or (connection := self._take_kept()) is None:
+            return None
+        started = Started(connection, self._request_of("POST", body, headers), on_event, connection.begin(on_event))
+        self._busy += 1
+        if self._busy == 1:
+            self._write(started)
+        else:
+            if not self._outgoing:
+                asyncio.get_running_loop().call_soon(self._write_all)
+            self._outgoing.append(started)
+        return started
+
+    async def finish(self, started: "Started") -> Response:
+        """Return the answer to what was started, or raise `HttpFailed`."""
+        try:
+            return await self._answer_on(started.connection, started.answer)
+        except HttpFailed as failure:
+            if failure.sent:
+                raise
+            return await self._exchange(started.request, started.on_event, is_head_method=False)
+        finally:
+            self._let_next_in()
+
+    def finished(self, started: "Started") -> None:
+        """Take note that the answer was taken ahead."""
+        self._keep(started.connection)
+        self._let_next_in()
+
+    def _write_all(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        for started in outgoing:
+            if not started.answer.done():
+                self._write(started)
+
+    def _write(self, started: "Started") -> None:
+        if not started.connection.write(started.request):
+            started.connection.drop(unsent())
+
+    async def aclose(self) -> None:
+        """Close every connection; whoever still waits for an answer is told."""
+        self._is_closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        while self._line:
+            waiter, _ = self._line.popitem(last=False)
+            if not waiter.done():
+                waiter.set_exception(_closed(sent=False))
+        for limit in self._connecting:
+            if not limit.expired():
+                limit.reschedule(0)
+        for connection in list(self._open):
+            connection.drop(_closed(sent=True))
+        await self._wait_until_emptied()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # One request
+
+    def _request_of(self, method: str, body: bytes, headers: Iterable[tuple[bytes, bytes]] | HeaderLines) -> bytes:
+        head = self._heads.get(method) or self._head_of(method)
+        head += headers if isinstance(headers, HeaderLines) else header_lines(headers)
+        if body or method in _METHODS_WITH_BODY:
+            return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+        return head + b"\r\n"
+
+    def _head_of(self, method: str) -> bytes:
+        """Return what all requests of this method begin with."""
+        if not _is_token(method.encode()):
+            raise HttpFailed(FailureKind.BAD_REQUEST, f"no HTTP method is called {method!r}", sent=False)
+        headers = {"content-type": "application/json"} if method in _METHODS_WITH_BODY else {}
+        lines = [_configured_line(name, value) for name, value in (headers | self._headers).items()]
+        first = f"{method} {self._address.target} HTTP/1.1\r\nhost: {self._address.authority}\r\n"
+        self._heads[method] = first.encode() + b"".join(lines)
+        return self._heads[method]
+
+    async def _exchange(self, request: bytes, on_event: EventListener | None, *, is_head_method: bool) -> Response:
+        connection = self._take_kept() or await self._connect()
+        answer = connection.begin(on_event, is_head_method=is_head_method)
+        if not connection.write(request):
+            # As far as the server can tell, the next attempt is the first.
+            connection.drop()
+            connection = await self._connect()
+            answer = connection.begin(on_event, is_head_method=is_head_method)
+            if not connection.write(request):
+                connection.drop(unsent())
+        return await self._answer_on(connection, answer)
+
+    async def _answer_on(self, connection: Connection, answer: asyncio.Future[Response]) -> Response:
+        try:
+            response = await answer
+        except BaseException:
+            connection.drop()
+            raise
+        self._keep(connection)
+        return response
+
+    async def _connect(self) -> Connection:
+        """Open a connection, within the time limit for it."""
+        if self._is_closed:
+            raise _closed(sent=False)
+        loop = asyncio.get_running_loop()
+        address = self._address
+        try:
+            async with asyncio.timeout(self._connect_timeout_s) as limit:
+                self._connecting.add(limit)
+                try:
+                    _, connection = await loop.create_connection(
+                        lambda: Connection(self, self._limits, loop),
+                        address.host,
+                        address.port,
+                        ssl=self._ssl,
+                        server_hostname=address.host if self._ssl else None,
+                    )
+                finally:
+                    self._connecting.discard(limit)
+        except (OSError, UnicodeError) as error:
+            raise self._not_connected(error) from error
+        return connection
+
+    def _not_connected(self, error: Exception) -> HttpFailed:
+        where = self._address.authority
+        if self._is_closed:
+            return _closed(sent=False)
+        if isinstance(error, TimeoutError) and error.errno is None:
+            reason = f"cannot connect to {where} within {self._connect_timeout_s:g} s"
+            return HttpFailed(FailureKind.CONNECT_TIMED_OUT, reason, sent=False)
+        if isinstance(error, ssl.SSLError):
+            return HttpFailed(FailureKind.TLS_FAILED, f"no secure connection to {where}: {error}", sent=False)
+        return HttpFailed(FailureKind.CANNOT_CONNECT, f"cannot connect to {where}: {error}", sent=False)
+
+    # The line of those who wait for a connection
+
+    async def _wait_in_line(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._line[waiter] = None
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # The turn came just as its owner left.
+                self._let_next_in()
+            self._line.pop(waiter, None)
+            raise
+
+    def _let_next_in(self) -> None:
+        while self._line:
+            waiter, _ = self._line.popitem(last=False)
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._busy -= 1
+
+    # The connections
+
+    def joined(self, connection: Connection) -> None:
+        """Take note of a connection that opened."""
+        self._open.add(connection)
+
+    def left(self, connection: Connection) -> None:
+        """Forget a connection that is gone."""
+        self._open.discard(connection)
+        if connection in self._kept:
+            self._kept.remove(connection)
+        if self._emptied is not None and not self._open and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _take_kept(self) -> Connection | None:
+        while self._kept:
+            connection = self._kept.pop()
+            idle_s = asyncio.get_running_loop().time() - connection.idle_since_s
+            if idle_s < LONGEST_TRUST_S or not connection.is_spoilt():
+                return connection
+            connection.drop()
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        if not connection.is_reusable() or self._is_closed:
+            connection.drop()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since_s = loop.time()
+        self._kept.append(connection)
+        if self._sweep_timer is None:
+            self._sweep_timer = loop.call_later(self._idle_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody has used for long: one timer for all, none per request."""
+        loop = asyncio.get_running_loop()
+        self._sweep_timer = None
+        while self._kept and self._kept[0].idle_since_s + self._idle_s <= loop.time():
+            self._kept.popleft().drop()
+        if self._kept:
+            self._sweep_timer = loop.call_at(self._kept[0].idle_since_s + self._idle_s, self._sweep)
+
+    async def _wait_until_emptied(self) -> None:
+        if self._open:
+            self._emptied = self._emptied or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._emptied)
+
+
+class Started(NamedTuple):
+    """A request that goes out before anybody waits for its answer."""
+
+    connection: Connection
+    request: bytes
+    on_event: EventListener
+    answer: asyncio.Future[Response]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Address:
+    """Where the server is, and what is asked of it."""
+
+    is_secure: bool
+    host: str
+    port: int
+    authority: str
+    target: str
+
+
+def _address_of(url: str) -> _Address:
+    # Python's parser silently takes such characters out, and then it is another URL.
+    if _has_blank(url):
+        raise _bad_url("it holds spaces or control characters")
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna" if not url.isascii() else "ascii").decode(), parts.port
+    except ValueError:
+        raise _bad_url("it cannot be read") from None
+    if parts.scheme not in {"http", "https"}:
+        raise _bad_url("it must begin with http:// or https://")
+    if parts.username is not None or parts.password is not None:
+        raise _bad_url("it holds a user name or password", hint="send credentials in a header instead")
+    target = _target_of(parts)
+    if not _is_printable(host) or not _is_printable(target):
+        raise _bad_url("it has no host, or characters that must be percent-encoded")
+    default = 443 if parts.scheme == "https" else 80
+    port = default if port is None else port
+    name = f"[{host.partition('%')[0]}]" if ":" in host else host
+    return _Address(
+        is_secure=parts.scheme == "https",
+        host=host,
+        port=port,
+        authority=name if port == default else f"{name}:{port}",
+        target=target,
+    )
+
+
+def _target_of(parts: SplitResult) -> str:
+    path = parts.path or "/"
+    return f"{path}?{parts.query}" if parts.query else path
+
+
+def _bad_url(why: str, *, hint: str = "write it as http://host:port/path") -> BadConfiguration:
+    # The URL itself is not repeated: it may hold a secret.
+    return BadConfiguration(f"the URL of an upstream cannot be used: {why}", hint=hint)
+
+
+def _configured_line(name: str, value: str) -> bytes:
+    try:
+        return _header_line(name.encode("ascii"), value.strip().encode("latin-1"))
+    except (HttpFailed, UnicodeError):
+        # The value is not repeated: it may be a secret.
+        raise BadConfiguration(
+            f"the header {name!r} of an upstream cannot be sent",
+            hint="use a plain name, and a value without line breaks; host and content-length are set for you",
+        ) from None
+
+
+def _header_line(name: bytes, value: bytes) -> bytes:
+    """Write a header, unless it could be read as more than one, or would change where the request ends."""
+    if not _is_token(name) or name.lower() in _OUR_HEADERS or _has_control(value):
+        raise HttpFailed(FailureKind.BAD_REQUEST, f"the header {name!r} cannot be sent", sent=False)
+    return b"%b: %b\r\n" % (name, value)
+
+
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> HeaderLines:
+    """Write headers, or refuse them."""
+    return HeaderLines(b"".join(_header_line(name, value) for name, value in headers))
+
+
+def _default_ssl_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _closed(*, sent: bool) -> HttpFailed:
+    return HttpFailed(FailureKind.CLIENT_CLOSED, "the client is closed", sent=sent)

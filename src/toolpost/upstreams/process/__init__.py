@@ -1,0 +1,1 @@
+"""Processes that are started here end here, with everything that they started."""

@@ -1,0 +1,47 @@
+"""The lines that a process writes to a pipe, as they come."""
+
+import logging
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import ByteReceiveStream
+
+from toolpost.base.events import event
+from toolpost.protocol.lines import LineSplitter
+from toolpost.upstreams.process.tree import PipeReader
+
+_log = logging.getLogger("toolpost.upstreams")
+
+LOG_LINE_LIMIT = 16_384
+
+
+async def each_line(stream: ByteReceiveStream, limit: int, take: Callable[[bytes], None]) -> None:
+    """Hand over every line, a longer one than the limit as `TooLong`, until the pipe is closed."""
+    await _split(stream, LineSplitter(limit), take)
+
+
+async def each_log_line(stream: ByteReceiveStream, take: Callable[[str], None]) -> None:
+    """Hand over every line as text, the last one even without its end, until the pipe is closed."""
+    splitter = LineSplitter(LOG_LINE_LIMIT)
+
+    def hear(line: bytes) -> None:
+        take(line.decode(errors="replace").rstrip())
+
+    await _split(stream, splitter, hear)
+    for line in splitter.feed(b"\n"):
+        hear(line)
+
+
+async def _split(stream: ByteReceiveStream, splitter: LineSplitter, take: Callable[[bytes], None]) -> None:
+    def feed(chunk: bytes) -> None:
+        for line in splitter.feed(chunk):
+            take(line)
+
+    try:
+        if isinstance(stream, PipeReader):
+            await stream.tell(feed)
+            return
+        async for chunk in stream:
+            feed(chunk)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        event(_log, logging.DEBUG, "output closed", reason=str(error))

@@ -1,0 +1,85 @@
+"""A server of the older HTTP+SSE transport, through the SDK's client: rare, so it need not be fast."""
+
+import logging
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+
+from toolpost.base.events import event
+from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.upstreams.notifications import Hear
+from toolpost.upstreams.peer import Peer
+from toolpost.upstreams.spec import ServerSpec
+
+_log = logging.getLogger("toolpost.upstreams")
+
+
+@asynccontextmanager
+async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]) -> AsyncIterator[Peer]:
+    """Connect; the SDK is loaded for this alone."""
+    # The SDK costs over a second to load, and servers of this kind are few.
+    import mcp_types
+    from mcp.client.sse import sse_client
+    from mcp.shared.message import SessionMessage
+
+    assert spec.url is not None
+    to_server, outbox = anyio.create_memory_object_stream[bytes](math.inf)
+    peer = Peer(spec.name, to_server.send_nowait, on_notice=on_notice)
+
+    async def read(stream: Any) -> None:
+        async for item in stream:
+            if isinstance(item, Exception):
+                event(_log, logging.WARNING, "server sent nonsense", server=spec.name, reason=str(item)[:200])
+            else:
+                peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        reason = "it closed its event stream"
+        peer.lose(reason)
+        on_gone(reason)
+
+    async def write(stream: Any) -> None:
+        async for raw in outbox:
+            await stream.send(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
+
+    async with (
+        to_server,
+        outbox,
+        _reached(sse_client(spec.url, headers=dict(spec.headers))) as (reader, writer),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(read, reader)
+        tasks.start_soon(write, writer)
+        try:
+            yield peer
+        finally:
+            peer.lose("it was stopped")
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _reached(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+    """Connect, or say in our words why that failed: mostly it is the address that is wrong."""
+    async with AsyncExitStack() as stack:
+        try:
+            streams = await stack.enter_async_context(connecting)
+        except Exception as error:
+            raise _explained(error) from error
+        yield streams
+
+
+def _explained(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return UpstreamUnavailable(
+            f"it does not let us in (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
+        )
+    if status is not None or type(error).__name__ == "SSEError":
+        told = f" (HTTP {status})" if status is not None else ""
+        return UpstreamUnavailable(
+            f"there is no MCP server at this address{told}", hint="check the `url` of this server, and the path in it"
+        )
+    return error

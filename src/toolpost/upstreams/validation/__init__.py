@@ -1,0 +1,1 @@
+"""Validation that may take long, in a process that a deadline can kill."""

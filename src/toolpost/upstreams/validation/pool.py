@@ -1,0 +1,213 @@
+"""What a validator may take long for: in a process of its own, which ends when the call that needs it does.
+
+It is native code and cannot be interrupted: on the event loop it would hold up everybody, and in a thread it would hold Python's
+lock. Few calls come here: those whose schema is not provably cheap for a value of their size (`Schema.quick_bytes`), and changed
+definitions that are not provably cheap to compare. Processes are started when they are needed; one is kept for the next.
+"""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup, TaskStatus
+
+from toolpost.contracts.compatibility import Definition, Judgement, cut_short
+from toolpost.contracts.errors import QueueOverloaded, ToolFailed
+from toolpost.contracts.issues import Fault, fault_from_object, unexplained
+from toolpost.contracts.schema import Schema
+from toolpost.upstreams.process.tree import Process, open_process
+from toolpost.upstreams.validation.process import HEAD, JUDGE, LENGTH, VALIDATE
+
+T = TypeVar("T")
+
+PROCESSES: Final = 4
+WAITING: Final = 100
+JUDGE_S: Final = 20.0
+"""A judgement keeps to a budget of its own, of a second: this is for a step of it that does not."""
+
+EXPLAIN_S: Final = 2.0
+"""How long a refusal is explained; one that takes longer is a plain refusal."""
+
+KEPT: Final = 1
+CHUNK_BYTES: Final = 65_536
+
+
+class Validators:
+    """Processes that validate. A source has one of them at a time, so that none can take them all."""
+
+    def __init__(self) -> None:
+        self._tasks: TaskGroup | None = None
+        self._slots = anyio.CapacityLimiter(PROCESSES)
+        self._turns: dict[str, _Turn] = {}
+        self._free: list[_Validator] = []
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def open_running(self) -> AsyncIterator[None]:
+        """Let processes be started; leaving ends them."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    async def judge(self, old: Definition, new: Definition, *, source: str) -> Judgement:
+        """Judge a change; one that takes too long, or does not survive it, is cut short."""
+        pair = msgspec.json.encode(old), msgspec.json.encode(new)
+        with anyio.move_on_after(JUDGE_S):
+            try:
+                return await self._in_turn(source, lambda validator: validator.judge(*pair))
+            except ToolFailed:
+                pass
+        return cut_short()
+
+    async def faults_in(self, schema: Schema, encoded: bytes, *, source: str) -> list[Fault]:
+        """List what is wrong with a value, given as JSON text; cancelling it ends the process that is at it.
+
+        Raises `QueueOverloaded` if too many wait, and `ToolFailed` if the process did not survive it.
+        """
+        if self._waiting >= WAITING:
+            raise QueueOverloaded(
+                "Too many values wait for being validated.", hint="try again in a moment", retryAfterMs=1_000
+            )
+        raw = msgspec.json.encode(schema.raw)
+        self._waiting += 1
+        try:
+            return await self._in_turn(source, lambda validator: validator.faults_in(raw, encoded))
+        finally:
+            self._waiting -= 1
+
+    async def _in_turn(self, source: str, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
+        turn = self._turns.setdefault(source, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock, self._slots:
+                return await self._asked(ask)
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[source]
+
+    async def _asked(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
+        validator = self._free.pop() if self._free else await self._started()
+        try:
+            answer = await ask(validator)
+        except BaseException:
+            validator.end()
+            raise
+        if validator.is_over or len(self._free) >= KEPT:
+            validator.end()
+        else:
+            self._free.append(validator)
+        return answer
+
+    async def _started(self) -> "_Validator":
+        assert self._tasks is not None, "nothing is validated any more"
+        validator = _Validator()
+        await self._tasks.start(validator.run)
+        return validator
+
+
+class _Turn:
+    """Whose turn it is among the calls of one source."""
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+        self.users = 0
+
+
+class _Validator:
+    """One process, asked one thing at a time."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._is_over = anyio.Event()
+        self._read = bytearray()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is to be asked no more."""
+        return self._is_over.is_set()
+
+    def end(self) -> None:
+        """End the process, whatever it is doing; nobody waits for that."""
+        self._is_over.set()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Run the process until `end`."""
+        async with open_process(
+            # Without the folder it starts in on its path: that may hold anything.
+            [sys.executable, "-P", "-m", "toolpost.upstreams.validation.process"],
+            env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
+            stdin=True,
+            grace_s=0.0,
+        ) as process:
+            self._process = process
+            task_status.started()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._drop_errors, process)
+                await self._is_over.wait()
+                tasks.cancel_scope.cancel()
+
+    @staticmethod
+    async def _drop_errors(process: Process) -> None:
+        try:
+            while True:
+                await process.stderr.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, OSError):
+            return
+
+    async def judge(self, old: bytes, new: bytes) -> Judgement:
+        """Have a change judged."""
+        await self._send(JUDGE, old, new)
+        return msgspec.json.decode(await self._answer(), type=Judgement)
+
+    async def faults_in(self, raw: bytes, encoded: bytes) -> list[Fault]:
+        """Have a value held to a schema."""
+        await self._send(VALIDATE, raw, encoded)
+        if await self._answer() == b"true":
+            return []
+        with anyio.move_on_after(EXPLAIN_S):
+            try:
+                return [fault_from_object(fault) for fault in msgspec.json.decode(await self._answer())]
+            except ToolFailed:
+                pass
+        # It is known to be wrong: what exactly is not worth more time.
+        self.end()
+        return [unexplained()]
+
+    async def _send(self, kind: bytes, first: bytes, second: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send(HEAD.pack(kind, len(first), len(second)) + first + second)
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise _lost() from error
+
+    async def _answer(self) -> bytes:
+        try:
+            (length,) = LENGTH.unpack(await self._take(LENGTH.size))
+            return await self._take(length)
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise _lost() from error
+
+    async def _take(self, size: int) -> bytes:
+        assert self._process is not None
+        while len(self._read) < size:
+            self._read += await self._process.stdout.receive(CHUNK_BYTES)
+        taken = bytes(self._read[:size])
+        del self._read[:size]
+        return taken
+
+
+def _lost() -> ToolFailed:
+    return ToolFailed(
+        "The value could not be validated: the process that did it ended.",
+        hint="the tool's schema needs too much memory for this value; ask for less at once",
+    )
