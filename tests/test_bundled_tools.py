@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from tests import test_time_plugin as of_time
-from tests.bus import test_arguments as of_bus
 from tests.discovery import test_automatic_eval, test_automatic_mcp
-from tests.harness import test_bundled_plugins as of_agents
+from tests.parts.bus import test_arguments as of_bus
+from tests.parts.conversations import test_bundled_plugins as of_agents
+from tests.parts.workspace import test_tools as of_workspace
 from tests.proofs import PROVEN
+from tests.providers import test_time_plugin as of_time
 from tests.ways import BOTH, QUICK_WAYS
-from tests.workspace import test_tools as of_workspace
 from toolpost.app import open_app
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_a_terminal
-from tests.workspace.repos import FILES, USERS, make_repo, write
+from tests.parts.workspace.repos import FILES, USERS, make_repo, write
 from toolpost.parts.workspace.generations import read_pointer
 from toolpost.parts.workspace.spec import spec_of
 

@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
-from tests.harness.asking import ADA, asked
-from tests.harness.test_acp import conversing, with_agent
-from tests.harness.test_claude import with_claude
 from tests.hostile.attacks import attack
+from tests.parts.conversations.asking import ADA, asked
+from tests.parts.conversations.test_acp import conversing, with_agent
+from tests.parts.conversations.test_claude import with_claude
 from toolpost.parts.conversations import agent_process, turn
 from toolpost.settings import Config
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.bus.projects import Project as BusProject
 from tests.hostile.attacks import attack
+from tests.parts.bus.projects import Project as BusProject
 from tests.postgres import Postgres
 from tests.ways import MODERN, OURS
 from tests.wire.callers import ERAS, Project, client_of

@@ -16,11 +16,11 @@ import msgspec
 import psutil
 import pytest
 
-from tests.bus.test_bus import ME, given, wish, worked
 from tests.hostile.attacks import attack
+from tests.parts.bus.test_bus import ME, given, wish, worked
+from tests.parts.tasks.asking import AT_ONCE, HttpPeer
+from tests.parts.tasks.test_wire import ERRANDS, call, ending
 from tests.postgres import Postgres
-from tests.tasks.asking import AT_ONCE, HttpPeer
-from tests.tasks.test_wire import ERRANDS, call, ending
 from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId

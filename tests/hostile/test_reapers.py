@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.test_process_tree import NAMES, VICTIMS, family, pids_in, survivors, wait_for_death, wait_until_up
+from tests.upstreams.test_process_tree import NAMES, VICTIMS, family, pids_in, survivors, wait_for_death, wait_until_up
 from toolpost.upstreams.process.tree import open_process
 
 pytestmark = [

@@ -23,8 +23,8 @@ import pytest
 from mcp import Client
 
 from tests.hostile.attacks import attack
+from tests.parts.workspace.repos import FILES, git, make_repo, workspace_client, write
 from tests.ways import IN_MEMORY, MODERN, Way
-from tests.workspace.repos import FILES, git, make_repo, workspace_client, write
 from toolpost.app import open_app
 from toolpost.parts.bus.commands.project import project_of
 from toolpost.parts.workspace.generations import read_pointer

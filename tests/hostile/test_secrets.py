@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from tests.hostile.attacks import attack
-from tests.workspace.repos import FILES, build, make_repo, search, workspace_client, write
+from tests.parts.workspace.repos import FILES, build, make_repo, search, workspace_client, write
 from toolpost.parts.workspace.secrets import holds_secrets
 from toolpost.testing import data_of, error_of
 

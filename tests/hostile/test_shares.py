@@ -13,7 +13,7 @@ from mcp import Client, MCPError
 from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack
-from tests.tasks.asking import DECLARED
+from tests.parts.tasks.asking import DECLARED
 from tests.upstreams.behind import hostile, text_of, until
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app

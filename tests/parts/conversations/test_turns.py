@@ -1,0 +1,526 @@
+"""Turns: kept in order, told in order, stopped when asked, and told what came before exactly when that is needed."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import httpx2
+import msgspec
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.parts.conversations.asking import ADA, BOB, at_work, desk
+from tests.ways import IN_MEMORY
+from toolpost import Plugin
+from toolpost.app import open_http
+from toolpost.authoring import Conversations, ToolCall, TurnInfo
+from toolpost.base.caller import Standing
+from toolpost.base.ids import AgentSessionId, ThreadId
+from toolpost.base.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
+from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, PluginFailed, QueueOverloaded
+from toolpost.parts.conversations import AgentGone, InvokeOptions
+from toolpost.running import App
+from toolpost.settings import Config, HarnessSettings, StoreSettings
+from toolpost.testing import ScriptedAgent, ScriptedSession, open_test_app
+
+pytestmark = pytest.mark.anyio
+
+
+def harnessed(**settings: Any) -> Config:
+    return msgspec.structs.replace(IN_MEMORY, harness=HarnessSettings(**settings))
+
+
+@asynccontextmanager
+async def conversing(
+    agent: ScriptedAgent, *plugins: Plugin, config: Config = IN_MEMORY, **agents: ScriptedAgent
+) -> AsyncIterator[tuple[App, ThreadId]]:
+    async with open_test_app(*plugins, config=config, agents={"main": agent, **agents}) as app:
+        thread = await app.harness.create_thread(ADA)
+        yield app, thread.id
+
+
+async def said(app: App, thread: ThreadId, text: str, **options: Any) -> TurnEnded:
+    return await app.harness.handle_message(ADA, thread, text, InvokeOptions(**options))
+
+
+async def test_a_message_is_answered_and_both_are_kept() -> None:
+    heard: list[TurnEvent] = []
+    async with conversing(ScriptedAgent()) as (app, thread):
+        ended = await said(app, thread, "good morning", on_event=heard.append)
+        messages = await app.harness.read_messages(ADA, thread)
+
+    assert (ended.state, ended.text, ended.seq) == ("done", "good morning", 2)
+    assert [(m.seq, m.role, m.text) for m in messages] == [
+        (1, "user", "good morning"),
+        (2, "assistant", "good morning"),
+    ]
+    assert [type(event).__name__ for event in heard] == ["TurnStarted", "Warmth", "Said", "TurnEnded"]
+
+
+async def test_what_an_agent_used_is_kept_with_its_answer_within_bounds() -> None:
+    async def use(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        for number in range(60):
+            yield ToolUsed(id=f"c{number}", tool="dig", state="running", arguments={"deep": number})
+            yield ToolUsed(id=f"c{number}", tool="dig", state="done", result="x" * 5_000)
+
+    async with conversing(ScriptedAgent(use)) as (app, thread):
+        await said(app, thread, "dig")
+        _, answer = await app.harness.read_messages(ADA, thread)
+
+    assert answer.details is not None
+    tools = answer.details["tools"]
+    assert len(tools) == 50
+    assert tools[7] == {"tool": "dig", "state": "done", "arguments": {"deep": 7}, "result": "x" * 2_000 + "…"}
+
+
+async def test_history_is_told_to_a_cold_session_and_to_no_other() -> None:
+    agent = ScriptedAgent()
+    async with conversing(agent) as (app, thread):
+        await said(app, thread, "one")
+        await said(app, thread, "two")
+        app.harness.pool.evict_thread(thread)
+        await said(app, thread, "three")
+        await said(app, thread, "four")
+
+    first, second = agent.sessions
+    assert first.prompts == ["one", "two"]
+    assert second.prompts[0].endswith("three")
+    assert [line in second.prompts[0] for line in ('"text":"one"', '"text":"two"')] == [True, True]
+    assert second.prompts[1] == "four"
+
+
+async def test_messages_of_a_thread_are_answered_in_the_order_in_which_they_came() -> None:
+    async def slow_at_first(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        await anyio.sleep(0.05 if prompt == "0" else 0)
+        yield Said(text=prompt)
+
+    agent = ScriptedAgent(slow_at_first)
+    async with conversing(agent) as (app, thread):
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(said, app, thread, str(number))
+                await anyio.lowlevel.checkpoint()
+        messages = await app.harness.read_messages(ADA, thread)
+
+    assert [m.text for m in messages if m.role == "user"] == ["0", "1", "2", "3", "4"]
+    assert [m.text for m in messages if m.role == "assistant"] == ["0", "1", "2", "3", "4"]
+    assert len(agent.sessions) == 1
+
+
+async def test_a_session_of_another_model_is_told_what_was_said_meanwhile() -> None:
+    agent = ScriptedAgent()
+    async with conversing(agent) as (app, thread):
+        await said(app, thread, "one", model="a")
+        await said(app, thread, "two", model="b")
+        await said(app, thread, "three", model="a")
+
+    assert [session.order.model for session in agent.sessions] == ["a", "b", "a"]
+    assert '"text":"one"' in agent.sessions[1].prompts[0]
+    assert '"text":"two"' in agent.sessions[2].prompts[0]
+
+
+async def test_a_session_is_resumed_by_the_agent_s_own_id_and_told_nothing_twice() -> None:
+    agent = ScriptedAgent(can_resume=True)
+    async with conversing(agent) as (app, thread):
+        await said(app, thread, "one")
+        app.harness.pool.evict_thread(thread)
+        await said(app, thread, "two")
+
+    assert agent.sessions[1].is_resumed
+    assert agent.sessions[1].prompts == ["two"]
+
+
+async def test_history_survives_a_restart(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/t.db"))
+    first, second = ScriptedAgent(), ScriptedAgent()
+    async with conversing(first, config=config) as (app, thread):
+        await said(app, thread, "one")
+    async with open_test_app(config=config, agents={"main": second}) as app:
+        await said(app, thread, "two")
+
+    assert '"text":"one"' in second.prompts[0]
+    assert second.prompts[0].endswith("two")
+
+
+async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
+    scribe = Plugin("scribe")
+    given: list[int] = []
+
+    @scribe.hook
+    async def toolpost_summarise(messages: Any) -> str:
+        given.append(len(messages))
+        return "they counted"
+
+    agent = ScriptedAgent()
+    config = harnessed(history_messages=4)
+    async with conversing(agent, scribe, config=config) as (app, thread):
+        for number in range(5):
+            await said(app, thread, f"number {number}")
+        app.harness.pool.evict_thread(thread)
+        await said(app, thread, "go on")
+
+    told = agent.sessions[1].prompts[0]
+    assert [f"number {n}" in told for n in range(5)] == [False, False, False, True, True]
+    assert "they counted" in told
+    assert "6 older messages" in told
+    assert given == [6]
+
+
+async def test_a_long_message_is_cut_to_the_budget() -> None:
+    agent = ScriptedAgent()
+    async with conversing(agent, config=harnessed(history_tokens=100)) as (app, thread):
+        await said(app, thread, "x" * 10_000)
+        app.harness.pool.evict_thread(thread)
+        await said(app, thread, "short")
+
+    assert len(agent.sessions[1].prompts[0]) < 1_000
+
+
+async def test_a_session_that_closes_under_us_is_replaced_once() -> None:
+    async def fragile(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        if len(session.prompts) == 2:
+            raise AgentGone("closed under us")
+        yield Said(text=f"{session.number}")
+
+    agent = ScriptedAgent(fragile)
+    async with conversing(agent) as (app, thread):
+        first = await said(app, thread, "one")
+        second = await said(app, thread, "two")
+
+    assert (first.text, second.state, second.text) == ("1", "done", "2")
+    assert '"text":"one"' in agent.sessions[1].prompts[0]
+
+
+async def test_a_fresh_session_that_closes_is_not_tried_again() -> None:
+    async def broken(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        if prompt:
+            raise AgentGone("closed at once")
+        yield Said(text="")
+
+    agent = ScriptedAgent(broken)
+    async with conversing(agent) as (app, thread):
+        ended = await said(app, thread, "one")
+
+    assert ended.error is not None
+    assert (ended.state, ended.error["code"], len(agent.sessions)) == ("failed", "UPSTREAM_UNAVAILABLE", 1)
+
+
+async def test_an_agent_that_ends_twice_or_never_is_at_fault() -> None:
+    async def twice(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield AgentEnd()
+        if prompt.endswith("twice"):
+            yield AgentEnd()
+
+    agent = ScriptedAgent(twice)
+    async with conversing(agent) as (app, thread):
+        ended = await said(app, thread, "twice")
+        after = await said(app, thread, "once")
+
+    assert ended.error is not None
+    assert (ended.state, ended.error["code"]) == ("failed", "HANDLER_ERROR")
+    assert after.state == "done"
+    assert len(agent.sessions) == 2
+
+
+async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
+    async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        if prompt.endswith("wait"):
+            await session.cancelled.wait()
+        yield Said(text=prompt[-4:])
+
+    async with conversing(ScriptedAgent(patient)) as (app, thread):
+        first = await app.harness.start_message(ADA, thread, "wait")
+        second = await app.harness.start_message(ADA, thread, "more")
+        third = await app.harness.start_message(ADA, thread, "last")
+        await anyio.sleep(0.05)
+        await app.harness.cancel(ADA, thread, second.info.turn)
+        await app.harness.cancel(ADA, thread, first.info.turn)
+        await third.done.wait()
+        await second.done.wait()
+        messages = await app.harness.read_messages(ADA, thread)
+
+    states = [run.ended.state for run in (first, second, third) if run.ended is not None]
+    assert states == ["cancelled", "cancelled", "done"]
+    assert [m.text for m in messages if m.role == "user"] == ["wait", "more", "last"]
+
+
+async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
+    async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        await session.cancelled.wait()
+        yield Said(text="")
+
+    async with conversing(ScriptedAgent(patient), config=harnessed(waiting_in_thread=2)) as (app, thread):
+        for _ in range(3):
+            await app.harness.start_message(ADA, thread, "wait")
+        with pytest.raises(QueueOverloaded):
+            await app.harness.start_message(ADA, thread, "one too many")
+
+
+async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
+    async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield Said(text="so far")
+        await session.cancelled.wait()
+
+    async with conversing(ScriptedAgent(patient), config=harnessed(sessions=1)) as (app, thread):
+        other = (await app.harness.create_thread(ADA)).id
+        at_it = await at_work(app, thread, "hello")
+        waited = await said(app, other, "is anybody there?", timeout_s=0.2)
+        at_it.stop("timeout", "it took too long")
+        await at_it.is_over.wait()
+
+    assert waited.error is not None
+    assert (waited.error["code"], waited.error["message"]) == ("TOOL_TIMEOUT", "No agent could be asked within 0.2 s.")
+    assert "harness.sessions" in waited.error["hint"]
+    assert at_it.ended is not None
+    assert at_it.ended.error is not None
+    assert at_it.ended.error["message"] == "The agent did not end its answer within 600 s."
+
+
+async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
+    has_spoken = anyio.Event()
+
+    async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield Said(text="so far")
+        has_spoken.set()
+        await session.cancelled.wait()
+
+    async with conversing(ScriptedAgent(patient)) as (app, thread):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(said, app, thread, "hello")
+            await has_spoken.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(2):
+            while app.harness.runs:
+                await anyio.sleep(0.01)
+        (turn,) = await app.harness.list_turns(ADA, thread)
+        messages = await app.harness.read_messages(ADA, thread)
+
+    assert turn.state == "cancelled"
+    assert [m.text for m in messages] == ["hello", "so far"]
+
+
+async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_path: Path) -> None:
+    has_spoken = anyio.Event()
+
+    async def deaf(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield Said(text="so far")
+        has_spoken.set()
+        await anyio.sleep_forever()
+
+    config = msgspec.structs.replace(harnessed(cancel_s=0.1), store=StoreSettings(url=f"sqlite:{tmp_path}/t.db"))
+    async with conversing(ScriptedAgent(deaf), config=config) as (app, thread):
+        await app.harness.start_message(ADA, thread, "hello")
+        await has_spoken.wait()
+    async with open_test_app(config=config, agents={"main": ScriptedAgent()}) as app:
+        (turn,) = await app.harness.list_turns(ADA, thread)
+        messages = await app.harness.read_messages(ADA, thread)
+
+    assert turn.state == "interrupted"
+    assert [m.text for m in messages] == ["hello", "so far"]
+
+
+async def test_a_server_that_ends_lets_plugins_hear_of_the_end_of_a_turn() -> None:
+    listener, heard = Plugin("listener", version="1.0.0"), list[str]()
+
+    @listener.hook
+    async def toolpost_on_complete(ended: TurnEnded) -> None:
+        await anyio.sleep(0.2)
+        heard.append(ended.text)
+
+    async with open_test_app(listener, agents={"main": ScriptedAgent()}) as app:
+        thread = await app.harness.create_thread(ADA)
+        await app.harness.handle_message(ADA, thread.id, "hello")
+        at_once = list(heard)
+
+    assert (at_once, heard) == ([], ["hello"])
+
+
+async def test_what_is_said_without_a_thread_is_kept_apart_by_caller_and_session() -> None:
+    async def count(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield Said(text=f"{session.number}.{len(session.prompts)}")
+
+    async with conversing(ScriptedAgent(count)) as (app, _):
+
+        async def ask(who: Standing, **options: Any) -> str:
+            return (await app.harness.invoke(who, "hello", InvokeOptions(**options))).text
+
+        texts = [
+            await ask(ADA),
+            await ask(ADA),
+            await ask(BOB),
+            await ask(ADA, session=AgentSessionId("s")),
+            await ask(BOB, session=AgentSessionId("s")),
+        ]
+
+    assert texts == ["1.1", "1.2", "2.1", "3.1", "4.1"]
+
+
+async def test_what_is_asked_aside_is_asked_in_the_thread_s_own_session_and_not_kept() -> None:
+    agent = ScriptedAgent()
+    async with conversing(agent) as (app, thread):
+        other = (await app.harness.create_thread(ADA)).id
+        aside = InvokeOptions(thread=thread, session=AgentSessionId("s"))
+        await said(app, thread, "red")
+        await app.harness.invoke(ADA, "which?", aside)
+        app.harness.pool.evict_thread(thread)
+        await app.harness.invoke(ADA, "which again?", aside)
+        await said(app, thread, "green")
+        messages = await app.harness.read_messages(ADA, thread)
+        with pytest.raises(NotFound):
+            await app.harness.invoke(BOB, "and mine?", aside)
+        for refused in (app.harness.handle_message(ADA, other, "hello", aside), app.harness.prewarm(ADA, other, aside)):
+            with pytest.raises(InvalidRequest, match="another thread"):
+                await refused
+
+    first, second = agent.sessions
+    assert first.prompts == ["red", "which?"]
+    assert '"text":"red"' in second.prompts[0], "a session that is new is told what was said before"
+    assert second.prompts[1] == "green", "and is told nothing twice"
+    assert [m.text for m in messages] == ["red", "red", "green", "green"]
+
+
+async def test_without_an_agent_nobody_answers_and_it_is_said_what_to_do() -> None:
+    async with open_test_app() as app:
+        thread = await app.harness.create_thread(ADA)
+        with pytest.raises(CapabilityMissing, match="No agent is configured"):
+            await app.harness.handle_message(ADA, thread.id, "hello")
+        with pytest.raises(NotFound):
+            await app.harness.handle_message(ADA, ThreadId("t-none"), "hello")
+        with pytest.raises(InvalidRequest):
+            await app.harness.handle_message(ADA, thread.id, "  ")
+
+
+async def test_hooks_hear_change_and_answer_in_their_order() -> None:
+    seen: list[Any] = []
+    plugin = Plugin("ears")
+
+    @plugin.hook
+    def toolpost_on_message(turn: TurnInfo, text: str) -> None:
+        seen.append(("message", text))
+
+    @plugin.hook
+    async def toolpost_classify(text: str) -> str | None:
+        return "pong" if text == "/ping" else None
+
+    @plugin.hook
+    async def toolpost_before_invoke(prompt: str) -> str:
+        return f"{prompt}, please"
+
+    @plugin.hook
+    async def toolpost_after_invoke(answer: str) -> None:
+        seen.append(("answer", answer))
+
+    @plugin.hook
+    async def toolpost_on_complete(turn: TurnInfo, ended: TurnEnded) -> None:
+        seen.append((ended.state, ended.thread == turn.thread))
+
+    agent = ScriptedAgent()
+    async with conversing(agent, plugin) as (app, thread):
+        ping = await said(app, thread, "/ping")
+        asked = await said(app, thread, "help")
+        await anyio.sleep(0.05)
+        messages = await app.harness.read_messages(ADA, thread)
+
+    assert (ping.text, asked.text.endswith("help, please")) == ("pong", True)
+    assert messages[1].details == {"by": "plugin"}
+    assert seen[:3] == [("message", "/ping"), ("answer", "pong"), ("done", True)]
+    assert [entry[0] for entry in seen[3:]] == ["message", "answer", "done"]
+
+
+@pytest.mark.parametrize("kind", ["raises", "hangs", "blocks", "swallows"])
+async def test_a_hook_that_fails_harms_nobody_but_its_plugin(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin, other = Plugin("careless"), Plugin("careful")
+    ended: list[str] = []
+
+    async def hangs(prompt: str) -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("hangs")
+        return ""
+
+    async def swallows(prompt: str) -> str:
+        for _ in range(12):
+            try:
+                await anyio.sleep(0.1)
+            except BaseException:
+                ended.append("swallows")
+        return ""
+
+    async def raises(prompt: str) -> str:
+        raise KeyError("lost")
+
+    def blocks(prompt: str) -> str:
+        time.sleep(0.5)
+        return ""
+
+    hook = {"raises": raises, "hangs": hangs, "blocks": blocks, "swallows": swallows}[kind]
+    hook.__name__ = "toolpost_before_invoke"
+    plugin.hook(hook)
+
+    @other.hook
+    async def toolpost_before_invoke(prompt: str) -> str:
+        return f"{prompt}!"
+
+    async with conversing(ScriptedAgent(), plugin, other) as (app, thread):
+        app.harness.hooks._limits_s["toolpost_before_invoke"] = 0.1
+        with anyio.fail_after(3):
+            answer = await said(app, thread, "hello")
+        health = app.health()["plugins"]
+
+    assert (answer.state, answer.text) == ("done", "hello!")
+    assert (health["careless"]["state"], health["careful"]["state"]) == ("degraded", "healthy")
+    assert "toolpost_before_invoke" in health["careless"]["problems"][0]
+    assert ended[:1] == ([kind] if kind in ("hangs", "swallows") else [])
+
+
+async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
+    heard: list[ToolCall] = []
+    plugin = Plugin("ears")
+
+    @plugin.hook
+    async def toolpost_on_tool_call(call: ToolCall) -> None:
+        heard.append(call)
+
+    async def calls(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        door = session.order.door
+        assert door is not None
+        headers = {"Authorization": f"Bearer {door.token}"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            async with Client(streamable_http_client(door.url, http_client=http)) as client:
+                await client.call_tool("desk__add", {"a": 1, "b": 2})
+                await client.call_tool("desk__fail", {})
+        yield Said(text="done")
+
+    async with conversing(ScriptedAgent(calls), plugin, desk) as (app, thread), open_http(app):
+        ended = await said(app, thread, "go")
+        await anyio.sleep(0.1)
+
+    assert [(call.tool, call.code) for call in heard] == [("desk__add", None), ("desk__fail", "HANDLER_ERROR")]
+    assert {(call.thread, call.turn, call.trace_id) for call in heard} == {(thread, ended.turn, ended.trace_id)}
+
+
+async def test_a_plugin_leads_a_conversation_itself() -> None:
+    plugin = Plugin("leader")
+    given: list[Conversations] = []
+
+    @plugin.hook
+    def toolpost_conversations(conversations: Conversations) -> None:
+        given.append(conversations)
+
+    async with conversing(ScriptedAgent(), plugin) as (_, thread):
+        ended = await given[0].handle_message(ADA, thread, "from a plugin")
+
+    assert ended.text == "from a plugin"
+
+
+async def test_a_hook_of_no_such_name_is_refused() -> None:
+    with pytest.raises(PluginFailed, match="no hook is called"):
+
+        @Plugin("p").hook
+        def toolpost_on_mesage() -> None: ...
