@@ -181,7 +181,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
 def _spec_of(config: Config, name: str) -> ServerSpec:
     """Read one server; one whose variables cannot be filled in is there too, and says so instead of starting."""
     try:
-        resolved = config.resolved_server(name)
+        resolved = config.resolve_server(name)
     except BadConfiguration as error:
         settings = config.servers[name]
         return ServerSpec(
@@ -332,7 +332,7 @@ def _harness(
 def _agent_spec_of(config: Config, name: str) -> AgentSpec:
     """Read one agent; one whose variables cannot be filled in is there too, and says so instead of starting."""
     try:
-        return AgentSpec(**vars(config.resolved_agent(name)))
+        return AgentSpec(**vars(config.resolve_agent(name)))
     except BadConfiguration as error:
         settings = config.agents[name]
         return AgentSpec(name=name, kind=settings.kind, problem=error.message.removesuffix("."), hint=error.hint)

@@ -41,7 +41,7 @@ def scopes_of(limits: Limits) -> tuple[Scope, ...]:
 def members_of(config: Config, before: Members | None = None) -> Members:
     """Read who may come in. What judged access tokens before goes on with the keys that it has, if its rules are the same."""
     tokens = config.caller_tokens()
-    callers = [_known(name, caller, tokens[name]) for name, caller in config.callers.items()]
+    callers = [_make_known_caller(name, caller, tokens[name]) for name, caller in config.callers.items()]
     if (token := config.token()) is not None:
         callers.append(KnownCaller(name="token", token=digest_of(token.encode()), is_admin=True))
     oauth = config.http.oauth
@@ -53,7 +53,7 @@ def members_of(config: Config, before: Members | None = None) -> Members:
     )
 
 
-def _known(name: str, caller: CallerSettings, token: str | None) -> KnownCaller:
+def _make_known_caller(name: str, caller: CallerSettings, token: str | None) -> KnownCaller:
     return KnownCaller(
         name=name,
         token=digest_of(token.encode()) if token is not None else None,

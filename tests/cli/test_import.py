@@ -114,7 +114,7 @@ def test_every_client_is_found_and_written(imported: Import, tmp_path: Path) -> 
     set_now = dict.fromkeys(
         ("GITHUB_API_KEY", "GITHUB_TOKEN", "MY_API_TOKEN", "PG_PASS", "DATABASE_URL", "B", "MINE_TOKEN"), "x"
     )
-    assert len(load_config(tmp_path / "toolpost.toml").resolved_servers(set_now)) == 9
+    assert len(load_config(tmp_path / "toolpost.toml").resolve_servers(set_now)) == 9
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contracts.test_schema import DRAFT_4, DRAFT_6, DRAFT_7, an_object, compiled
-from toolpost.contracts.closing import closed
+from toolpost.contracts.closing import close_schema
 from toolpost.contracts.schema import compile_schema
 
 OLDER: dict[str, dict[str, Any]] = {
@@ -30,7 +30,7 @@ OLDER: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("draft", [DRAFT_4, DRAFT_6, DRAFT_7])
 @pytest.mark.parametrize("case", OLDER)
 def test_a_root_with_branches_is_closed_in_drafts_without_the_keyword_for_it(case: str, draft: str) -> None:
-    schema = compile_schema(closed({"$schema": draft, **an_object(a={}), **OLDER[case]}), root_object=True)
+    schema = compile_schema(close_schema({"$schema": draft, **an_object(a={}), **OLDER[case]}), root_object=True)
 
     assert schema.is_valid({"a": 1, "b": 2})
     assert not schema.is_valid({"a": 1, "b": "2"})
@@ -39,7 +39,7 @@ def test_a_root_with_branches_is_closed_in_drafts_without_the_keyword_for_it(cas
 
 def test_conditions_patterns_and_a_root_that_only_refers_are_closed_in_draft_7() -> None:
     conditional = compiled(
-        closed(
+        close_schema(
             {
                 "$schema": DRAFT_7,
                 **an_object(a={}),
@@ -53,7 +53,7 @@ def test_conditions_patterns_and_a_root_that_only_refers_are_closed_in_draft_7()
     definitions = {"B": an_object(b={"type": "integer"})}
     # Nothing beside the reference counts in this draft: it must not begin to, nor may its names be refused.
     refers = {"type": "object", "$ref": "#/definitions/B", "required": ["z"], "properties": {"z": {"type": "integer"}}}
-    referring = compiled(closed({"$schema": DRAFT_7, **refers, "definitions": definitions}))
+    referring = compiled(close_schema({"$schema": DRAFT_7, **refers, "definitions": definitions}))
 
     assert all(conditional.is_valid({"a": 1, "i": 2, name: 3}) for name in ("t", "x-y"))
     assert not conditional.is_valid({"a": 1, "u": 2})
@@ -77,8 +77,8 @@ def test_conditions_patterns_and_a_root_that_only_refers_are_closed_in_draft_7()
 def test_a_root_in_draft_7_stays_open_where_names_are_taken_that_nobody_declares(raw: dict[str, Any]) -> None:
     whole = {"$schema": DRAFT_7, **an_object(a={}), **raw}
 
-    assert closed(whole).get("additionalProperties", True) is not False
-    assert compiled(closed(whole)).is_valid({"a": "1", "c": "d"})
+    assert close_schema(whole).get("additionalProperties", True) is not False
+    assert compiled(close_schema(whole)).is_valid({"a": "1", "c": "d"})
 
 
 NAMES_IN_BRANCHES = st.sampled_from(["a", "b", "c", "d"])
@@ -138,7 +138,7 @@ def test_closing_in_draft_7_refuses_unknown_names_and_nothing_else(
     raw.pop("additionalProperties", None)
     raw["properties"] = own | raw.get("properties", {})
     names, takes_others = names_told(raw, raw)
-    before, after = compiled(raw), compiled(closed(raw))
+    before, after = compiled(raw), compiled(close_schema(raw))
     for value in values:
         is_known = all(name in names or f"^{name}" in names for name in value)
         assert after.is_valid(value) is (before.is_valid(value) and (is_known or takes_others)), value

@@ -7,10 +7,10 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.hostile.schemas import RECURSIVE, chain, holding
-from toolpost.contracts.closing import closed
+from toolpost.contracts.closing import close_schema
 from toolpost.contracts.expansion import PATHS_LIMIT, InPlaceCycle, expansion_of
 from toolpost.contracts.parts import parts_of
-from toolpost.contracts.patterns import expanded_size
+from toolpost.contracts.patterns import size_of_pattern
 from toolpost.contracts.references import References
 from toolpost.contracts.schema import QUICK_COST, SchemaProblem, compile_schema
 
@@ -144,7 +144,7 @@ def test_counting_and_closing_take_time_in_proportion_to_the_schema(name: str) -
 
         def work() -> None:
             paths(raw)
-            closed(raw)
+            close_schema(raw)
 
         return thread_cpu_s(work)
 
@@ -153,4 +153,4 @@ def test_counting_and_closing_take_time_in_proportion_to_the_schema(name: str) -
 
 @pytest.mark.parametrize("pattern", ["[", "[[\\]", "\\p{", "(", "a{999999}", "{2}", "[^"])
 def test_patterns_are_measured_in_time_in_proportion_to_their_length(pattern: str) -> None:
-    assert_linear(lambda size: thread_cpu_s(lambda: expanded_size(pattern * size)), small=2_000)
+    assert_linear(lambda size: thread_cpu_s(lambda: size_of_pattern(pattern * size)), small=2_000)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
-from toolpost.contracts.closing import closed
+from toolpost.contracts.closing import close_schema
 from toolpost.contracts.issues import FAULT_LIMIT, Fault, faults_in
 from toolpost.contracts.schema import SchemaProblem, compile_schema
 
@@ -27,7 +27,7 @@ def an_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-SEARCH = closed(
+SEARCH = close_schema(
     {
         **an_object(
             query={"type": "string"},
@@ -127,7 +127,7 @@ def test_two_misspelt_names_are_never_told_the_same_name() -> None:
 
 
 def test_unevaluated_properties_know_the_names_in_branches() -> None:
-    raw = closed({**an_object(a={}), "allOf": [{"$ref": "#/$defs/page"}], "$defs": {"page": an_object(size={})}})
+    raw = close_schema({**an_object(a={}), "allOf": [{"$ref": "#/$defs/page"}], "$defs": {"page": an_object(size={})}})
 
     fault = only_fault(raw, {"a": 1, "sizee": 2})
 
@@ -137,7 +137,7 @@ def test_unevaluated_properties_know_the_names_in_branches() -> None:
 
 
 def test_a_declared_property_is_not_called_unknown_when_its_branch_fails() -> None:
-    raw = closed({"type": "object", "allOf": [an_object(a={"type": "string"}, b={})]})
+    raw = close_schema({"type": "object", "allOf": [an_object(a={"type": "string"}, b={})]})
 
     assert [fault.path for fault in faults(raw, {"a": 1, "b": 2})] == ["/a"]
 
@@ -281,8 +281,8 @@ SECRET = "hunter2-hunter2"
         ({**an_object(pin={"writeOnly": True}), "allOf": [an_object(pin={"maxLength": 2})]}, {"pin": SECRET}),
         (an_object(api={"type": "integer"}), {"api": json.dumps({"password": SECRET})}),
         (an_object(auth=an_object(value={"type": "integer"})), {"auth": {"value": SECRET}}),
-        (closed(an_object(password={})), {"pasword": SECRET}),
-        (closed(an_object(password={})), {"password": "x", "pasword": SECRET}),
+        (close_schema(an_object(password={})), {"pasword": SECRET}),
+        (close_schema(an_object(password={})), {"password": "x", "pasword": SECRET}),
         ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"password": SECRET}),
         ({"const": 1}, [{"password": SECRET}]),
     ],
@@ -312,7 +312,7 @@ def test_there_are_never_more_faults_than_the_limit() -> None:
 
 @pytest.mark.parametrize("raw", [{"type": "object"}, {"type": "object", "properties": {}}])
 def test_whatever_is_sent_to_a_tool_that_takes_nothing_is_unknown(raw: Any) -> None:
-    found = faults(closed(raw), {"a": 1, "b": 2})
+    found = faults(close_schema(raw), {"a": 1, "b": 2})
 
     assert [(fault.path, fault.keyword, fault.expected) for fault in found] == [
         ("/a", "additionalProperties", []),
@@ -412,7 +412,7 @@ def test_faults_are_found_exactly_in_what_is_invalid(raw: Any, referred: Any, va
     whole = {"allOf": [raw], "$defs": {"r": referred}}
 
     check_agreement(whole, value)
-    check_agreement(closed(whole), value)
+    check_agreement(close_schema(whole), value)
 
 
 @unhurried
@@ -425,7 +425,7 @@ def test_closing_only_ever_refuses_more(raw: Any, value: Any) -> None:
         **an_object(a=raw, b={"items": raw}, c=optional, d={"items": optional}),
         "$defs": {"r": an_object(a={"type": "string"})},
     }
-    before, after = (compile_schema(each, root_object=True) for each in (whole, closed(whole)))
+    before, after = (compile_schema(each, root_object=True) for each in (whole, close_schema(whole)))
 
     for call in ({"a": value}, {"c": value}):
         assert before.is_valid(call) or not after.is_valid(call) or "x-reserved" in json.dumps(raw)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolpost.base.redaction import DISTINCT_NAMES_LIMIT, NAME_LIMIT, REDACTED, is_secret_name, redacted
+from toolpost.base.redaction import DISTINCT_NAMES_LIMIT, NAME_LIMIT, REDACTED, is_secret_name, redact
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_names_that_only_look_like_secrets_are_not(name: str) -> None:
 def test_secrets_are_replaced_at_any_depth() -> None:
     value = {"user": "ada", "auth": {"x": 1}, "servers": [{"token": "t", "host": "h"}, 5]}
 
-    assert redacted(value) == {
+    assert redact(value) == {
         "user": "ada",
         "auth": "(redacted)",
         "servers": [{"token": "(redacted)", "host": "h"}, 5],
@@ -43,13 +43,13 @@ def test_secrets_are_replaced_at_any_depth() -> None:
 
 @pytest.mark.parametrize("value", [{"a": [{"b": 1}], "max_tokens": 5}, [1, [2]], "token", None, {}])
 def test_a_value_without_secrets_is_returned_itself(value: object) -> None:
-    assert redacted(value) is value
+    assert redact(value) is value
 
 
 def test_parts_without_secrets_are_shared_and_order_is_kept() -> None:
     value = {"a": {"b": 1}, "password": "p", "z": 1}
 
-    answer = redacted(value)
+    answer = redact(value)
 
     assert list(answer) == ["a", "password", "z"]
     assert answer["a"] is value["a"]
@@ -63,5 +63,5 @@ def test_a_name_that_is_too_long_to_be_read_is_taken_for_a_secret_one() -> None:
 def test_only_so_many_different_names_are_read() -> None:
     row = {f"n{number}": number for number in range(DISTINCT_NAMES_LIMIT)}
 
-    assert redacted([row, row]) == [row, row]
-    assert redacted([row, {"one_more": 1, "n0": 0}]) == [row, {"one_more": REDACTED, "n0": 0}]
+    assert redact([row, row]) == [row, row]
+    assert redact([row, {"one_more": 1, "n0": 0}]) == [row, {"one_more": REDACTED, "n0": 0}]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from tests.collected import DEFINITION_SETS, load_definitions
 from tests.hostile.attacks import attack
-from toolpost.contracts.closing import closed
+from toolpost.contracts.closing import close_schema
 from toolpost.contracts.parts import with_numeric_bounds
 from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, as_object_schema, compile_schema
 
@@ -73,14 +73,14 @@ MAPPED = {
     ],
 )
 def test_simple_types_and_optional_properties_mean_what_they_say(arguments: Any, is_taken: bool) -> None:
-    schema = compile_schema(closed(MAPPED), root_object=True)
+    schema = compile_schema(close_schema(MAPPED), root_object=True)
 
     assert schema.is_valid(arguments) is is_taken
 
 
 @pytest.mark.parametrize("raw", [{"type": "object"}, {"type": "object", "properties": {}}])
 def test_a_tool_without_properties_takes_nothing(raw: Any) -> None:
-    schema = compile_schema(closed(raw), root_object=True)
+    schema = compile_schema(close_schema(raw), root_object=True)
 
     assert schema.is_valid({})
     assert not schema.is_valid({"a": 1})
@@ -224,7 +224,7 @@ def test_values_inside_a_schema_are_not_read_as_schemas(name: str) -> None:
 
     compiled(raw)
 
-    assert closed(raw)["properties"]["a"] == raw["properties"]["a"]
+    assert close_schema(raw)["properties"]["a"] == raw["properties"]["a"]
 
 
 def test_schemas_may_be_nested_to_the_limit_and_no_deeper() -> None:
@@ -297,7 +297,7 @@ def test_errors_are_given_one_by_one() -> None:
 
 
 def open_at(raw: dict[str, Any], *path: Any) -> bool:
-    found: Any = closed(raw)
+    found: Any = close_schema(raw)
     for step in path:
         found = found[step]
     return "additionalProperties" not in found and "unevaluatedProperties" not in found
@@ -308,14 +308,14 @@ def open_at(raw: dict[str, Any], *path: Any) -> bool:
 def test_a_root_that_says_what_else_it_takes_is_left_alone(keyword: str, said: Any) -> None:
     raw = {**an_object(a={}), keyword: said}
 
-    assert closed(raw) == raw
+    assert close_schema(raw) == raw
 
 
 def test_closing_keeps_order_and_never_changes_what_it_was_given() -> None:
     raw = {"title": "T", **an_object(b=an_object(c={"x-reserved": True}), a={"items": an_object(d={})})}
     before = copy.deepcopy(raw)
 
-    result = closed(raw)
+    result = close_schema(raw)
 
     assert raw == before
     assert list(result) == ["title", "type", "properties", "additionalProperties"]
@@ -328,7 +328,7 @@ def test_closing_keeps_order_and_never_changes_what_it_was_given() -> None:
 )
 def test_a_root_with_branches_is_closed_over_all_of_them(keyword: str) -> None:
     raw = {**an_object(a={}), keyword: [an_object(b={})]}
-    schema = compile_schema(closed(raw), root_object=True)
+    schema = compile_schema(close_schema(raw), root_object=True)
 
     assert schema.is_valid({"a": 1, "b": 2})
     assert not schema.is_valid({"a": 1, "c": 2})
@@ -336,7 +336,7 @@ def test_a_root_with_branches_is_closed_over_all_of_them(keyword: str) -> None:
 
 def test_a_root_with_patterns_is_closed_around_them_in_any_draft() -> None:
     for draft in (DRAFT_7, DRAFT_2020):
-        schema = compiled(closed({"$schema": draft, **an_object(a={}), "patternProperties": {"^x-": {}}}))
+        schema = compiled(close_schema({"$schema": draft, **an_object(a={}), "patternProperties": {"^x-": {}}}))
 
         assert schema.is_valid({"a": 1, "x-b": 2})
         assert not schema.is_valid({"b": 2})
@@ -400,7 +400,7 @@ NULL = {"type": "null"}
 )
 def test_an_optional_object_is_closed_like_any_other(optional: Any, path: Any) -> None:
     raw = an_object(o=optional)
-    schema = compiled(closed(raw))
+    schema = compiled(close_schema(raw))
 
     assert not open_at(raw, "properties", "o", *path)
     assert schema.is_valid({"o": None})
@@ -426,7 +426,7 @@ def test_an_optional_object_is_closed_like_any_other(optional: Any, path: Any) -
 def test_any_other_choice_is_left_as_it_is(choice: Any) -> None:
     raw = {**an_object(o=choice), "$defs": {"o": {}}}
 
-    assert closed(raw)["properties"]["o"] == choice
+    assert close_schema(raw)["properties"]["o"] == choice
 
 
 MODEL = {"$ref": "#/$defs/Model"}
@@ -451,7 +451,7 @@ def test_a_definition_is_closed_when_all_who_refer_to_it_take_it_plain_or_option
     raw = {**an_object(**properties), "$defs": definitions}
 
     assert open_at(raw, "$defs", "Model") is is_open
-    compiled(closed(raw))
+    compiled(close_schema(raw))
 
 
 def test_an_optional_pydantic_model_refuses_what_it_does_not_know() -> None:
@@ -462,7 +462,7 @@ def test_an_optional_pydantic_model_refuses_what_it_does_not_know() -> None:
         filter: Filter | None = None
         must: Filter = Filter()
 
-    schema = compiled(closed(Arguments.model_json_schema()))
+    schema = compiled(close_schema(Arguments.model_json_schema()))
 
     assert schema.is_valid({"filter": None})
     assert schema.is_valid({"filter": {"limit": 2}})
@@ -487,12 +487,12 @@ def test_a_definition_that_is_extended_somewhere_stays_open(extended: Any) -> No
     raw = {**an_object(plain={"$ref": "#/$defs/Base"}, more=extended), "$defs": definitions}
 
     assert open_at(raw, "$defs", "Base")
-    compiled(closed(raw))
+    compiled(close_schema(raw))
 
 
 def test_an_extended_definition_still_takes_what_its_extension_adds() -> None:
     more = {"allOf": [{"$ref": "#/$defs/Base"}, an_object(b={})]}
-    schema = compiled(closed({**an_object(o=more), "$defs": BASE}))
+    schema = compiled(close_schema({**an_object(o=more), "$defs": BASE}))
 
     assert schema.is_valid({"o": {"a": 1, "b": 2}})
 
@@ -507,9 +507,9 @@ def test_a_reserved_property_cannot_be_set(draft: str) -> None:
         ),
         "definitions": {"t": {"type": "string"}},
     }
-    schema = compiled(closed(raw))
+    schema = compiled(close_schema(raw))
 
-    assert closed(raw)["properties"]["a"] == {"type": "string", "x-reserved": True, "not": {}}
+    assert close_schema(raw)["properties"]["a"] == {"type": "string", "x-reserved": True, "not": {}}
     assert schema.is_valid({"b": {}})
     assert not schema.is_valid({"a": "x"})
     assert not schema.is_valid({"b": {"c": "x"}})
@@ -521,7 +521,7 @@ def problem_of(raw: Any) -> SchemaProblem | None:
         compile_schema(raw, root_object=True)
     except SchemaProblem as problem:
         return problem
-    compile_schema(closed(raw), root_object=True)
+    compile_schema(close_schema(raw), root_object=True)
     return None
 
 
@@ -564,7 +564,7 @@ def test_bounds_of_draft_4_are_numbers_where_no_draft_is_named() -> None:
     raw = {**an_object(n=bounded), "anyOf": [{"required": []}, {"items": bounded}]}
     before = copy.deepcopy(raw)
     listed = with_numeric_bounds(raw)
-    schema = compiled(closed(listed))
+    schema = compiled(close_schema(listed))
 
     assert raw == before
     assert listed["properties"]["n"] == listed["anyOf"][1]["items"] == {"exclusiveMinimum": 1, "maximum": 5}

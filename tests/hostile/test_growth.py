@@ -21,8 +21,8 @@ import pytest
 
 import toolpost
 from tests.hostile.attacks import assert_linear, attack, thread_cpu_s
-from toolpost.base.nearest import matched_names, nearest_names
-from toolpost.base.redaction import redacted
+from toolpost.base.nearest import match_names, nearest_names
+from toolpost.base.redaction import redact
 from toolpost.base.values import unique
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.errors import BadLock
@@ -129,9 +129,9 @@ FROM_CALLERS: dict[str, Work] = {
     "texts": shaped(lambda size: b"[" + b'"\\\\",' * size + b"1]"),
     "digits": parsed(lambda size: CALL % (b"9" * size)),
     "long whole numbers": parsed(lambda size: CALL % (b"[" + b",".join([b"9" * 4_000] * (size // 40)) + b"]")),
-    "redaction of one long name": calling(redacted, lambda size: {"a1" * size: 1}),
-    "redaction of many names": calling(redacted, lambda size: {f"{number}_token_id": 1 for number in range(size)}),
-    "redaction of a deep value": calling(redacted, lambda size: msgspec.json.decode(b"[%b1]" % (b'{"a":[[1]]},' * size))),
+    "redaction of one long name": calling(redact, lambda size: {"a1" * size: 1}),
+    "redaction of many names": calling(redact, lambda size: {f"{number}_token_id": 1 for number in range(size)}),
+    "redaction of a deep value": calling(redact, lambda size: msgspec.json.decode(b"[%b1]" % (b'{"a":[[1]]},' * size))),
     "unknown properties": calling(
         lambda value: faults_in(schema(abc={}), value), lambda size: {f"abd{number}": 1 for number in range(size)}
     ),
@@ -139,7 +139,7 @@ FROM_CALLERS: dict[str, Work] = {
     "a value that fits none of many forms": consts,
     "options that repeat": calling(unique, lambda size: [[number] for number in range(size)]),
     "unknown names beside known ones": calling(
-        lambda value: matched_names(value, value, value), lambda size: [f"do_something_with_item_{n}" for n in range(size)]
+        lambda value: match_names(value, value, value), lambda size: [f"do_something_with_item_{n}" for n in range(size)]
     ),
     "a long unknown name": calling(lambda value: nearest_names(value, ["abc"] * 200, 3), lambda size: "ab" * size),
     "a search of one word": calling(Request.of, lambda size: "aB1" * size),

@@ -70,7 +70,7 @@ def test_we_refuse_what_the_sdk_refuses(meta: dict[str, Any], headers: dict[str,
     "value", ["a__b", "ä", "", "=?base64?w6Q=?=", "=?base64?w6R=?=", "=?base64?gA==?=", "x=?base64?w6Q=?="]
 )
 def test_header_values_are_read_as_the_sdk_reads_them(value: str) -> None:
-    assert era.decoded_header(value.encode("latin-1")) == decode_header_value(value)
+    assert era.decode_header(value.encode("latin-1")) == decode_header_value(value)
 
 
 def test_we_know_the_revisions_that_the_sdk_knows() -> None:

@@ -48,10 +48,10 @@ def test_variables_are_filled_in_and_secrets_not_shown(tmp_path: Path) -> None:
         '[agents.off]\ncommand = "x"\nenabled = false'
     )
     config = load_config(tmp_path / "toolpost.toml")
-    agent = config.resolved_agent("helper", {"KEY": "secret", "WHERE": "here"})
+    agent = config.resolve_agent("helper", {"KEY": "secret", "WHERE": "here"})
 
     assert (agent.command, agent.env) == (("agent", "here"), {"KEY": "secret"})
     assert agent.cwd == tmp_path / "work"
     assert "secret" not in repr(agent)
     with pytest.raises(BadConfiguration, match="KEY"):
-        config.resolved_agent("helper", {"WHERE": "here"})
+        config.resolve_agent("helper", {"WHERE": "here"})

@@ -38,7 +38,7 @@ def test_claude_code_project(tmp_path: Path) -> None:
             }
         },
     )
-    servers = read(path, tmp_path).resolved_servers({"BASE": "https://x", "KEY": "k"})
+    servers = read(path, tmp_path).resolve_servers({"BASE": "https://x", "KEY": "k"})
 
     assert (servers["db"].command, servers["db"].env) == (("npx", "-y", "db"), {"URL": "x"})
     assert servers["db"].cwd == tmp_path / "p"
@@ -59,7 +59,7 @@ def test_claude_code_user_file_has_servers_for_all_and_for_folders(home: Path, t
             },
         },
     )
-    servers = read(path, folder).resolved_servers({})
+    servers = read(path, folder).resolve_servers({})
 
     assert {name: server.command for name, server in servers.items()} == {"all": ("a",), "both": ("folder",)}
     assert servers["all"].cwd == folder
@@ -71,7 +71,7 @@ def test_claude_desktop(home: Path, tmp_path: Path) -> None:
         {"globalShortcut": "", "mcpServers": {"files": {"command": "npx", "args": ["fs", "/tmp"]}}},
     )
 
-    assert read(path, tmp_path).resolved_servers({})["files"].command == ("npx", "fs", "/tmp")
+    assert read(path, tmp_path).resolve_servers({})["files"].command == ("npx", "fs", "/tmp")
 
 
 @pytest.mark.parametrize("is_project", [True, False])
@@ -86,7 +86,7 @@ def test_cursor(is_project: bool, home: Path, tmp_path: Path) -> None:
             }
         },
     )
-    servers = read(path, folder).resolved_servers({"X": "1"})
+    servers = read(path, folder).resolve_servers({"X": "1"})
 
     assert (servers["url"].transport, servers["url"].headers) == (None, {"X": "1"})
     assert servers["cmd"].cwd == folder / "sub"
@@ -116,7 +116,7 @@ def test_vscode_with_comments_trailing_commas_and_an_env_file(tmp_path: Path) ->
 """,
     )
     config = read(path, tmp_path)
-    servers = config.resolved_servers({})
+    servers = config.resolve_servers({})
 
     assert servers["one"].command == ("x", "http://not//a/comment", "a,]")
     assert servers["one"].env == {
@@ -155,7 +155,7 @@ def test_disabled_servers_are_kept_and_may_be_broken(tmp_path: Path) -> None:
     config = read(path, tmp_path)
 
     assert config.servers["a"].enabled is False
-    assert config.resolved_servers({}) == {}
+    assert config.resolve_servers({}) == {}
 
 
 def test_names_become_usable_and_no_two_are_the_same(tmp_path: Path) -> None:

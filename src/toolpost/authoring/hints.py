@@ -74,7 +74,7 @@ def _runner(
     is_async = inspect.iscoroutinefunction(function)
 
     def bound(arguments: JsonObject, context: Context) -> dict[str, Any]:
-        made = _made(model, arguments)
+        made = _make_model(model, arguments)
         given = {name: getattr(made, field) for field, name in names.items()}
         return given if context_name is None else given | {context_name: context}
 
@@ -90,7 +90,7 @@ def _runner(
     return run_async if is_async else run_sync
 
 
-def _made(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
+def _make_model(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
     try:
         return model.model_validate(arguments)
     except ValidationError as error:

@@ -66,11 +66,11 @@ def tool(function: Function | None = None, /, **options: Any) -> Tool | Callable
             return f"Hello {name}" + "!" * excited
     """
     if function is not None:
-        return _declared(function, {})
-    return lambda decorated: _declared(decorated, options)
+        return _make_tool(function, {})
+    return lambda decorated: _make_tool(decorated, options)
 
 
-def _declared(function: Function, options: dict[str, Any]) -> Tool:
+def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
     _check_options(options)
     given = {key: value for key, value in options.items() if value is not None}
     description = given.pop("description", None) or inspect.getdoc(function) or ""

@@ -129,14 +129,14 @@ class Masker:
         while (hint := _HINT.search(lower, at)) is not None:
             start, end = max(at, text.rfind("\n", at, hint.start()) + 1), text.find("\n", hint.end())
             end = len(text) if end < 0 else end
-            out += text[at:start], self._masked(text[start:end])
+            out += text[at:start], self._mask(text[start:end])
             at = end
         return "".join((*out, text[at:])) if out else text
 
     def line(self, text: str) -> str:
         """Mask one line."""
         text = self._without_keys(text)
-        return self._masked(text) if _HINT.search(text.lower()) else text
+        return self._mask(text) if _HINT.search(text.lower()) else text
 
     def _without_keys(self, line: str) -> str:
         """Replace the body of a private key; its first and last line may be seen."""
@@ -156,15 +156,13 @@ class Masker:
             end = len(rest)
         return head + _BODY.sub(REDACTED, rest[:end]) + rest[end:]
 
-    def _masked(self, line: str) -> str:
+    def _mask(self, line: str) -> str:
         # Behind these no credential goes on, nor is a name parted from its value.
         return (
-            "".join(map(self._masked_piece, _pieces(line, ",;}{ ")))
-            if len(line) > 2 * _PIECE
-            else self._masked_piece(line)
+            "".join(map(self._mask_piece, _pieces(line, ",;}{ "))) if len(line) > 2 * _PIECE else self._mask_piece(line)
         )
 
-    def _masked_piece(self, text: str) -> str:
+    def _mask_piece(self, text: str) -> str:
         text = _KNOWN.sub(_mask_known, text)
         if "://" in text:
             text = _PASSWORD_IN_URL.sub(_mask_second, text)

@@ -30,15 +30,15 @@ def nearest_names(name: str, known: Iterable[str], limit: int) -> list[str]:
     """Return the known names that come near, nearest first."""
     # A set has no order, and what is suggested must not depend on chance.
     ordered = sorted(known) if isinstance(known, set | frozenset) else list(known)
-    return _ranked(name, ordered, may_guess=True)[:limit]
+    return _rank(name, ordered, may_guess=True)[:limit]
 
 
 def slip_of(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that this one is a slip of; unlike `nearest_name`, without guessing."""
-    return next(iter(_ranked(name, known[:NAMES_COMPARED], may_guess=False)), None)
+    return next(iter(_rank(name, known[:NAMES_COMPARED], may_guess=False)), None)
 
 
-def matched_names(unknown: Sequence[str], known: Iterable[str], missing: Iterable[str]) -> dict[str, str]:
+def match_names(unknown: Sequence[str], known: Iterable[str], missing: Iterable[str]) -> dict[str, str]:
     """Give each unknown name the nearest known one, each known one once; missing ones are meant first."""
     wanted = set(missing)
     compared = list(dict.fromkeys([*missing, *known]))[: min(NAMES_COMPARED, PAIRS_COMPARED // max(1, len(unknown)))]
@@ -55,7 +55,7 @@ def matched_names(unknown: Sequence[str], known: Iterable[str], missing: Iterabl
     return matched
 
 
-def _ranked(name: str, known: Sequence[str], *, may_guess: bool) -> list[str]:
+def _rank(name: str, known: Sequence[str], *, may_guess: bool) -> list[str]:
     distances = [(_distance(name, other, may_guess=may_guess), number) for number, other in enumerate(known)]
     return [known[number] for distance, number in sorted(distances) if distance < _FAR]
 
@@ -64,12 +64,12 @@ def _distance(sent: str, known: str, *, may_guess: bool) -> int:
     a, b = _plain(sent), _plain(known)
     if a == b:
         return 0
-    slips = _slips(a, b, _tolerated(max(len(a), len(b))))
+    slips = _slips(a, b, _tolerance(max(len(a), len(b))))
     if slips < _FAR:
         return slips
     if min(len(a), len(b)) >= 3 and (_shares_words(sent, known) or a.startswith(b) or b.startswith(a)):
         return _SAME_WORDS
-    return _guessed(a, b) if may_guess else _FAR
+    return _guess_distance(a, b) if may_guess else _FAR
 
 
 @functools.lru_cache(maxsize=1024)
@@ -77,7 +77,7 @@ def _plain(name: str) -> str:
     return _SEPARATORS.sub("", name[:_LENGTH_COMPARED]).lower()
 
 
-def _tolerated(length: int) -> int:
+def _tolerance(length: int) -> int:
     return 0 if length < 3 else 1 if length < 6 else 2 if length < 10 else 3
 
 
@@ -91,7 +91,7 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORD.findall(name[:_LENGTH_COMPARED]))
 
 
-def _guessed(a: str, b: str) -> int:
+def _guess_distance(a: str, b: str) -> int:
     # Lengths alone rule out most pairs, before anything is made for them.
     if 2 * min(len(a), len(b)) < 0.6 * (len(a) + len(b)):
         return _FAR

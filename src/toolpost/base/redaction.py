@@ -133,19 +133,19 @@ def conceal_known(text: str) -> str:
     return text
 
 
-def redacted(value: Json) -> Json:
+def redact(value: Json) -> Json:
     """Return the value without what secret names hold; the very same object when there is nothing to hide.
 
     In a value with more than `DISTINCT_NAMES_LIMIT` different names the later ones are all taken for secret.
     """
     if isinstance(value, dict):
-        return _redacted_object(value, {})
+        return _redact_object(value, {})
     if isinstance(value, list):
-        return _redacted_array(value, {})
+        return _redact_array(value, {})
     return value
 
 
-def _redacted_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
+def _redact_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
     changed: dict[str, Json] = {}
     for name, held in value.items():
         if (is_secret := judged.get(name)) is None:
@@ -156,19 +156,19 @@ def _redacted_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
         if is_secret:
             changed[name] = REDACTED
         elif isinstance(held, dict):
-            if (kept := _redacted_object(held, judged)) is not held:
+            if (kept := _redact_object(held, judged)) is not held:
                 changed[name] = kept
-        elif isinstance(held, list) and (kept := _redacted_array(held, judged)) is not held:
+        elif isinstance(held, list) and (kept := _redact_array(held, judged)) is not held:
             changed[name] = kept
     return value | changed if changed else value
 
 
-def _redacted_array(value: list[Json], judged: dict[str, bool]) -> Json:
+def _redact_array(value: list[Json], judged: dict[str, bool]) -> Json:
     changed: dict[int, Json] = {}
     for number, item in enumerate(value):
         if isinstance(item, dict):
-            if (kept := _redacted_object(item, judged)) is not item:
+            if (kept := _redact_object(item, judged)) is not item:
                 changed[number] = kept
-        elif isinstance(item, list) and (kept := _redacted_array(item, judged)) is not item:
+        elif isinstance(item, list) and (kept := _redact_array(item, judged)) is not item:
             changed[number] = kept
     return [changed.get(number, item) for number, item in enumerate(value)] if changed else value

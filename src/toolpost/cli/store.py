@@ -17,7 +17,7 @@ from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import Config
-from toolpost.settings.variables import expanded
+from toolpost.settings.variables import expand_variables
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import Copied, Progress, copy_store
 from toolpost.store.tables import AUDIT, TABLES
@@ -81,7 +81,7 @@ def migrate(config_path: Path | None, target: str, *, dry_run: bool, as_json: bo
     target that holds something else is refused. Stop the gateways that use either store first.
     """
     config = configured(config_path)
-    target = expanded(target, environment=os.environ, project=Path(config.project).absolute(), place="--to")
+    target = expand_variables(target, environment=os.environ, project=Path(config.project).absolute(), place="--to")
     copied = run_async(_migrated, config, target, dry_run)
     if as_json:
         print_json_line(

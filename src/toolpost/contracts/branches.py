@@ -30,7 +30,7 @@ class Leaf:
     @property
     def options(self) -> list[Json]:
         """The fixed values that would have been right; none for most errors."""
-        return fixed_values(self.error.kind) if self.joined is None else self.joined
+        return constants_of(self.error.kind) if self.joined is None else self.joined
 
     @property
     def unexpected(self) -> list[str]:
@@ -51,7 +51,7 @@ class Leaf:
         return is_last and isinstance(self.error.kind, Kind.FalseSchema)
 
 
-def fixed_values(kind: Kind) -> list[Json]:
+def constants_of(kind: Kind) -> list[Json]:
     """Return the values that a `const` or an `enum` would have taken."""
     match kind:
         case Kind.Constant(expected_value=option):
@@ -78,7 +78,7 @@ class Branches:
     def _nearest(self, error: ValidationError, context: list[list[ValidationError]]) -> list[Leaf]:
         branches = [[leaf for inner in errors for leaf in self.leaves(inner)] for errors in context]
         base = tuple(error.instance_path)
-        if joined := _joined(branches, [base]):
+        if joined := _join_branches(branches, [base]):
             return joined
         value = value_at(self._value, base)
         fitting = [number for number, branch in enumerate(branches) if not _misses_type(branch, base, value)]
@@ -86,7 +86,9 @@ class Branches:
             wanted = [branch for branch in branches if not _wants_null(branch)]
             return wanted[0] if len(wanted) == 1 else []
         children = [leaf.path for leaf in branches[fitting[0]] if len(leaf.path) == len(base) + 1]
-        return _joined([branches[number] for number in fitting], children) or self._best(error, branches, fitting)
+        return _join_branches([branches[number] for number in fitting], children) or self._best(
+            error, branches, fitting
+        )
 
     def _best(self, error: ValidationError, branches: list[list[Leaf]], fitting: list[int]) -> list[Leaf]:
         ranked = sorted((self._remoteness(error, number, branches[number]), number) for number in fitting)
@@ -96,12 +98,12 @@ class Branches:
         return [] if is_tie and is_shallow else best
 
     def _remoteness(self, error: ValidationError, number: int, branch: list[Leaf]) -> tuple[int, int, int, int]:
-        hits, misses = self._discriminated(error, number)
+        hits, misses = self._count_constants(error, number)
         deepest = max((len(leaf.path) for leaf in branch), default=0)
         weight = sum(max(1, len(leaf.unexpected)) for leaf in branch)
         return (min(misses, 1), -hits, weight, -deepest)
 
-    def _discriminated(self, error: ValidationError, number: int) -> tuple[int, int]:
+    def _count_constants(self, error: ValidationError, number: int) -> tuple[int, int]:
         """Count the fixed values of a branch that the value has, and those that it has otherwise."""
         value = value_at(self._value, error.instance_path)
         steps = [*error.evaluation_path, number]
@@ -111,13 +113,13 @@ class Branches:
             return 0, 0
         verdicts = [
             is_among(value[name], options)
-            for name, (_, child) in self._document.declared(place, branch).items()
+            for name, (_, child) in self._document.declarations(place, branch).items()
             if name in value and (options := options_of(child)) is not None
         ]
         return verdicts.count(True), verdicts.count(False)
 
 
-def _joined(branches: list[list[Leaf]], paths: Iterable[Path]) -> list[Leaf]:
+def _join_branches(branches: list[list[Leaf]], paths: Iterable[Path]) -> list[Leaf]:
     """Join branches that differ in one fixed value: `kind` is a circle here, a square there."""
     for path in paths:
         told = [[leaf for leaf in branch if leaf.path == path and leaf.options] for branch in branches]

@@ -35,7 +35,7 @@ _BESIDE_A_REFERENCE = _DEFINITIONS | {
 _NULL = {"type": "null"}
 
 
-def closed(raw: JsonObject) -> JsonObject:
+def close_schema(raw: JsonObject) -> JsonObject:
     """Return the schema as native tools publish it: unknown and reserved properties are refused.
 
     - The root is closed unless it says itself what else it takes. With branches or references beside its
@@ -80,23 +80,23 @@ class _Closing:
         return References(self._raw)
 
     def root(self) -> JsonObject:
-        result = self._copied(self._raw, "", may_close=True)
+        result = self._copy(self._raw, "", may_close=True)
         if not self._is_since_2019 and _is_combined(self._raw):
-            return self._closed_by_names(result)
+            return self._close_by_names(result)
         if not _CLOSERS.isdisjoint(self._raw):
             return result
         # `additionalProperties` already knows the patterns beside it.
         closer = "unevaluatedProperties" if _is_combined(self._raw) else "additionalProperties"
         return result | {closer: False}
 
-    def _closed_by_names(self, result: JsonObject) -> JsonObject:
+    def _close_by_names(self, result: JsonObject) -> JsonObject:
         """Close a root with branches or a reference in a draft that has no `unevaluatedProperties`."""
         refers = "$ref" in self._raw
         # Beside a reference, and in a draft that does not know the keyword, `false` was ignored so far.
         ignored = _CLOSERS if refers else {"unevaluatedProperties"}
         if any(self._raw[word] is not False or word not in ignored for word in _CLOSERS & self._raw.keys()):
             return result
-        known = self._known_names()
+        known = self._collect_names()
         if known is None:
             return result
         if refers:
@@ -113,7 +113,7 @@ class _Closing:
                 result[keyword] = own | {name: {} for name in names if name not in own}
         return result | {"additionalProperties": False}
 
-    def _known_names(self) -> dict[str, dict[str, None]] | None:
+    def _collect_names(self) -> dict[str, dict[str, None]] | None:
         """Collect names and patterns that the root and its branches declare; None if a branch takes others as well."""
         known: dict[str, dict[str, None]] = {"properties": {}, "patternProperties": {}}
         waiting = deque([("", self._raw)])
@@ -157,9 +157,9 @@ class _Closing:
 
     def note_open(self, schema: JsonObject, place: str) -> None:
         """Note what turns out to be extended by a schema that is kept open."""
-        self._copied(schema, place, may_close=False)
+        self._copy(schema, place, may_close=False)
 
-    def _copied(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
+    def _copy(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
         self.walked[place] = schema
         may_close = may_close and place not in self._kept_open
         self._note_references(schema, place, extends=not may_close or not _SHAPES.isdisjoint(schema))
@@ -180,29 +180,29 @@ class _Closing:
             self._note_references_under(value, place)
             return value
         if isinstance(value, dict) and keyword in HOLDS_ONE:
-            return self._copied(value, place, may_close=may_close)
+            return self._copy(value, place, may_close=may_close)
         if isinstance(value, dict) and keyword in HOLDS_SCHEMAS:
             return {
-                name: self._named(keyword, child, place + pointer((name,)), may_close=may_close)
+                name: self._close_named(keyword, child, place + pointer((name,)), may_close=may_close)
                 for name, child in value.items()
             }
         if isinstance(value, list) and keyword in HOLDS_MANY:
             return [self._child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
         return value
 
-    def _named(self, keyword: str, child: Json, place: str, *, may_close: bool) -> Json:
+    def _close_named(self, keyword: str, child: Json, place: str, *, may_close: bool) -> Json:
         copy = self._child(child, place, may_close=may_close)
         if keyword == "properties" and isinstance(copy, dict) and copy.get("x-reserved") is True:
-            return self._reserved(copy)
+            return self._refuse_reserved(copy)
         return copy
 
     def _child(self, child: Json, place: str, *, may_close: bool) -> Json:
         if child is True:
             # It means the same, and clients that take only objects for schemas take it too.
             return {}
-        return self._copied(child, place, may_close=may_close) if isinstance(child, dict) else child
+        return self._copy(child, place, may_close=may_close) if isinstance(child, dict) else child
 
-    def _reserved(self, schema: JsonObject) -> JsonObject:
+    def _refuse_reserved(self, schema: JsonObject) -> JsonObject:
         # Before 2019-09 whatever stands beside `$ref` is ignored.
         if "$ref" in schema and not self._is_since_2019:
             reference = {"$ref": schema["$ref"]}

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
-from toolpost.contracts.closing import closed
+from toolpost.contracts.closing import close_schema
 from toolpost.contracts.digest import canonical_digest, quick_digest
-from toolpost.contracts.envelope import ResultStyle, published_output_schema
+from toolpost.contracts.envelope import ResultStyle, output_schema_to_publish
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.issues import Fault, faults_in
 from toolpost.contracts.parts import with_numeric_bounds
@@ -98,7 +98,7 @@ class Contract:
             listed["description"] = terms.description
         listed["inputSchema"] = self.takes.raw
         if self.gives is not None:
-            listed["outputSchema"] = published_output_schema(self.gives.raw, terms.style)
+            listed["outputSchema"] = output_schema_to_publish(self.gives.raw, terms.style)
         if terms.annotations:
             listed["annotations"] = dict(terms.annotations)
         listed["_meta"] = self._facts
@@ -118,7 +118,7 @@ class Contract:
         return b'"x-mcp-header"' in msgspec.json.encode(self.takes.raw)
 
     @cached_property
-    def listed_digest(self) -> Digest:
+    def digest_of_listing(self) -> Digest:
         """The name of exactly what is listed: it changes when a client would see something else."""
         return quick_digest(self.definition)
 
@@ -132,7 +132,7 @@ class Contract:
                 "aliases": list(self.aliases),
                 "errors": [code.value for code in terms.errors],
                 "timeoutMs": round(self.timeout_s * 1000),
-                "concurrency": _spelled(terms.concurrency),
+                "concurrency": _spell(terms.concurrency),
             }
         )
 
@@ -141,22 +141,22 @@ def contract_of(
     terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
 ) -> Contract:
     """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
-    name = _checked_name(terms.name, plugin, is_bare=is_bare)
+    name = _check_name(terms.name, plugin, is_bare=is_bare)
     _check_description(terms, plugin)
     _check_numbers(terms, plugin)
-    takes = _compiled(terms.input_schema, "inputSchema", terms, plugin, close=True)
+    takes = _compile_part(terms.input_schema, "inputSchema", terms, plugin, close=True)
     gives = None
     if terms.output_schema is not None:
         # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
         is_plain = terms.style is ResultStyle.PLAIN
-        gives = _compiled(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+        gives = _compile_part(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
     return Contract(
         name=name,
         terms=terms,
         takes=takes,
         gives=gives,
         timeout_s=terms.timeout_s or default_timeout_s,
-        aliases=tuple(_checked_name(alias, plugin, is_bare=is_bare) for alias in terms.aliases),
+        aliases=tuple(_check_name(alias, plugin, is_bare=is_bare) for alias in terms.aliases),
     )
 
 
@@ -174,10 +174,10 @@ def contract_of_upstream(
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
-    takes = _compiled(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
+    takes = _compile_part(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
     gives = None
     if terms.output_schema is not None:
-        gives = _compiled(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
+        gives = _compile_part(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
     # As it came, but for what clients insist on (a root's type, bounds that are numbers) and the closing that was asked for.
     came_as = definition | {"inputSchema": takes.raw} | ({} if gives is None else {"outputSchema": gives.raw})
     return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
@@ -202,7 +202,7 @@ def check_plugin_name(name: str) -> PluginName:
     return PluginName(name)
 
 
-def _checked_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> ToolName:
+def _check_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> ToolName:
     full = f"{plugin}__{name}"
     if not name or not _NAME.fullmatch(full):
         reason = "clients accept only letters, digits, `_` and `-` in a tool's name"
@@ -241,7 +241,7 @@ def _properties(schema: Json) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _compiled(
+def _compile_part(
     raw: JsonObject,
     place: str,
     terms: Terms,
@@ -252,12 +252,12 @@ def _compiled(
     kind: str = "plugin",
 ) -> Schema:
     try:
-        return compile_schema(_listed_schema(raw, root_object=root_object, close=close), root_object=root_object)
+        return compile_schema(_schema_to_list(raw, root_object=root_object, close=close), root_object=root_object)
     except SchemaProblem as problem:
         raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 
 
-def _listed_schema(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
+def _schema_to_list(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
     """Return a schema as it is listed: with what clients insist on, and closed.
 
     One that is too broken for that stays as it is, and is refused when it is compiled.
@@ -267,7 +267,7 @@ def _listed_schema(raw: JsonObject | bool, *, root_object: bool, close: bool) ->
         return raw
     listed = with_numeric_bounds(as_object_schema(raw) if root_object else raw)
     try:
-        return closed(listed) if close else listed
+        return close_schema(listed) if close else listed
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return listed
 
@@ -282,5 +282,5 @@ def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: st
     )
 
 
-def _spelled(concurrency: Concurrency) -> str:
+def _spell(concurrency: Concurrency) -> str:
     return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

@@ -31,14 +31,14 @@ _BACKWARDS: Final = re.compile("|".join(word[::-1] for word in _TELLTALE), re.IG
 
 def readings(text: str, depth: int = _DEPTH) -> Iterator[tuple[str, str]]:
     """Yield how a text, or a run in it, may be decoded, and what it says then; only what is text again."""
-    for how, decoded in _decoded(text):
+    for how, decoded in _decode_candidates(text):
         if len(decoded) >= SHORTEST:
             yield how, decoded
             if depth > 1 and how not in {"backwards", "ROT13"}:
                 yield from readings(decoded, depth - 1)
 
 
-def _decoded(text: str) -> Iterator[tuple[str, str]]:
+def _decode_candidates(text: str) -> Iterator[tuple[str, str]]:
     for found in _BASE64.finditer(text):
         if (plain := _from_base64(found[0])) is not None:
             yield "base64", plain

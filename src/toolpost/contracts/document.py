@@ -39,11 +39,11 @@ class Document:
 
     def _next(self, place: str, node: Json, step: str | int) -> tuple[str, Json]:
         if step in REFERENCES and isinstance(node, dict) and isinstance(node.get(step), str):
-            return self._referred(place, node, str(step))
+            return self._resolve(place, node, str(step))
         inner = pointer((step,))
         return place + inner, part_at(node, inner)
 
-    def _referred(self, place: str, schema: JsonObject, keyword: str) -> tuple[str, Json]:
+    def _resolve(self, place: str, schema: JsonObject, keyword: str) -> tuple[str, Json]:
         target = self._references.target(place, schema, keyword)
         return ("", None) if target is None else (target, part_at(self.raw, target))
 
@@ -57,7 +57,7 @@ class Document:
                 continue
             seen.add(place)
             yield place, found
-            waiting.extend(self._referred(place, found, word) for word in REFERENCES if word in found)
+            waiting.extend(self._resolve(place, found, word) for word in REFERENCES if word in found)
             waiting.extend(
                 (place + inner, branch)
                 for word in _IN_PLACE
@@ -65,7 +65,7 @@ class Document:
                 for inner, branch in schemas_under(word, found[word])
             )
 
-    def declared(self, place: str, schema: JsonObject) -> dict[str, tuple[str, Json]]:
+    def declarations(self, place: str, schema: JsonObject) -> dict[str, tuple[str, Json]]:
         """Return the properties that a schema and its branches declare, and where."""
         declared: dict[str, tuple[str, Json]] = {}
         for where, part in self.in_place(place, schema):

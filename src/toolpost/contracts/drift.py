@@ -70,7 +70,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
         return None if has_cause(self.old, self.new) else Fault.NO_CAUSE
 
     @property
-    def wanted_version(self) -> int | None:
+    def required_version(self) -> int | None:
         """The lowest schemaVersion that would be right; None if it is."""
         if self.fault in (Fault.NO_BUMP, Fault.WENT_DOWN) and self.old is not None:
             return self.old.schema_version + self.judgement.needs_bump
@@ -86,7 +86,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
             "schemaVersion": {
                 "old": self.old.schema_version if self.old is not None else None,
                 "new": self.new.schema_version if self.new is not None else None,
-                "wanted": self.wanted_version,
+                "wanted": self.required_version,
             },
             "fault": self.fault.value if self.fault is not None else None,
             **self.judgement.to_json(),
@@ -115,11 +115,13 @@ def drifts(locked: Tools, live: Tools, *, judge: Judge) -> Iterator[Drift]:
         if name in renamed:
             continue
         old, new = locked.get(name), live.get(name) or live.get(heirs.get(name, ""))
-        if (found := _compared(name, old, new, judge, names)) is not None:
+        if (found := _compare_tool(name, old, new, judge, names)) is not None:
             yield found
 
 
-def _compared(name: str, old: LockedTool | None, new: LockedTool | None, judge: Judge, names: Names) -> Drift | None:
+def _compare_tool(
+    name: str, old: LockedTool | None, new: LockedTool | None, judge: Judge, names: Names
+) -> Drift | None:
     if old is None or new is None:
         there = old or new
         assert there is not None

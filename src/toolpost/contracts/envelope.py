@@ -39,11 +39,11 @@ class ResultStyle(StrEnum):
     PLAIN = "plain"
 
 
-def published_output_schema(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
+def output_schema_to_publish(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
     """Describe what is sent, given what the tool returns."""
     if style is ResultStyle.PLAIN:
         return result_schema
-    inner = _moved(result_schema) if isinstance(result_schema, dict) else result_schema
+    inner = _move_schema(result_schema) if isinstance(result_schema, dict) else result_schema
     dialect = {"$schema": inner.pop("$schema")} if isinstance(inner, dict) and "$schema" in inner else {}
     return dialect | {
         "type": "object",
@@ -64,11 +64,11 @@ def success_payload(result: bytes, style: ResultStyle) -> bytes:
 
 def failure_payload(error: JsonObject, style: ResultStyle) -> bytes:
     """Wrap an error object."""
-    encoded = _encoded(error)
+    encoded = _encode_error(error)
     return b'{"ok":false,"error":%b}' % encoded if style is ResultStyle.ENVELOPE else encoded
 
 
-def _encoded(error: JsonObject) -> bytes:
+def _encode_error(error: JsonObject) -> bytes:
     """Encode an error whatever its author put into it: an answer is owed."""
     try:
         return _encode(error)
@@ -77,7 +77,7 @@ def _encoded(error: JsonObject) -> bytes:
         return json.dumps(error, default=repr, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _moved(schema: JsonObject) -> JsonObject:
+def _move_schema(schema: JsonObject) -> JsonObject:
     """Copy a schema for its place inside the envelope: references to its own root follow it there."""
     if "$id" in schema or "id" in schema:
         # A schema with an identity of its own resolves its references against that, wherever it stands.
@@ -92,10 +92,10 @@ def _with_references_moved(node: Json) -> Json:
         return [_with_references_moved(item) for item in node]
     if not isinstance(node, dict):
         return node
-    return {key: _moved_reference(key, value) for key, value in node.items()}
+    return {key: _move_reference(key, value) for key, value in node.items()}
 
 
-def _moved_reference(key: str, value: Json) -> Json:
+def _move_reference(key: str, value: Json) -> Json:
     if key in ("const", "enum", "default", "examples"):
         return value
     if key in ("$ref", "$dynamicRef") and isinstance(value, str) and (value == "#" or value.startswith("#/")):

@@ -79,7 +79,7 @@ class ToolpostError(Exception):
         stderr: str | None = None,
         **details: Any,
     ) -> None:
-        self.message = _bounded(message or _fact_of(type(self)), MESSAGE_LIMIT)
+        self.message = _bound(message or _fact_of(type(self)), MESSAGE_LIMIT)
         self.hint = hint
         self.stdout = stdout
         self.stderr = stderr
@@ -103,7 +103,7 @@ def _fact_of(kind: type[ToolpostError]) -> str:
     return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
 
 
-def _bounded(text: str, limit: int) -> str:
+def _bound(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.parts import Part, part_at, schemas_under
-from toolpost.contracts.patterns import expanded_size, patterns_of
+from toolpost.contracts.patterns import patterns_of, size_of_pattern
 from toolpost.contracts.references import REFERENCES, References
 
 PATHS_LIMIT: Final = 2_000
@@ -100,13 +100,13 @@ def expansion_of(raw: JsonObject, parts: Iterable[Part], references: References 
     widest = 0
     for part in parts:
         if not _MULTIPLIERS.isdisjoint(part.schema):
-            return _counted(raw, references)
+            return _count_paths(raw, references)
         widest = max(widest, _size(part.schema.get("properties")) + _size(part.schema.get("required")))
     # Most schemas are as simple as that: each place is reached on one path.
     return Expansion(1.0, "", 1.0 + widest / 8)
 
 
-def _counted(raw: JsonObject, references: References | None) -> Expansion:
+def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
     nodes = _Graph(raw, references).nodes
     order = _in_place_order(nodes)
     for node in order:
@@ -141,7 +141,7 @@ def _weight(schema: JsonObject) -> float:
     if isinstance(options := schema.get("enum"), list) and any(isinstance(option, dict | list) for option in options):
         # Texts and numbers are looked up; anything larger is held against every option.
         weight += 3 * len(options)
-    return weight + sum(expanded_size(pattern) / 500 for _, pattern in patterns_of(schema))
+    return weight + sum(size_of_pattern(pattern) / 500 for _, pattern in patterns_of(schema))
 
 
 def _size(value: Json) -> int:

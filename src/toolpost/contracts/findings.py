@@ -85,7 +85,7 @@ def look_at(definition: Definition, *, since: Definition | None = None) -> Look:
         if kind == "unread":
             unread.setdefault(text, Suspicion(kind=SuspicionKind.UNREAD, place=place, message=text, excerpt=""))
         elif text not in known and len(found) < PER_TOOL_LIMIT:
-            found += [*_hidden(place, text), *_orders(place, _spaced(text) if kind == "name" else text)]
+            found += [*_hidden(place, text), *_orders(place, _split_name(text) if kind == "name" else text)]
             if place != "/name" and len(spoken_of) < SPOKEN_OF_LIMIT:
                 spoken_of = dict(islice(_spoken_of(place, text), SPOKEN_OF_LIMIT)) | spoken_of
     return Look(
@@ -112,7 +112,7 @@ class Names:
         """Return the reasons to look at a definition, beside the tools of all servers."""
         return list(islice(chain(look.suspicions, self._shadows(look)), PER_TOOL_LIMIT))
 
-    def brought(self, old: Look, new: Look) -> list[Suspicion]:
+    def find_new(self, old: Look, new: Look) -> list[Suspicion]:
         """Return the reasons that a change has brought: what was suspected before is not said again.
 
         `new` is the new definition since the old one.
@@ -146,7 +146,7 @@ def suspicions(definition: Definition, names: Names | None = None) -> list[Suspi
 
 def new_suspicions(old: Definition, new: Definition, names: Names | None = None) -> list[Suspicion]:
     """Return the reasons that a change has brought: what was suspected before is not said again."""
-    return (names or Names()).brought(look_at(old), look_at(new, since=old))
+    return (names or Names()).find_new(look_at(old), look_at(new, since=old))
 
 
 def _texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "name", "unread"]]]:
@@ -180,7 +180,7 @@ def _texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def _spaced(name: str) -> str:
+def _split_name(name: str) -> str:
     """Return the words of a name: `doNotTell` and `do_not_tell` say the same to a model."""
     return _HUMPS.sub(" ", name.replace("_", " ").replace("-", " "))
 
@@ -282,10 +282,10 @@ def _look(name: str) -> str:
 
 def _suspicion(kind: SuspicionKind, place: str, message: str, text: str, start: int, end: int) -> Suspicion:
     around = text[max(0, start - _AROUND) : end + _AROUND]
-    return Suspicion(kind=kind, place=place, message=message, excerpt=cut(_written_out(around)))
+    return Suspicion(kind=kind, place=place, message=message, excerpt=cut(_spell_hidden(around)))
 
 
-def _written_out(text: str) -> str:
+def _spell_hidden(text: str) -> str:
     """Return a text with its hidden characters as their numbers."""
     plain = _ESCAPED.sub(lambda found: f"⟨{found[0][1:]}⟩", text)
     return _UNSEEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), plain)

@@ -12,7 +12,7 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import ABSENT, Path
 from toolpost.contracts.reading import Reading, Told
 from toolpost.contracts.schema import Schema, ValidationError
-from toolpost.contracts.shown import shown_path
+from toolpost.contracts.shown import pointer_to_show
 
 FAULT_LIMIT = 20
 ERROR_LIMIT = 5 * FAULT_LIMIT
@@ -80,7 +80,7 @@ def faults_in(schema: Schema, value: Json) -> list[Fault]:
     except ValueError as problem:
         return [_unreadable(problem)]
     told = Reading(schema, value).told(errors)
-    return [_fault(each) for each in _tidied(told)] or [unexplained()]
+    return [_fault(each) for each in _tidy(told)] or [generic_issue()]
 
 
 def _errors(schema: Schema, value: Json) -> list[ValidationError]:
@@ -115,12 +115,12 @@ def _unreadable(problem: Exception) -> Fault:
     return Fault(path="", keyword="json", message=message)
 
 
-def unexplained() -> Fault:
+def generic_issue() -> Fault:
     """Say no more than that a value is wrong."""
     return Fault(path="", keyword="schema", message="the value breaks the schema")
 
 
-def _tidied(told: list[Told]) -> list[Told]:
+def _tidy(told: list[Told]) -> list[Told]:
     """Put what is told into order, without what only repeats or follows from something else."""
     strong = [each for each in told if not each.is_weak] or told
     reserved = {each.path for each in strong if each.keyword == "x-reserved"}
@@ -142,7 +142,7 @@ def _path_order(path: Iterable[str | int]) -> list[tuple[int, str]]:
 
 def _fault(told: Told) -> Fault:
     return Fault(
-        path=shown_path(told.path),
+        path=pointer_to_show(told.path),
         keyword=told.keyword,
         message=told.said.message,
         expected=told.said.expected,

@@ -41,7 +41,7 @@ Tools = Mapping[str, LockedTool]
 def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
     """Read the text of a lock; whatever is wrong with it is an error that names the line."""
     _refuse_conflicts(text, name)
-    content = _decoded(text, name)
+    content = _decode(text, name)
     if not isinstance(content, dict) or "toolpostLock" not in content:
         raise BadLock(f"{name} is no lock of Toolpost.", hint=_RESTORE)
     if content["toolpostLock"] != FORMAT:
@@ -49,7 +49,7 @@ def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
     tools = content.get("tools")
     if not isinstance(tools, dict):
         raise BadLock(f"{name}: it has no `tools`.", hint=_RESTORE)
-    return {tool: _locked(tool, entry, text, name) for tool, entry in tools.items()}
+    return {tool: _lock_tool(tool, entry, text, name) for tool, entry in tools.items()}
 
 
 def lock_text(tools: Tools) -> str:
@@ -91,7 +91,7 @@ def _refuse_conflicts(text: str, name: str) -> None:
             )
 
 
-def _decoded(text: str, name: str) -> Json:
+def _decode(text: str, name: str) -> Json:
     doubled: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> JsonObject:
@@ -135,7 +135,7 @@ def _other_format(found: Json, name: str) -> BadLock:
     return BadLock(f"{name}: `toolpostLock` is no format that there ever was.", hint=_RESTORE)
 
 
-def _locked(tool: str, entry: Json, text: str, name: str) -> LockedTool:
+def _lock_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
     def bad(reason: str, hint: str) -> BadLock:
         # The line is looked for only now: in a long lock that takes a while.
         line = lines_of([tool], text)[tool]

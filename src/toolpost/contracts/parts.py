@@ -123,12 +123,12 @@ def schemas_under(keyword: str, value: Json) -> Iterator[tuple[str, JsonObject]]
     if isinstance(value, dict) and keyword in HOLDS_ONE:
         yield f"/{keyword}", value
         return
-    for step, child in _held(value):
+    for step, child in _children_of(value):
         if isinstance(child, dict):
             yield pointer((keyword, step)), child
 
 
-def _held(value: Json) -> Iterable[tuple[str | int, Json]]:
+def _children_of(value: Json) -> Iterable[tuple[str | int, Json]]:
     if isinstance(value, dict):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
@@ -144,10 +144,10 @@ def own_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, Json]
 
 def pointer(path: Iterable[str | int]) -> str:
     """Write a path as a JSON Pointer; the root is the empty text."""
-    return "".join(f"/{_escaped(step)}" for step in path)
+    return "".join(f"/{_escape(step)}" for step in path)
 
 
-def _escaped(step: str | int) -> str:
+def _escape(step: str | int) -> str:
     return step.replace("~", "~0").replace("/", "~1") if isinstance(step, str) else str(step)
 
 

@@ -28,7 +28,7 @@ def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
             yield pointer(("patternProperties", pattern)), pattern
 
 
-def expanded_size(pattern: str) -> int:
+def size_of_pattern(pattern: str) -> int:
     """Return about how many states a pattern has."""
     sizes, place, last = [0], 0, 0
     # Behind the first class that nothing closes, none is closed: to look again at every bracket would take quadratic time.

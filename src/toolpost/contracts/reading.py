@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from toolpost.base.ids import Json
-from toolpost.base.nearest import matched_names, slip_of
+from toolpost.base.nearest import match_names, slip_of
 from toolpost.base.redaction import REDACTED
 from toolpost.base.values import ABSENT, Path, value_at
 from toolpost.contracts.branches import Branches, Leaf
@@ -12,9 +12,9 @@ from toolpost.contracts.document import Document, is_reserved
 from toolpost.contracts.parts import own_properties
 from toolpost.contracts.schema import Schema, ValidationError
 from toolpost.contracts.schema import ValidationErrorKind as Kind
-from toolpost.contracts.shown import LIST_LIMIT, bounded, bounded_list, cut, summary
+from toolpost.contracts.shown import LIST_LIMIT, cut, shorten, shorten_list, summary
 from toolpost.contracts.spots import Spot, spot_of
-from toolpost.contracts.wording import Said, said_of
+from toolpost.contracts.wording import Said, wording_of
 
 _SCHEMAS_MERGED = 8
 """A branch is told in a few words: more schemas that describe the same value would not change them."""
@@ -44,19 +44,19 @@ class Reading:
         """Put all errors into words; those of one object are matched with each other first."""
         spots = [self._spot(leaf) for error in errors for leaf in self._branches.leaves(error)]
         renames = self._renames(spots)
-        return [told for spot in spots for told in self._told_of(spot, renames.get(spot.path, {}))]
+        return [told for spot in spots for told in self._explain(spot, renames.get(spot.path, {}))]
 
     def _spot(self, leaf: Leaf) -> Spot:
         return spot_of(leaf, self._document, self._value)
 
-    def _told_of(self, spot: Spot, renames: dict[str, str]) -> Iterator[Told]:
+    def _explain(self, spot: Spot, renames: dict[str, str]) -> Iterator[Told]:
         if spot.unexpected:
             yield from self._unknown(spot, renames)
         elif isinstance(spot.kind, Kind.Required):
             yield Told(spot.path, spot.keyword, _missing(spot, spot.kind.property, renames))
         else:
-            said = self._undecided(spot) if spot.is_undecided else said_of(spot)
-            yield Told(spot.path, said.keyword or spot.keyword, said, _received(spot))
+            said = self._name_forms(spot) if spot.is_undecided else wording_of(spot)
+            yield Told(spot.path, said.keyword or spot.keyword, said, _what_was_received(spot))
 
     def _renames(self, spots: list[Spot]) -> dict[Path, dict[str, str]]:
         """Say for each object which of its unknown names was probably meant to be which known one."""
@@ -65,44 +65,44 @@ class Reading:
             here = [spot for spot in spots if spot.path == path]
             unknown = [name for spot in here for name in spot.unexpected]
             missing = [spot.kind.property for spot in here if isinstance(spot.kind, Kind.Required)]
-            known = [name for spot in here if spot.unexpected for name in self._allowed(spot)]
+            known = [name for spot in here if spot.unexpected for name in self._allowed_names(spot)]
             present = value_at(self._value, path)
             free = [name for name in known if name not in present]
-            renames[path] = matched_names(unknown[:LIST_LIMIT], free, missing)
+            renames[path] = match_names(unknown[:LIST_LIMIT], free, missing)
         return renames
 
-    def _allowed(self, spot: Spot) -> list[str]:
+    def _allowed_names(self, spot: Spot) -> list[str]:
         if isinstance(spot.kind, Kind.UnevaluatedProperties):
-            declared = self._document.declared(spot.place, spot.schema)
+            declared = self._document.declarations(spot.place, spot.schema)
         else:
             declared = own_properties(spot.place, spot.schema)
         return [name for name, (_, child) in declared.items() if not is_reserved(child)]
 
     def _unknown(self, spot: Spot, renames: dict[str, str]) -> Iterator[Told]:
-        allowed = self._allowed(spot)
+        allowed = self._allowed_names(spot)
         strangers = set(spot.unexpected).difference(allowed)
         # Of thousands of names only the first are told: only they are worth a comparison with the known ones.
         for name in sorted(strangers or spot.unexpected)[:LIST_LIMIT]:
             meant = renames.get(name)
             suggestion = f"did you mean `{cut(meant)}`?" if meant else None
-            said = Said(_unknown_message(spot, name, allowed), bounded_list(allowed), suggestion)
-            received = self._received_as(spot, name, allowed)
+            said = Said(_unknown_message(spot, name, allowed), shorten_list(allowed), suggestion)
+            received = self._what_was_received(spot, name, allowed)
             yield Told((*spot.path, name), spot.keyword, said, received, is_weak=not strangers)
 
-    def _received_as(self, spot: Spot, name: str, allowed: list[str]) -> Json:
+    def _what_was_received(self, spot: Spot, name: str, allowed: list[str]) -> Json:
         path = (*spot.path, name)
         # A slip in the name of a secret does not make its value less of one.
         near = slip_of(name, allowed)
         is_secret = spot.is_secret or self._document.is_secret(path if near is None else (*path, near))
-        return REDACTED if is_secret else bounded(value_at(self._value, path))
+        return REDACTED if is_secret else shorten(value_at(self._value, path))
 
-    def _undecided(self, spot: Spot) -> Said:
+    def _name_forms(self, spot: Spot) -> Said:
         """Name all the forms that a value may have, and the first repair that any of them suggests."""
         expected = cut(" or ".join(self._forms(spot)))
         context: list[list[ValidationError]] = getattr(spot.kind, "context", [])
         leaves = [leaf for branch in context for inner in branch for leaf in self._branches.leaves(inner)]
         spots = [self._spot(leaf) for leaf in leaves if leaf.path == spot.path]
-        suggestions = [said_of(inner).suggestion for inner in spots if not inner.is_undecided]
+        suggestions = [wording_of(inner).suggestion for inner in spots if not inner.is_undecided]
         suggestion = next((words for words in suggestions if words), None)
         return Said(f"{spot.where} must be {expected}", expected, suggestion)
 
@@ -134,10 +134,10 @@ def _unknown_message(spot: Spot, name: str, allowed: list[str]) -> str:
     return f"`{cut(name)}` is not a known property of {spot.where}"
 
 
-def _received(spot: Spot) -> Json:
+def _what_was_received(spot: Spot) -> Json:
     if spot.is_secret:
         return REDACTED
     # A text that holds an object may hold a secret of any name.
     if isinstance(spot.value, str) and spot.value.lstrip()[:1] in ("{", "["):
         return {"type": "string", "length": len(spot.value)}
-    return bounded(spot.value)
+    return shorten(spot.value)

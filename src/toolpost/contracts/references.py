@@ -31,7 +31,7 @@ class References:
         if isinstance(identity := part.schema.get(self._id_keyword), str):
             address, anchor = _split(identity)
             if address:
-                base = _joined(base, address)
+                base = _join(base, address)
                 self._resources[base] = part.place
             if anchor:
                 self._anchors[base, anchor] = part.place
@@ -67,7 +67,7 @@ class References:
         address, fragment = _split(reference)
         base = self._base_at(place)
         if address:
-            base = _joined(base, address)
+            base = _join(base, address)
         resource = self._resources.get(base)
         return None if resource is None else self._inside(resource, base, unquote(fragment))
 
@@ -87,7 +87,7 @@ def _split(reference: str) -> tuple[str, str]:
     return address, fragment
 
 
-def _joined(base: str, address: str) -> str:
+def _join(base: str, address: str) -> str:
     try:
         return urljoin(base, address)
     except ValueError:

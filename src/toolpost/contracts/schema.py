@@ -23,7 +23,7 @@ from toolpost.contracts.expansion import (
     expansion_of,
 )
 from toolpost.contracts.parts import Part, draft_of, parts_of, pointer
-from toolpost.contracts.patterns import expanded_size, patterns_of
+from toolpost.contracts.patterns import patterns_of, size_of_pattern
 from toolpost.contracts.references import REFERENCES, References
 
 __all__ = [
@@ -135,12 +135,12 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     """Compile a schema, or raise the `SchemaProblem` that keeps it from being used."""
     _check_root(raw, root_object=root_object)
     size_bytes = _check_size(raw)
-    parts = _bounded_parts(raw) if isinstance(raw, dict) else []
+    parts = _parts_within_bounds(raw) if isinstance(raw, dict) else []
     _check_patterns_size(parts)
     # Counted before it is compiled: the validator's own cost is unknown until then, and cannot be interrupted.
     references = _references_of(parts)
-    expansion = _bounded_expansion(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
-    compiled = _compiled(raw)
+    expansion = _expansion_within_bounds(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
+    compiled = _compile_validator(raw)
     _check_parts(parts, references)
     is_short = size_bytes <= QUICK_SCHEMA_BYTES
     return Schema(
@@ -169,7 +169,7 @@ def check_bounds(raw: JsonObject | bool) -> None:
 def check_places(raw: JsonObject | bool) -> None:
     """Raise a `SchemaProblem` where schemas are nested too deeply, or under names that are too long, to be named by place."""
     if isinstance(raw, dict):
-        _bounded_parts(raw)
+        _parts_within_bounds(raw)
 
 
 def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
@@ -197,7 +197,7 @@ def _check_root(raw: Json, *, root_object: bool) -> None:
         nothing = '{"type": "object", "properties": {}}'
         raise SchemaProblem("", f"there is no schema; {nothing} is how a tool says that it takes nothing")
     if not isinstance(raw, dict | bool):
-        raise SchemaProblem("", f"a schema is a JSON object, and this is not an object: {_quoted(raw)}")
+        raise SchemaProblem("", f"a schema is a JSON object, and this is not an object: {_quote(raw)}")
     if isinstance(raw, dict):
         _check_draft(raw)
     if root_object:
@@ -210,7 +210,7 @@ def _check_root_object(raw: JsonObject | bool) -> None:
     if "type" not in raw:
         raise SchemaProblem("", 'the root names no type, and does not describe an object; add "type": "object"')
     if raw["type"] != "object":
-        raise SchemaProblem("/type", f'the root type must be exactly "object", not {_quoted(raw["type"])}')
+        raise SchemaProblem("/type", f'the root type must be exactly "object", not {_quote(raw["type"])}')
 
 
 def _check_size(raw: JsonObject | bool) -> int:
@@ -227,11 +227,11 @@ def _check_size(raw: JsonObject | bool) -> int:
 
 def _check_draft(raw: JsonObject) -> None:
     if draft_of(raw) is None:
-        reason = f"{_quoted(raw['$schema'])} is no draft that is known (draft-04 to 2020-12)"
+        reason = f"{_quote(raw['$schema'])} is no draft that is known (draft-04 to 2020-12)"
         raise SchemaProblem("/$schema", reason)
 
 
-def _bounded_parts(raw: JsonObject) -> list[Part]:
+def _parts_within_bounds(raw: JsonObject) -> list[Part]:
     parts, letters = [], 0
     for part in parts_of(raw):
         if part.depth > DEPTH_LIMIT:
@@ -251,7 +251,7 @@ def _references_of(parts: list[Part]) -> References | None:
     return References(parts[0].schema, parts) if refers else None
 
 
-def _bounded_expansion(raw: JsonObject, parts: list[Part], references: References | None) -> Expansion:
+def _expansion_within_bounds(raw: JsonObject, parts: list[Part], references: References | None) -> Expansion:
     try:
         expansion = expansion_of(raw, parts, references)
     except InPlaceCycle as cycle:
@@ -272,15 +272,15 @@ def _check_patterns_size(parts: list[Part]) -> None:
     left = PATTERN_STATES_LIMIT
     for part in parts:
         for place, pattern in patterns_of(part.schema):
-            left -= expanded_size(pattern)
+            left -= size_of_pattern(pattern)
             if left < 0:
                 reason = (
-                    f"with the pattern {_quoted(pattern)} those of this schema are too large for a linear-time engine"
+                    f"with the pattern {_quote(pattern)} those of this schema are too large for a linear-time engine"
                 )
                 raise SchemaProblem(part.place + place, reason)
 
 
-def _compiled(raw: JsonObject | bool) -> jsonschema_rs.Validator:
+def _compile_validator(raw: JsonObject | bool) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(raw, offline=True, validate_formats=True, pattern_options=_LINEAR)
     except ValidationError as error:
@@ -298,9 +298,9 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
         case ValidationErrorKind.Format(format="regex"):
             return SchemaProblem(place, _pattern_reason(str(error.instance)))
         case ValidationErrorKind.Type(types=types):
-            return SchemaProblem(place, f"must be {' or '.join(types)}, not {_quoted(error.instance)}")
+            return SchemaProblem(place, f"must be {' or '.join(types)}, not {_quote(error.instance)}")
         case ValidationErrorKind.AnyOf() if error.instance_path[-1:] == ["type"]:
-            return SchemaProblem(place, f"{_quoted(error.instance)} is no JSON Schema type")
+            return SchemaProblem(place, f"{_quote(error.instance)} is no JSON Schema type")
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 
@@ -328,7 +328,7 @@ def _runs(pattern: str) -> bool:
 
 
 def _pattern_reason(pattern: str) -> str:
-    shown = f"the pattern {_quoted(pattern)}"
+    shown = f"the pattern {_quote(pattern)}"
     if _LOOK_AROUND.search(pattern):
         return f"{shown} uses look-around, which a linear-time engine cannot run"
     if _BACK_REFERENCE.search(pattern):
@@ -345,10 +345,10 @@ def _dangling(parts: list[Part], references: References) -> SchemaProblem | None
 
 
 def _dangling_reason(reference: Json) -> str:
-    return f"{_quoted(reference)} leads to nothing in this document, and nothing outside it is ever fetched"
+    return f"{_quote(reference)} leads to nothing in this document, and nothing outside it is ever fetched"
 
 
-def _quoted(value: Json) -> str:
+def _quote(value: Json) -> str:
     return _cut(json.dumps(value, ensure_ascii=False, default=repr))
 
 

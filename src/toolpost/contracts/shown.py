@@ -11,7 +11,7 @@ TEXT_LIMIT = 200
 LIST_LIMIT = 20
 
 
-def bounded(value: Json) -> Json:
+def shorten(value: Json) -> Json:
     """Return a scalar, cut, or what there is to know of anything larger."""
     match value:
         case str():
@@ -19,21 +19,21 @@ def bounded(value: Json) -> Json:
         case list():
             return {"type": "array", "items": len(value)}
         case dict():
-            return {"type": "object", "keys": bounded_list(list(value))}
+            return {"type": "object", "keys": shorten_list(list(value))}
         case None | bool():
             return value
-    return _bounded_number(value)
+    return _shorten_number(value)
 
 
-def _bounded_number(value: Json) -> Json:
+def _shorten_number(value: Json) -> Json:
     is_shown = isinstance(value, int | float) and abs(value) < 10**100
     # Infinity and NaN, and whatever is not JSON, are named by their type.
     return value if is_shown else {"type": type_of(value)}
 
 
-def bounded_list(values: Sequence[Json]) -> list[Json]:
+def shorten_list(values: Sequence[Json]) -> list[Json]:
     """Return the first of many values, and how many more there are."""
-    kept = [bounded(value) for value in values[:LIST_LIMIT]]
+    kept = [shorten(value) for value in values[:LIST_LIMIT]]
     return kept if len(values) <= LIST_LIMIT else [*kept, f"… {len(values) - LIST_LIMIT} more"]
 
 
@@ -48,7 +48,7 @@ def cut(text: str) -> str:
     return whole if len(whole) <= TEXT_LIMIT else f"{whole[:TEXT_LIMIT]}…"
 
 
-def shown_path(path: Path) -> str:
+def pointer_to_show(path: Path) -> str:
     """Write a path as a JSON Pointer, its steps cut."""
     return pointer(cut(step) if isinstance(step, str) else step for step in path)
 
@@ -73,7 +73,7 @@ def summary(schema: Json) -> str:
     if not isinstance(schema, dict):
         return "anything" if schema is not False else "nothing"
     if (options := options_of(schema)) is not None:
-        return cut(" or ".join(as_json(option) for option in bounded_list(options)))
+        return cut(" or ".join(as_json(option) for option in shorten_list(options)))
     if isinstance(schema.get("type"), list):
         return " or ".join(schema["type"])
     return _summary_of_shape(schema)

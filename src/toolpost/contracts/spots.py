@@ -8,7 +8,7 @@ from toolpost.contracts.branches import Leaf
 from toolpost.contracts.document import Document, is_write_only
 from toolpost.contracts.parts import pointer
 from toolpost.contracts.schema import ValidationErrorKind as Kind
-from toolpost.contracts.shown import as_json, bounded, cut
+from toolpost.contracts.shown import as_json, cut, shorten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Spot:
         """Return a scalar as JSON text, or None when it must not or cannot be repeated."""
         if self.is_secret or isinstance(value, dict | list):
             return None
-        text = as_json(bounded(value))
+        text = as_json(shorten(value))
         return text if len(text) <= 80 else None
 
 

@@ -37,12 +37,12 @@ _DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?:[/:?#]\S*)?")
 
 
-def retyped(spot: Spot, types: Sequence[str]) -> str | None:
+def suggest_type(spot: Spot, types: Sequence[str]) -> str | None:
     """Suggest how to send a value as one of these types."""
     value = spot.value
     if value is None:
-        return _left_out(spot)
-    if isinstance(value, str) and (words := _unquoted(spot, types)):
+        return _suggest_omission(spot)
+    if isinstance(value, str) and (words := _suggest_unquoting(spot, types)):
         return words
     if isinstance(value, list) and len(value) == 1 and is_of_type(value[0], types):
         return f"send {spot.shown(value[0]) or 'the item'} itself, not an array"
@@ -54,12 +54,12 @@ def retyped(spot: Spot, types: Sequence[str]) -> str | None:
     return None
 
 
-def _left_out(spot: Spot) -> str | None:
+def _suggest_omission(spot: Spot) -> str | None:
     return "leave it out" if spot.may_leave_out else None
 
 
-def _unquoted(spot: Spot, types: Sequence[str]) -> str | None:
-    held = _parsed(spot.value)
+def _suggest_unquoting(spot: Spot, types: Sequence[str]) -> str | None:
+    held = _parse_json(spot.value)
     if held is ABSENT or isinstance(held, str) or not is_of_type(held, types):
         return None
     if isinstance(held, dict | list):
@@ -67,7 +67,7 @@ def _unquoted(spot: Spot, types: Sequence[str]) -> str | None:
     return f"send {spot.shown(held) or 'it'} without quotes"
 
 
-def _parsed(text: str) -> Json:
+def _parse_json(text: str) -> Json:
     spelled = _SPELLED.get(text.strip().lower())
     if spelled is not None:
         return spelled
@@ -99,10 +99,10 @@ def near_option(spot: Spot, options: list[Json]) -> str | None:
     """Suggest the one of the options that was probably meant."""
     value = spot.value
     if value is None:
-        return _left_out(spot)
+        return _suggest_omission(spot)
     texts = [option for option in options if isinstance(option, str)]
     if isinstance(value, str):
-        return _near_text(spot, texts) or _unquoted_option(spot, options)
+        return _near_text(spot, texts) or _suggest_option(spot, options)
     if isinstance(value, bool | int | float) and (shown := spot.shown(value)) in texts:
         return f'send it as a string: "{shown}"'
     if isinstance(value, list) and len(value) == 1 and is_among(value[0], options):
@@ -115,13 +115,13 @@ def _near_text(spot: Spot, texts: list[str]) -> str | None:
     return f"did you mean {as_json(cut(near))}?" if near else None
 
 
-def _unquoted_option(spot: Spot, options: list[Json]) -> str | None:
-    held = _parsed(spot.value)
+def _suggest_option(spot: Spot, options: list[Json]) -> str | None:
+    held = _parse_json(spot.value)
     shown = spot.shown(held) if is_among(held, options) else None
     return f"send {shown} without quotes" if shown else None
 
 
-def reformatted(spot: Spot, name: str) -> str | None:
+def suggest_format(spot: Spot, name: str) -> str | None:
     """Suggest how to write a text in this format, or at least what such a text looks like."""
     example = EXAMPLES.get(name)
     rewritten = None if spot.is_secret else _rewritten(name, str(spot.value))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from toolpost.base.ids import Json
 from toolpost.base.values import ABSENT
-from toolpost.contracts.branches import fixed_values
+from toolpost.contracts.branches import constants_of
 from toolpost.contracts.document import is_reserved
 from toolpost.contracts.schema import ValidationErrorKind as Kind
-from toolpost.contracts.shown import as_json, bounded, bounded_list, cut, summary, with_article
+from toolpost.contracts.shown import as_json, cut, shorten, shorten_list, summary, with_article
 from toolpost.contracts.spots import Spot
-from toolpost.contracts.suggestions import EXAMPLES, near_option, reformatted, retyped
+from toolpost.contracts.suggestions import EXAMPLES, near_option, suggest_format, suggest_type
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Said:
     keyword: str | None = None
 
 
-def said_of(spot: Spot) -> Said:
+def wording_of(spot: Spot) -> Said:
     """Find the words for one spot."""
     if spot.joined is not None:
         return _options(spot, spot.joined)
@@ -37,21 +37,21 @@ def _type(spot: Spot) -> Said:
     named = spot.schema.get("type")
     types = named if isinstance(named, list) else spot.kind.types
     expected = " or ".join(types)
-    return Said(f"{spot.where} must be {with_article(expected)}", expected, retyped(spot, types))
+    return Said(f"{spot.where} must be {with_article(expected)}", expected, suggest_type(spot, types))
 
 
 def _constant(spot: Spot) -> Said:
-    options = fixed_values(spot.kind)
-    shown = bounded(options[0])
+    options = constants_of(spot.kind)
+    shown = shorten(options[0])
     return Said(f"{spot.where} must be {cut(as_json(shown))}", shown, near_option(spot, options))
 
 
 def _enum(spot: Spot) -> Said:
-    return _options(spot, fixed_values(spot.kind))
+    return _options(spot, constants_of(spot.kind))
 
 
 def _options(spot: Spot, options: list[Json]) -> Said:
-    shown = bounded_list(options)
+    shown = shorten_list(options)
     listed = ", ".join(as_json(option) for option in shown)
     return Said(f"{spot.where} must be one of {cut(listed)}", shown, near_option(spot, options), keyword="enum")
 
@@ -60,7 +60,7 @@ def _format(spot: Spot) -> Said:
     assert isinstance(spot.kind, Kind.Format)
     name = spot.kind.format
     expected = f"{name}, such as {EXAMPLES[name]}" if name in EXAMPLES else name
-    return Said(f"{spot.where} must be in the form `{name}`", expected, reformatted(spot, name))
+    return Said(f"{spot.where} must be in the form `{name}`", expected, suggest_format(spot, name))
 
 
 def _pattern(spot: Spot) -> Said:
@@ -71,7 +71,7 @@ def _pattern(spot: Spot) -> Said:
 
 def _amount(words: str) -> Callable[[Spot], Said]:
     def say(spot: Spot) -> Said:
-        limit = bounded(getattr(spot.kind, "limit", getattr(spot.kind, "multiple_of", None)))
+        limit = shorten(getattr(spot.kind, "limit", getattr(spot.kind, "multiple_of", None)))
         return Said(f"{spot.where} must be {words} {limit}", f"{words} {limit}")
 
     return say
@@ -79,7 +79,7 @@ def _amount(words: str) -> Callable[[Spot], Said]:
 
 def _length(words: str, one: str, many: str) -> Callable[[Spot], Said]:
     def say(spot: Spot) -> Said:
-        limit = bounded(getattr(spot.kind, "limit", None))
+        limit = shorten(getattr(spot.kind, "limit", None))
         expected = f"{words} {limit} {one if limit == 1 else many}"
         return Said(f"{spot.where} must have {expected}, and has {len(spot.value)}", expected)
 
@@ -116,19 +116,19 @@ def _property_name(spot: Spot) -> Said:
 
 def _not(spot: Spot) -> Said:
     if is_reserved(spot.schema):
-        return _reserved(spot)
+        return _reserved_wording(spot)
     expected = f"anything but {summary(spot.schema.get('not'))}"
     return Said(f"{spot.where} must be {expected}", expected)
 
 
-def _reserved(spot: Spot) -> Said:
+def _reserved_wording(spot: Spot) -> Said:
     name = cut(str(spot.path[-1])) if spot.path else "the value"
     return Said(f"`{name}` is reserved and must not be set", suggestion="leave it out", keyword="x-reserved")
 
 
 def _false(spot: Spot) -> Said:
     if spot.steps[-2:-1] == ("properties",):
-        return _reserved(spot)
+        return _reserved_wording(spot)
     return Said(f"{spot.where} must not be there", suggestion="leave it out" if spot.path else None)
 
 

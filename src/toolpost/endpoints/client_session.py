@@ -8,7 +8,7 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.protocol.rpc import Message, encode
 from toolpost.upstreams.message import Incoming, read_message, refusal_of
 from toolpost.upstreams.notifications import LEVELS, reaches
-from toolpost.upstreams.server_requests import asked_for
+from toolpost.upstreams.server_requests import askable_capabilities
 from toolpost.upstreams.wire import ServerRefused
 
 Send = Callable[[bytes], None]
@@ -19,7 +19,7 @@ class Conversation:
 
     def __init__(self, client: Hashable, capabilities: Json) -> None:
         self.client = client
-        self.capabilities = asked_for(capabilities)
+        self.capabilities = askable_capabilities(capabilities)
         self.log_level: str | None = None
         self._ids = itertools.count(1)
         self._asked: dict[str, asyncio.Future[Incoming]] = {}

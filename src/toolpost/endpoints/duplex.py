@@ -19,7 +19,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError, Resumption
-from toolpost.upstreams.server_requests import asked_for
+from toolpost.upstreams.server_requests import askable_capabilities
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkConnection
@@ -251,7 +251,7 @@ class Connection:
             return
         answered = self._asked[message.key] = anyio.Event()
         capabilities = rpc.params_object(message).get("capabilities") if message.method == "initialize" else None
-        if asked_for(capabilities):
+        if askable_capabilities(capabilities):
             self._caller = feed.caller = replace(self._caller, answers_handshake=True)
         try:
             await feed.send(message)

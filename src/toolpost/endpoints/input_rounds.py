@@ -17,7 +17,7 @@ from toolpost.endpoints.request_state import PASSED_TTL_S, State, StateSeal, pri
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
 from toolpost.upstreams.notifications import reaches
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, asked_for
+from toolpost.upstreams.server_requests import INTERNAL_ERROR, askable_capabilities
 from toolpost.upstreams.wire import ServerRefused
 
 HELD_LIMIT: Final = 1_000
@@ -68,7 +68,7 @@ class Held:
         self.id = secrets.token_urlsafe(16)
         self.caller = caller
         self.bound_to = bound_to
-        self.capabilities = asked_for(meta.get(CLIENT_CAPABILITIES))
+        self.capabilities = askable_capabilities(meta.get(CLIENT_CAPABILITIES))
         level = meta.get(LOG_LEVEL)
         self.log_level = level if isinstance(level, str) and tell is not None else None
         self.client: Hashable = (caller.id, _session_of(caller, meta) or self.id)

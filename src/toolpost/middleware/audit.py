@@ -4,7 +4,7 @@ import asyncio
 import time
 from functools import lru_cache, partial
 
-from toolpost.base.redaction import redacted
+from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, ToolpostError
 from toolpost.middleware.call import Call
@@ -90,7 +90,7 @@ def prepare_entry(call: Call) -> None:
         contract=contract.digest,
         schema_version=contract.terms.schema_version,
         tooling_version=contract.terms.tooling_version,
-        arguments=quick_digest(redacted(call.arguments)),
+        arguments=quick_digest(redact(call.arguments)),
     )
 
 

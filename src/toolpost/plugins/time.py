@@ -39,7 +39,7 @@ _READ_ONLY = {"readOnlyHint": True, "openWorldHint": False}
 )
 async def current_time(arguments: JsonObject) -> JsonObject:
     """Tell the time."""
-    return _shown(datetime.now(_zone(arguments, "timezone", "UTC")))
+    return _describe_time(datetime.now(_zone(arguments, "timezone", "UTC")))
 
 
 @plugin.tool(
@@ -86,8 +86,8 @@ async def convert_time(arguments: JsonObject) -> JsonObject:
     target = source.astimezone(target_zone)
     difference = (target.utcoffset() or UTC.utcoffset(None)) - (source.utcoffset() or UTC.utcoffset(None))
     return {
-        "source": _shown(source),
-        "target": _shown(target),
+        "source": _describe_time(source),
+        "target": _describe_time(target),
         "differenceHours": difference.total_seconds() / 3600,
     }
 
@@ -111,7 +111,7 @@ def _zone(arguments: JsonObject, argument: str, default: str = "") -> ZoneInfo:
         ) from error
 
 
-def _shown(moment: datetime) -> JsonObject:
+def _describe_time(moment: datetime) -> JsonObject:
     offset = moment.isoformat()[-6:]
     return {
         "timezone": str(moment.tzinfo),

@@ -105,7 +105,7 @@ def check_modern_headers(
     for header, said, meant in (
         (b"mcp-protocol-version", _text(headers.get(b"mcp-protocol-version")), version),
         (b"mcp-method", _text(headers.get(b"mcp-method")), method),
-        (b"mcp-name", decoded_header(headers.get(b"mcp-name")), name),
+        (b"mcp-name", decode_header(headers.get(b"mcp-name")), name),
     ):
         if header == b"mcp-name" and name is None:
             continue
@@ -117,7 +117,7 @@ def check_modern_headers(
             )
 
 
-def decoded_header(raw: bytes | None) -> str | None:
+def decode_header(raw: bytes | None) -> str | None:
     """Read a header value that may be wrapped as `=?base64?…?=` because it is not plain ASCII."""
     if raw is None:
         return None

@@ -50,7 +50,7 @@ class Mirrors:
 
     def headers_for(self, arguments: JsonObject) -> Headers:
         """Write the headers of a call: one for each mirrored argument that is there."""
-        written = ((name, _rendered(_value_at(arguments, path))) for path, name in self._headers.items())
+        written = ((name, _render(_value_at(arguments, path))) for path, name in self._headers.items())
         return tuple((name, value) for name, value in written if value is not None)
 
     def _add(self, path: Path | None, part: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ def _value_at(arguments: Json, path: Path) -> Json:
     return arguments
 
 
-def _rendered(value: Json) -> bytes | None:
+def _render(value: Json) -> bytes | None:
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if not isinstance(value, str | int | float):

@@ -134,7 +134,7 @@ def parse(raw: bytes) -> Message:
         raise ProtocolError(INVALID_REQUEST, _why_invalid(raw, error)) from error
     except _FAILURES as error:
         raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
-    request_id = _checked_id(bytes(wire.id))
+    request_id = _check_id(bytes(wire.id))
     if wire.jsonrpc != "2.0":
         raise ProtocolError(INVALID_REQUEST, 'A message says "jsonrpc": "2.0"', request_id=request_id or b"null")
     return Message(raw, request_id, wire.method, bytes(wire.params))
@@ -168,13 +168,13 @@ def _plain_call(raw: bytes) -> Message | None:
         call = _call.decode(raw)
     except _FAILURES:
         return None
-    return Message(raw, _checked_id(bytes(call.id)), call.method, call.params)
+    return Message(raw, _check_id(bytes(call.id)), call.method, call.params)
 
 
 def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumption | None]:
     """Return name, arguments and `_meta` of a `tools/call`, and the answers that a client comes back with."""
     read = message._params  # noqa: SLF001 (of the class above)
-    params: _CallParams = _decoded(_call_params, message) if isinstance(read, bytes) else read
+    params: _CallParams = _decode(_call_params, message) if isinstance(read, bytes) else read
     resumption = None
     if params.state is not None or params.responses is not None:
         resumption = Resumption(responses=params.responses or {}, state=params.state)
@@ -183,7 +183,7 @@ def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumpti
 
 def list_params(message: Message) -> tuple[str | None, JsonObject]:
     """Return cursor and `_meta` of a `tools/list`."""
-    params = _decoded(_list_params, message)
+    params = _decode(_list_params, message)
     return params.cursor, params.meta or {}
 
 
@@ -212,7 +212,7 @@ def internal_error(error: Exception) -> ProtocolError:
     return ProtocolError(INTERNAL_ERROR, "Something went wrong inside Toolpost")
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
     try:
         return decoder.decode(message.params or b"{}")
     except (UnicodeDecodeError, RecursionError) as error:
@@ -230,7 +230,7 @@ def _why_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
     return f"The message is not a JSON-RPC request: {error}"
 
 
-def _checked_id(raw: bytes) -> bytes | None:
+def _check_id(raw: bytes) -> bytes | None:
     """Accept a string or a whole number, as MCP asks; nothing larger than anybody needs."""
     if not raw:
         return None

@@ -86,8 +86,8 @@ class Watch:
                 if stop.is_set():
                     return found
                 known = self._looks.get(contract.name)
-                if known is None or known[0] != contract.listed_digest:
-                    known = contract.listed_digest, look_at(Definition.from_contract(contract))
+                if known is None or known[0] != contract.digest_of_listing:
+                    known = contract.digest_of_listing, look_at(Definition.from_contract(contract))
                     time.sleep(0)  # whoever answers calls goes first
                 looks[contract.name] = known
                 if suspicions := names.suspicions(known[1]):

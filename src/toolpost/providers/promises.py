@@ -139,7 +139,7 @@ class Promises:
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
             return Standing(promise=promise, promised=old, judgement=None)
-        brought = self.names().brought(verdict.old, verdict.new)
+        brought = self.names().find_new(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
         return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
@@ -213,7 +213,7 @@ class Promises:
             # It may take its whole budget: calls go on meanwhile.
             verdict = await self._judged_pair(pair)
             self._judged[name] = pair, verdict
-            judgement, suspicions = verdict.judgement, self.names().brought(verdict.old, verdict.new)
+            judgement, suspicions = verdict.judgement, self.names().find_new(verdict.old, verdict.new)
             servers.add(pair.server)
             event(
                 _log,

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.callers import Tags, Tools, check_patterns
-from toolpost.settings.variables import expanded
+from toolpost.settings.variables import expand_variables
 
 AgentKind = Literal["acp", "claude"]
 AgentPermissions = Literal["deny", "read", "allow"]
@@ -103,12 +103,12 @@ def check_agent(name: str, agent: AgentSettings) -> None:
     check_patterns(agent.tags, agent.tools, place)
 
 
-def resolved_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, str], project: Path) -> ResolvedAgent:
+def resolve_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, str], project: Path) -> ResolvedAgent:
     """Fill in the variables of one agent; an error names the agent and the key, never a value."""
     check_agent(name, agent)
 
     def fill(text: str, key: str) -> str:
-        return expanded(text, environment=environment, project=project, place=f"agents.{name}.{key}")
+        return expand_variables(text, environment=environment, project=project, place=f"agents.{name}.{key}")
 
     words = [fill(word, f"args[{number}]") for number, word in enumerate(agent.args)]
     return ResolvedAgent(

@@ -144,10 +144,10 @@ def token_of(name: str, caller: CallerSettings, *, project: Path) -> str | None:
                 f"{place} needs the environment variable {caller.token_env}, which is not set.",
                 hint="set it before Toolpost starts",
             )
-        return _checked(token, place)
+        return _check_token(token, place)
     if caller.token_file is not None:
         place = f"callers.{name}.token_file"
-        return _checked(token_in(project / caller.token_file, place), place)
+        return _check_token(token_in(project / caller.token_file, place), place)
     return None
 
 
@@ -163,7 +163,7 @@ def token_in(path: Path, place: str) -> str:
     return token
 
 
-def _checked(token: str, place: str) -> str:
+def _check_token(token: str, place: str) -> str:
     """Refuse what no client could send in a header."""
     if not _TOKEN.fullmatch(token):
         raise BadConfiguration(

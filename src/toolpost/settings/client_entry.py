@@ -8,7 +8,7 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.servers import ServerSettings, Transport, check_server, misplaced
+from toolpost.settings.servers import ServerSettings, Transport, check_server, misplaced_keys
 
 _TRANSPORTS: Final[dict[str, Transport]] = {
     "stdio": "stdio",
@@ -74,7 +74,7 @@ def read_entry(entry: Json, *, falls_back: bool) -> ClientEntry:
     settings = _settings(entry, reading, falls_back=falls_back)
     if unknown := sorted(set(entry) - _KNOWN):
         reading.notes.append(f"not used here: {', '.join(unknown)}")
-    if extra := misplaced(settings):
+    if extra := misplaced_keys(settings):
         reading.notes.append(f"not used with {'a command' if settings.command else 'a url'}: {', '.join(extra)}")
         settings = msgspec.structs.replace(settings, **{key: _EMPTY[key] for key in extra})
     return ClientEntry(

@@ -20,7 +20,7 @@ from toolpost.settings.env_files import read_env_file
 from toolpost.settings.jsonc import NotJson, read_jsonc
 from toolpost.settings.own_entry import is_toolpost
 from toolpost.settings.servers import ServerSettings, usable_name
-from toolpost.settings.variables import expanded
+from toolpost.settings.variables import expand_variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class FoundServer:
         if self.env_file is None:
             return {}
         place = f"{self.path}: servers.{self.name}.envFile"
-        named = expanded(self.env_file, environment=os.environ, project=self.project, place=place)
+        named = expand_variables(self.env_file, environment=os.environ, project=self.project, place=place)
         return read_env_file(self.project / Path(named).expanduser(), place)
 
 
@@ -98,7 +98,7 @@ def read_client_text(text: str, path: Path, *, folder: Path) -> ClientServers:
             raise BadConfiguration(f"{path}: `{name}` is not an object.")
         entries |= place
     is_vscode = any(name in ("servers", "mcp.servers") for name, _ in places)
-    return _named(entries, path, project, has_place=bool(places), falls_back=is_vscode)
+    return _read_named(entries, path, project, has_place=bool(places), falls_back=is_vscode)
 
 
 def project_of(path: Path, folder: Path) -> Path:
@@ -128,7 +128,7 @@ def _places(value: JsonObject, folder: Path) -> Iterator[tuple[str, Json]]:
         yield "mcp.servers", mcp["servers"]
 
 
-def _named(
+def _read_named(
     entries: Mapping[str, Json], path: Path, project: Path, *, has_place: bool, falls_back: bool
 ) -> ClientServers:
     servers: list[FoundServer] = []

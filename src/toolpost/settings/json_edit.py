@@ -57,27 +57,27 @@ def member_at(text: str, path: Sequence[str]) -> Json | None:
 def with_member(text: str, path: Sequence[str], value: Json) -> str:
     """Return the text with the member at this path set."""
     if is_blank(text):
-        return text + json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
-    holder = _object(text, _skipped(as_plain_json(text), 0))
+        return text + json.dumps(_nest(path, value), indent=2, ensure_ascii=False) + "\n"
+    holder = _object(text, _skip(as_plain_json(text), 0))
     for depth, name in enumerate(path):
         member = holder.member(name)
         if member is None:
-            return _inserted(text, holder, name, _nested(path[depth + 1 :], value))
+            return _insert(text, holder, name, _nest(path[depth + 1 :], value))
         if depth == len(path) - 1:
             is_inline = "\n" not in text[holder.start : holder.close]
-            return text[: member.value_start] + _dumped(value, text, member.start, is_inline) + text[member.end :]
+            return text[: member.value_start] + _dump(value, text, member.start, is_inline) + text[member.end :]
         holder = _object(text, member.value_start)
     return text
 
 
 def without_member(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at this path, which must be there."""
-    holder = _object(text, _skipped(as_plain_json(text), 0))
+    holder = _object(text, _skip(as_plain_json(text), 0))
     for name in path[:-1]:
         member = holder.member(name)
         assert member is not None
         holder = _object(text, member.value_start)
-    return _removed(text, holder, path[-1])
+    return _remove(text, holder, path[-1])
 
 
 def is_blank(text: str) -> bool:
@@ -85,13 +85,13 @@ def is_blank(text: str) -> bool:
     return not without_comments(text).strip()
 
 
-def _nested(path: Sequence[str], value: Json) -> Json:
+def _nest(path: Sequence[str], value: Json) -> Json:
     for name in reversed(path):
         value = {name: value}
     return value
 
 
-def _skipped(plain: str, at: int) -> int:
+def _skip(plain: str, at: int) -> int:
     found = _SPACE.match(plain, at)
     return found.end() if found else at
 
@@ -102,24 +102,24 @@ def _object(text: str, start: int) -> _Object:
     if plain[start] != "{":
         raise NoObject("it")
     members: list[_Member] = []
-    at = _skipped(plain, start + 1)
+    at = _skip(plain, start + 1)
     while plain[at] != "}":
         name, after = _DECODER.raw_decode(plain, at)
-        value_start = _skipped(plain, _skipped(plain, after) + 1)
+        value_start = _skip(plain, _skip(plain, after) + 1)
         _, end = _DECODER.raw_decode(plain, value_start)
         members.append(_Member(name=name, start=at, value_start=value_start, end=end))
-        at = _skipped(plain, end)
+        at = _skip(plain, end)
         if plain[at] == ",":
-            at = _skipped(plain, at + 1)
+            at = _skip(plain, at + 1)
     return _Object(start=start, close=at, members=members)
 
 
-def _inserted(text: str, holder: _Object, name: str, value: Json) -> str:
+def _insert(text: str, holder: _Object, name: str, value: Json) -> str:
     is_one_line = "\n" not in text[holder.start : holder.close]
     last = holder.members[-1] if holder.members else None
     if is_one_line and (last or ("\n" not in text.strip() and text.strip() != "{}")):
         at = last.end if last else holder.start + 1
-        new = f"{', ' if last else ''}{_quoted(name)}: {json.dumps(value, ensure_ascii=False)}"
+        new = f"{', ' if last else ''}{_quote(name)}: {json.dumps(value, ensure_ascii=False)}"
         return text[:at] + new + text[at:]
     outer = _indent_at(text, holder.start)
     inner = _indent_at(text, last.start) if last else outer + _indent_unit(text)
@@ -131,7 +131,7 @@ def _inserted(text: str, holder: _Object, name: str, value: Json) -> str:
     gap = text[end : holder.close]
     gap = gap if "\n" in gap else f"{line}{outer}"
     lines = json.dumps(value, ensure_ascii=False, indent=_indent_unit(text)).splitlines()
-    new = f"{inner}{_quoted(name)}: " + f"{line}{inner}".join(lines)
+    new = f"{inner}{_quote(name)}: " + f"{line}{inner}".join(lines)
     return f"{head}{before}{line}{new}{gap}{text[holder.close :]}"
 
 
@@ -140,13 +140,13 @@ def _with_comma(text: str, start: int, end: int) -> str:
     return text[start:end] if has_one else f",{text[start:end]}"
 
 
-def _removed(text: str, holder: _Object, name: str) -> str:
+def _remove(text: str, holder: _Object, name: str) -> str:
     member = holder.member(name)
     assert member is not None
     index = holder.members.index(member)
     bare = without_comments(text)
     cuts = [_cut(text, member)]
-    after = _skipped(bare, member.end)
+    after = _skip(bare, member.end)
     if bare[after] == ",":
         cuts.append((after, after + 1))
     elif index:
@@ -155,7 +155,7 @@ def _removed(text: str, holder: _Object, name: str) -> str:
     shorter = text
     for start, end in sorted(cuts, reverse=True):
         shorter = shorter[:start] + shorter[end:]
-    return _collapsed(shorter, holder.start)
+    return _collapse(shorter, holder.start)
 
 
 def _cut(text: str, member: _Member) -> tuple[int, int]:
@@ -166,20 +166,20 @@ def _cut(text: str, member: _Member) -> tuple[int, int]:
     return len(head), member.end
 
 
-def _collapsed(text: str, start: int) -> str:
+def _collapse(text: str, start: int) -> str:
     """Write an object that holds nothing, not even a comment, as `{}`."""
     found = re.compile(r"\{\s*\}").match(text, start)
     return f"{text[:start]}{{}}{text[found.end() :]}" if found else text
 
 
-def _dumped(value: Json, text: str, start: int, is_inline: bool) -> str:
+def _dump(value: Json, text: str, start: int, is_inline: bool) -> str:
     if is_inline:
         return json.dumps(value, ensure_ascii=False)
     lines = json.dumps(value, ensure_ascii=False, indent=_indent_unit(text)).splitlines()
     return f"{_newline(text)}{_indent_at(text, start)}".join(lines)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 

@@ -46,7 +46,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
     except (ValueError, RecursionError) as error:
         # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
-    return _converted(values, path)
+    return _convert_config(values, path)
 
 
 def with_state_of(config: Config) -> Config:
@@ -98,12 +98,12 @@ def _from_client(text: str, path: Path, folder: Path) -> Config:
     return with_state_of(Config(servers=servers, project=str(found.project)))
 
 
-def _converted(values: Mapping[str, Any], path: Path) -> Config:
+def _convert_config(values: Mapping[str, Any], path: Path) -> Config:
     _refuse_unknown_keys(values, Config, path, "")
     # Servers and callers one by one: msgspec does not say in which entry of a table a fault is.
-    servers = _converted_servers(values.get("servers", {}), path)
-    callers = _converted_callers(values.get("callers", {}), path)
-    agents = _converted_agents(values.get("agents", {}), path)
+    servers = _convert_servers(values.get("servers", {}), path)
+    callers = _convert_callers(values.get("callers", {}), path)
+    agents = _convert_agents(values.get("agents", {}), path)
     try:
         config = msgspec.convert({key: value for key, value in values.items() if key not in _TABLES}, Config)
     except msgspec.ValidationError as error:
@@ -129,25 +129,25 @@ def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: P
             )
 
 
-def _converted_callers(values: Any, path: Path) -> dict[str, CallerSettings]:
+def _convert_callers(values: Any, path: Path) -> dict[str, CallerSettings]:
     if not isinstance(values, Mapping):
         raise BadConfiguration(f"{path}: callers is a table: write [callers.NAME].")
-    return {name: _converted_caller(name, value, path) for name, value in values.items()}
+    return {name: _convert_caller(name, value, path) for name, value in values.items()}
 
 
-def _converted_caller(name: str, value: Any, path: Path) -> CallerSettings:
-    caller = _converted_entry(value, CallerSettings, path, f"callers.{name}")
+def _convert_caller(name: str, value: Any, path: Path) -> CallerSettings:
+    caller = _convert_entry(value, CallerSettings, path, f"callers.{name}")
     with _naming(path):
         check_caller(name, caller)
     return caller
 
 
-def _converted_agents(values: Any, path: Path) -> dict[str, AgentSettings]:
+def _convert_agents(values: Any, path: Path) -> dict[str, AgentSettings]:
     if not isinstance(values, Mapping):
         raise BadConfiguration(f"{path}: agents is a table: write [agents.NAME].")
     agents = {}
     for name, value in values.items():
-        agents[name] = _converted_entry(value, AgentSettings, path, f"agents.{name}")
+        agents[name] = _convert_entry(value, AgentSettings, path, f"agents.{name}")
         with _naming(path):
             check_agent(name, agents[name])
     return agents
@@ -162,7 +162,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise BadConfiguration(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def _converted_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> _Entry:
+def _convert_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> _Entry:
     """Convert one entry of a table of sections; a fault is named with its place."""
     if not isinstance(value, Mapping):
         raise BadConfiguration(f"{path}: {place} is a table: write [{place}].")
@@ -187,17 +187,17 @@ def _check_reranker(config: Config, path: Path) -> None:
         )
 
 
-def _converted_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
+def _convert_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
     if not isinstance(values, Mapping):
         raise BadConfiguration(f"{path}: servers is a table: write [servers.NAME].")
-    return {name: _converted_server(name, value, path) for name, value in values.items()}
+    return {name: _convert_server(name, value, path) for name, value in values.items()}
 
 
-def _converted_server(name: str, value: Any, path: Path) -> ServerSettings:
+def _convert_server(name: str, value: Any, path: Path) -> ServerSettings:
     place = f"servers.{name}"
     for key in ("env", "headers") if isinstance(value, Mapping) else ():
         _refuse_other_than_text(value.get(key, {}), f"{path}: {place}.{key}")
-    server = _converted_entry(value, ServerSettings, path, place)
+    server = _convert_entry(value, ServerSettings, path, place)
     with _naming(path):
         check_server(name, server)
     return server

@@ -12,10 +12,10 @@ from msgspec import Meta
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import BUNDLED
-from toolpost.settings.agents import AgentName, AgentSettings, HarnessSettings, ResolvedAgent, resolved_agent
+from toolpost.settings.agents import AgentName, AgentSettings, HarnessSettings, ResolvedAgent, resolve_agent
 from toolpost.settings.callers import CallerName, CallerSettings, OAuthSettings, Tags, Tools, token_in, token_of
-from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolved_server
-from toolpost.settings.variables import expanded
+from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
+from toolpost.settings.variables import expand_variables
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"
@@ -267,7 +267,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def store_url(self) -> str:
         """The store's URL with its variables filled in and its path made absolute."""
         project = Path(self.project)
-        url = expanded(self.store.url, environment=os.environ, project=project.absolute(), place="store.url")
+        url = expand_variables(self.store.url, environment=os.environ, project=project.absolute(), place="store.url")
         scheme, _, path = url.partition(":")
         if scheme != "sqlite" or path == ":memory:":
             return url
@@ -309,21 +309,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             named.append(self.http.oauth.jwks_file)
         return [Path(self.project) / name for name in named if name is not None]
 
-    def resolved_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
+    def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
         """Return the servers that are enabled, variables filled in from the environment; a missing one is an error."""
-        return {
-            name: self.resolved_server(name, environment) for name, server in self.servers.items() if server.enabled
-        }
+        return {name: self.resolve_server(name, environment) for name, server in self.servers.items() if server.enabled}
 
-    def resolved_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
+    def resolve_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
         """Return one server, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
-        return resolved_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
+        return resolve_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
 
-    def resolved_agent(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
+    def resolve_agent(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
         """Return one agent, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
-        return resolved_agent(name, self.agents[name], environment=given, project=Path(self.project).absolute())
+        return resolve_agent(name, self.agents[name], environment=given, project=Path(self.project).absolute())
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.variables import expanded, pieces_of
+from toolpost.settings.variables import expand_variables, pieces_of
 
 Transport = Literal["stdio", "http", "sse"]
 UnknownArguments = Literal["allow", "reject"]
@@ -125,7 +125,7 @@ def check_server(name: str, server: ServerSettings) -> None:
     if server.transport is not None and (server.transport == "stdio") != (server.command is not None):
         right = "a command is served on stdio" if server.command is not None else "a url is reached over http or sse"
         raise BadConfiguration(f"{place}.transport is `{server.transport}`, but {right}.")
-    for key in misplaced(server):
+    for key in misplaced_keys(server):
         other = "a url" if server.command is not None else "a command"
         raise BadConfiguration(f"{place}.{key} goes with {other}.", hint=f"leave {key} out")
     if server.min_ready > 1 and server.strategy != "per_session":
@@ -147,7 +147,7 @@ def _check_names(server: ServerSettings, place: str) -> None:
             raise BadConfiguration(f"{place}.headers: `{name}` cannot be the name of a header.")
 
 
-def misplaced(server: ServerSettings) -> list[str]:
+def misplaced_keys(server: ServerSettings) -> list[str]:
     """Name what is set for the other kind of server."""
     if server.command is not None:
         return ["headers"] if server.headers else []
@@ -161,7 +161,7 @@ def usable_name(name: str) -> str:
     return re.sub(r"_+", "_", dashed).strip("-_") or "server"
 
 
-def resolved_server(
+def resolve_server(
     name: str, server: ServerSettings, *, environment: Mapping[str, str], project: Path
 ) -> ResolvedServer:
     """Fill in the variables of one server; an error names the server and the key, never a value."""
@@ -169,7 +169,7 @@ def resolved_server(
     place = f"servers.{name}"
 
     def fill(text: str, key: str) -> str:
-        filled = expanded(text, environment=environment, project=project, place=f"{place}.{key}")
+        filled = expand_variables(text, environment=environment, project=project, place=f"{place}.{key}")
         if "\0" in filled:
             raise BadConfiguration(f"{place}.{key} holds a NUL, which ends a text for the system.")
         return filled

@@ -89,7 +89,7 @@ def _closing(text: str, at: int) -> int:
     return -1
 
 
-def expanded(text: str, *, environment: Mapping[str, str], project: Path, place: str, depth: int = 0) -> str:
+def expand_variables(text: str, *, environment: Mapping[str, str], project: Path, place: str, depth: int = 0) -> str:
     """Fill in the references of a text; `place` is what an error names, never the text."""
     if depth > _DEPTH:
         raise BadConfiguration(f"{place}: defaults hold defaults more than {_DEPTH} deep.")
@@ -104,7 +104,9 @@ def expanded(text: str, *, environment: Mapping[str, str], project: Path, place:
         elif (value := environment.get(_name_of(piece, place))) or (value is not None and piece.default is None):
             whole += value
         elif piece.default is not None:
-            whole += expanded(piece.default, environment=environment, project=project, place=place, depth=depth + 1)
+            whole += expand_variables(
+                piece.default, environment=environment, project=project, place=place, depth=depth + 1
+            )
         else:
             raise BadConfiguration(
                 f"{place} needs the environment variable {piece.variable}, which is not set.",

@@ -64,7 +64,7 @@ async def follow_server(wire: Wire, greeting: Greeting, wishes: Wishes) -> None:
     """See that a server tells us what is wanted of it. Ends with the wire, or at once where there is nothing to keep up."""
     if greeting.is_modern:
         changed = wishes.changed
-        while await _listened(wire, _filter(greeting, wishes), changed):
+        while await _listen(wire, _filter(greeting, wishes), changed):
             with anyio.move_on_after(LISTEN_AGAIN_S):
                 await changed.wait()
             changed = wishes.changed
@@ -85,7 +85,7 @@ def _filter(greeting: Greeting, wishes: Wishes) -> JsonObject:
     return lists | ({"resourceSubscriptions": wishes.uris} if wishes.uris else {})
 
 
-async def _listened(wire: Wire, wanted: JsonObject, changed: anyio.Event) -> bool:
+async def _listen(wire: Wire, wanted: JsonObject, changed: anyio.Event) -> bool:
     """Subscribe, as the stateless era has it, until something else is wanted; False from a server that does not take it."""
     is_taken = True
 

@@ -1,7 +1,7 @@
 """Requests as they go out: what all of them to one server carry is written once."""
 
 from toolpost.base.ids import JsonObject
-from toolpost.upstreams.server_requests import Respondent, carried_for
+from toolpost.upstreams.server_requests import Respondent, meta_to_send
 from toolpost.upstreams.wire import parameters
 
 
@@ -26,7 +26,7 @@ class Envelope:
     ) -> bytes:
         """Write a request; one whose caller wants nothing of it but the answer costs least."""
         if meta or wants_progress or respondent is not None:
-            carried = carried_for(respondent, self._carried, meta)
+            carried = meta_to_send(respondent, self._carried, meta)
             if wants_progress:
                 carried["progressToken"] = number
             inside = parameters(fields, carried)

@@ -71,7 +71,7 @@ async def greet(wire: Wire, *, probes: bool = True) -> Greeting:
 
     async def probe() -> None:
         nonlocal found
-        found = await _discovered(wire)
+        found = await _ask_for_discovery(wire)
         answered.set()
         if found is not None:
             shaken.cancel()
@@ -83,15 +83,15 @@ async def greet(wire: Wire, *, probes: bool = True) -> Greeting:
             await answered.wait()
         if found is None:
             with shaken:
-                greeting = await _greeted_late(wire, lambda: found)
+                greeting = await _greet_late(wire, lambda: found)
         tasks.cancel_scope.cancel()
     if found is not None:
         _speak_modern(wire)
     # One that was slow has said by now what it makes of the question; one that never answered is not asked again.
-    return found or replace(_known(greeting), takes_probes=answered.is_set())
+    return found or replace(_greeting_of(greeting), takes_probes=answered.is_set())
 
 
-async def _greeted_late(wire: Wire, found: Callable[[], Greeting | None]) -> Greeting | None:
+async def _greet_late(wire: Wire, found: Callable[[], Greeting | None]) -> Greeting | None:
     """Shake hands; a server that was slow to start, not of another era, has meanwhile answered what it was asked first."""
     try:
         return await _shake_hands(wire, takes_probes=False)
@@ -101,12 +101,12 @@ async def _greeted_late(wire: Wire, found: Callable[[], Greeting | None]) -> Gre
         return None
 
 
-def _known(greeting: Greeting | None) -> Greeting:
+def _greeting_of(greeting: Greeting | None) -> Greeting:
     assert greeting is not None, "whoever is not of the stateless era has shaken hands"
     return greeting
 
 
-async def _discovered(wire: Wire) -> Greeting | None:
+async def _ask_for_discovery(wire: Wire) -> Greeting | None:
     """Ask as the stateless era does; None from a server that is not of it."""
     _speak_modern(wire)
     try:
@@ -142,7 +142,7 @@ def _speak_modern(wire: Wire) -> None:
 
 async def _shake_hands(wire: Wire, *, takes_probes: bool) -> Greeting:
     wire.use(envelope={}, headers={})
-    agreed = await _initialized(wire)
+    agreed = await _ask_to_initialize(wire)
     version = agreed.get("protocolVersion")
     if not isinstance(version, str) or version not in HANDSHAKE_VERSIONS:
         raise UpstreamUnavailable(f"it speaks MCP {version!r}, which is not known here")
@@ -158,7 +158,7 @@ async def _shake_hands(wire: Wire, *, takes_probes: bool) -> Greeting:
     )
 
 
-async def _initialized(wire: Wire) -> JsonObject:
+async def _ask_to_initialize(wire: Wire) -> JsonObject:
     """Offer the latest revision, and an older one to a server that refuses it and says what it takes."""
     try:
         return _object(await wire.request("initialize", _offer(LATEST_HANDSHAKE)))

@@ -26,14 +26,14 @@ _TICK_S: Final = 0.02
 
 @dataclass(kw_only=True, eq=False)
 class Instance:
-    """A server while it lives. Callers hold it from `taken_up` to `put_down`."""
+    """A server while it lives. Callers hold it from `take_up` to `put_down`."""
 
     key: str
     wire: Wire | None = None
     greeting: Greeting | None = None
     process: StdioServer | None = None
     began_at: float = field(default_factory=time.monotonic)
-    starting: anyio.CancelScope = field(default_factory=lambda: _limited(START_LIMIT_S))
+    starting: anyio.CancelScope = field(default_factory=lambda: _limit_time(START_LIMIT_S))
     """Has a deadline until the server is ready."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set when it is known whether it started."""
@@ -48,7 +48,7 @@ class Instance:
     ready_at: float | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
-    def taken_up(self, caller: CallerId | None) -> "Instance":
+    def take_up(self, caller: CallerId | None) -> "Instance":
         """Count a call, so that nobody stops the server under it."""
         self.in_flight += 1
         self.has_served = True
@@ -114,7 +114,7 @@ class Instance:
             return False
         try:
             children = psutil.Process(self.pid).children(recursive=True)
-            return any(_started_at(child) >= moment - _TICK_S for child in children)
+            return any(_start_time_of(child) >= moment - _TICK_S for child in children)
         except psutil.Error:
             return False
 
@@ -132,7 +132,7 @@ class Instance:
         return True
 
 
-def _limited(limit_s: float) -> anyio.CancelScope:
+def _limit_time(limit_s: float) -> anyio.CancelScope:
     return anyio.CancelScope(deadline=anyio.current_time() + limit_s)
 
 
@@ -142,5 +142,5 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.time()
 
 
-def _started_at(process: psutil.Process) -> float:
+def _start_time_of(process: psutil.Process) -> float:
     return process.create_time() - psutil.boot_time() if sys.platform == "linux" else process.create_time()

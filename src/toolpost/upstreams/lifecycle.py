@@ -89,13 +89,13 @@ async def live(instance: Instance, spec: ServerSpec, manner: Manner, keeper: Kee
     """Live a whole life. If the server cannot be met in this manner, try another; every failure is the keeper's."""
     with instance.starting:
         try:
-            if (other := await _lived(instance, spec, manner, keeper)) is not None:
-                await _lived(instance, spec, other, keeper)
+            if (other := await _live(instance, spec, manner, keeper)) is not None:
+                await _live(instance, spec, other, keeper)
         except Exception as error:  # noqa: BLE001 (a server may fail in any way; each is its own failure)
             keeper.note_failure(instance, error)
 
 
-async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: Keeper) -> Manner | None:
+async def _live(instance: Instance, spec: ServerSpec, manner: Manner, keeper: Keeper) -> Manner | None:
     """Meet the server and stay with it, or return the manner in which to meet it instead."""
     other: Manner | None = None
     try:
@@ -112,7 +112,7 @@ async def _lived(instance: Instance, spec: ServerSpec, manner: Manner, keeper: K
                 tasks.start_soon(follow_server, wire, instance.greeting, instance.wishes)
                 await _stay(instance, spec, keeper)
                 tasks.cancel_scope.cancel()
-            await _drained(instance)
+            await _drain(instance)
     except Exception as error:
         if (other := other or (None if instance.settled.is_set() else manner.after(error, spec))) is None:
             raise
@@ -144,7 +144,7 @@ async def _stay(instance: Instance, spec: ServerSpec, keeper: Keeper) -> None:
             keeper.retire(instance, f"it answered no ping within {PING_LIMIT_S:g} s", is_fault=True)
 
 
-async def _drained(instance: Instance) -> None:
+async def _drain(instance: Instance) -> None:
     """Wait until its calls are answered, or cannot be."""
     while instance.in_flight and not instance.is_lost:  # noqa: ASYNC110 (rare, and it may end in two ways)
         await anyio.sleep(DRAIN_LOOK_S)

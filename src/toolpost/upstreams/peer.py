@@ -242,7 +242,7 @@ class Peer:
             self._questions.call_off(params)
             return
         if method == ELICITED:
-            self._on_notice(method, params, self._questions.sent_to(params), None)
+            self._on_notice(method, params, self._questions.clients_of_page(params), None)
             return
         if method == LOG:
             self._take_log(params)

@@ -111,8 +111,8 @@ class Pool:
         while True:
             if (instance := self._by_key.get(key)) is None:
                 self._make_room(key)
-                spare = None if key.endswith(MIRROR) else self._adopted(key)
-                instance = spare or await self._begun(key, caller)
+                spare = None if key.endswith(MIRROR) else self._adopt(key)
+                instance = spare or await self._begin(key, caller)
             if not instance.settled.is_set():
                 await instance.settled.wait()
             if instance.failure is not None:
@@ -120,7 +120,7 @@ class Pool:
             if not instance.stopping.is_set():
                 return instance
 
-    async def mirrored(self, key: str, caller: Caller | None) -> Instance:
+    async def mirror_instance(self, key: str, caller: Caller | None) -> Instance:
         """Return an instance that was met by a handshake, if the server takes one, else the one that everybody uses."""
         if self.is_modern is None:
             await self.ready(key, caller)
@@ -152,7 +152,7 @@ class Pool:
         """Return some instance that can be used, None if there is none."""
         return next((i for i in self._by_key.values() if i.ready_at), None)
 
-    def _adopted(self, key: str) -> Instance | None:
+    def _adopt(self, key: str) -> Instance | None:
         """Give a session an instance that was started for nobody and that nobody has used, one that is ready if there is."""
         spare = max(self._spares(), key=lambda i: i.ready_at is not None, default=None)
         if spare is not None:
@@ -169,7 +169,7 @@ class Pool:
             return
         room = self.limits.instances - len(self._by_key)
         missing = min(self._spec.min_ready - sum(1 for _ in self._spares()), room)
-        begun = [await self._begun(self._spare_key()) for _ in range(missing)]
+        begun = [await self._begin(self._spare_key()) for _ in range(missing)]
         for instance in begun:
             await instance.settled.wait()
             if instance.failure is not None:
@@ -183,7 +183,7 @@ class Pool:
     def _spare_key(self) -> str:
         return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
 
-    async def _begun(self, key: str, caller: Caller | None = None) -> Instance:
+    async def _begin(self, key: str, caller: Caller | None = None) -> Instance:
         while self._spec.strategy == "singleton" and self._leaving:
             # One process at a time: its files and ports are free when the one before is gone.
             await self._one_left.wait()

@@ -92,14 +92,14 @@ class Respondent(Protocol):
         ...
 
 
-def asked_for(capabilities: object) -> JsonObject:
+def askable_capabilities(capabilities: object) -> JsonObject:
     """Return those of a client's capabilities that a server may ask for; empty if there are none."""
     if not isinstance(capabilities, dict):
         return {}
     return {name: capabilities[name] for name in CAPABILITY_OF.values() if isinstance(capabilities.get(name), dict)}
 
 
-def carried_for(respondent: Respondent | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
+def meta_to_send(respondent: Respondent | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
     """Write the `_meta` of a request; a server of the stateless era reads there what the calling client can."""
     carried = envelope | meta if meta else dict(envelope)
     if respondent is not None and envelope:
@@ -109,7 +109,7 @@ def carried_for(respondent: Respondent | None, envelope: JsonObject, meta: JsonO
     return carried
 
 
-def chosen(candidates: Iterable[Respondent | None]) -> Respondent | None:
+def choose_respondent(candidates: Iterable[Respondent | None]) -> Respondent | None:
     """Say who is meant by a question that does not say it: the one client that is being served, or nobody."""
     known = list(candidates)
     if len({respondent.client if respondent else None for respondent in known}) > 1:
@@ -168,7 +168,7 @@ class Questions:
             if method not in CAPABILITY_OF:
                 raise ServerRefused(METHOD_NOT_FOUND, f"{method} has nobody to go to")
             known = list(candidates)
-            respondent = chosen(known) if known or method != ROOTS else self._standing
+            respondent = choose_respondent(known) if known or method != ROOTS else self._standing
             check_askable(method, bytes(message.params), respondent)
             if message.id in self._waiting:
                 raise ServerRefused(-32600, "A request with this id is in flight already")
@@ -177,7 +177,7 @@ class Questions:
             return
         assert respondent is not None
         self._note(method, bytes(message.params), respondent)
-        task = asyncio.create_task(self._asked(message, respondent))
+        task = asyncio.create_task(self._ask(message, respondent))
         self._waiting[message.id] = _Waiting(task, owner, respondent.client if method == ROOTS else None)
         task.add_done_callback(lambda _task: self._waiting.pop(message.id, None))
 
@@ -191,7 +191,7 @@ class Questions:
             for page in pages if isinstance(pages, list) else ():
                 self._note_page(page if isinstance(page, dict) else {}, respondent)
 
-    def sent_to(self, params: bytes) -> frozenset[Hashable]:
+    def clients_of_page(self, params: bytes) -> frozenset[Hashable]:
         """Say which client was sent to the page that a server says is done with; once."""
         client = self._sent_to.pop(str(_read(params).get("elicitationId")), None)
         return frozenset() if client is None else frozenset({client})
@@ -238,7 +238,7 @@ class Questions:
         if found is not None:
             found.task.cancel("taken back")
 
-    async def _asked(self, message: Incoming, respondent: Respondent) -> None:
+    async def _ask(self, message: Incoming, respondent: Respondent) -> None:
         try:
             result = await respondent.ask(message.method or "", bytes(message.params) or b"{}")
         except ServerRefused as refusal:

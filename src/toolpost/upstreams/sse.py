@@ -46,7 +46,7 @@ async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callabl
     async with (
         to_server,
         outbox,
-        _reached(sse_client(spec.url, headers=dict(spec.headers))) as (reader, writer),
+        _connect(sse_client(spec.url, headers=dict(spec.headers))) as (reader, writer),
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(read, reader)
@@ -59,17 +59,17 @@ async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callabl
 
 
 @asynccontextmanager
-async def _reached(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+async def _connect(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
     """Connect, or say in our words why that failed: mostly it is the address that is wrong."""
     async with AsyncExitStack() as stack:
         try:
             streams = await stack.enter_async_context(connecting)
         except Exception as error:
-            raise _explained(error) from error
+            raise _explain(error) from error
         yield streams
 
 
-def _explained(error: Exception) -> Exception:
+def _explain(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     status = getattr(getattr(error, "response", None), "status_code", None)

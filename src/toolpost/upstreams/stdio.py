@@ -61,13 +61,13 @@ class StdioServer:
         """Write to it until it reads no more, which is its end: nothing could be asked of it."""
         assert self.process.stdin is not None
         await self._outbox.write_all(self.process.stdin)
-        await self._lost("closed its input")
+        await self._note_loss("closed its input")
 
     async def read(self) -> None:
         """Read its messages until it writes no more, which is its end: it could answer nothing."""
         await each_line(self.process.stdout, MESSAGE_LIMIT, self._take)
         self._is_read.set()
-        await self._lost("closed its output")
+        await self._note_loss("closed its output")
 
     def linger(self) -> None:
         """Read what it says at once, if it is a server that does; of one that takes its time this is asked ever more rarely."""
@@ -98,7 +98,7 @@ class StdioServer:
         else:
             self.peer.take(line)
 
-    async def _lost(self, what: str) -> None:
+    async def _note_loss(self, what: str) -> None:
         # If it is just leaving, its exit code says more.
         with anyio.move_on_after(SETTLE_S * 2):
             await self.gone.wait()

@@ -110,7 +110,7 @@ class Supervisor:
         With `sent`, the first attempt has been made already, and its answer is waited for.
         """
         own = self._own_key(key)
-        ask = partial(self._asked, method, fields, own, name, mirrored, meta, on_notice, respondent, caller, sent)
+        ask = partial(self._ask, method, fields, own, name, mirrored, meta, on_notice, respondent, caller, sent)
         return self._in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
     async def _in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
@@ -121,7 +121,7 @@ class Supervisor:
         finally:
             self._turns.leave(whose)
 
-    async def _asked(
+    async def _ask(
         self,
         method: str,
         fields: bytes,
@@ -174,7 +174,7 @@ class Supervisor:
 
     async def _take_up(self, key: str, caller: Caller | None) -> Instance:
         instance = self._ready_now(key, caller) or await self._ready(key, caller)
-        return instance.taken_up(None if caller is None else caller.id)
+        return instance.take_up(None if caller is None else caller.id)
 
     def _own_key(self, key: str) -> str:
         return key if self.spec.strategy == "per_session" else ""
@@ -190,7 +190,7 @@ class Supervisor:
     async def _ready(self, key: str, caller: Caller | None) -> Instance:
         if caller is None or not caller.answers_handshake:
             return await self._pool.ready(key, caller)
-        return await self._pool.mirrored(key, caller)
+        return await self._pool.mirror_instance(key, caller)
 
     def send_ahead(
         self,
@@ -210,7 +210,7 @@ class Supervisor:
         if instance is None or (wire := instance.wire) is None:
             return None
         underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent, caller=caller.id)
-        return None if underway is None else Sent(instance.taken_up(caller.id), wire, underway, now())
+        return None if underway is None else Sent(instance.take_up(caller.id), wire, underway, now())
 
     # What is to be told of without being asked
 

@@ -29,9 +29,9 @@ from toolpost.endpoints.http.refusal import Refused
 from toolpost.protocol import rpc
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.settings import load_config
-from toolpost.settings.agents import resolved_agent
+from toolpost.settings.agents import resolve_agent
 from toolpost.settings.lock import read_lock
-from toolpost.settings.servers import resolved_server
+from toolpost.settings.servers import resolve_server
 from toolpost.upstreams.http.events import EventReader, EventTooLarge
 
 LONGEST_S: Final = 2.0
@@ -298,8 +298,8 @@ def check_settings(data: bytes) -> None:
         path.write_bytes(data)
         with suppress(BadConfiguration):
             config = load_config(path)
-            _resolve(config.servers, resolved_server, config.project)
-            _resolve(config.agents, resolved_agent, config.project)
+            _resolve(config.servers, resolve_server, config.project)
+            _resolve(config.agents, resolve_agent, config.project)
 
 
 def _resolve(entries: Mapping[str, Any], resolve: Callable[..., Any], project: str) -> None:

@@ -38,7 +38,7 @@ class Server:
         self.tools = dict(TOOLS)
         self.cancelled: dict[Any, threading.Event] = {}
         self.subscription: Any = None
-        self.counted = 0
+        self.sample_array = 0
         self.lock = threading.Lock()
 
     def log(self, text: str) -> None:
@@ -240,8 +240,8 @@ class Server:
 
     def count(self, request_id: Any, arguments: dict[str, Any]) -> None:
         with self.lock:
-            self.counted += 1
-        self.text(request_id, str(self.counted))
+            self.sample_array += 1
+        self.text(request_id, str(self.sample_array))
 
     def deaf(self, request_id: Any, arguments: dict[str, Any]) -> None:
         """Hold up everything, cancellations too."""

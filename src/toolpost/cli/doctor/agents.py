@@ -76,7 +76,7 @@ def _readable(name: str, config: Config) -> bool:
 
 
 def _spec(name: str, config: Config) -> AgentSpec:
-    return AgentSpec(**vars(config.resolved_agent(name)))
+    return AgentSpec(**vars(config.resolve_agent(name)))
 
 
 def _group(name: str, finding: Finding) -> Group:

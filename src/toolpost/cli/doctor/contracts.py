@@ -55,7 +55,7 @@ def _locked(config: Config) -> tuple[Tools, Finding | None]:
 def _findings(group: Group, config: Config, promised: _Promised) -> Iterator[Finding]:
     server = config.servers.get(group.name) if group.kind == "server" else None
     is_enforced = server is not None and (server.contracts or config.contracts) == "enforce"
-    conceal = concealing(config.resolved_server(group.name)) if server is not None and group.definitions else str
+    conceal = concealing(config.resolve_server(group.name)) if server is not None and group.definitions else str
     for tool in group.definitions:
         own = tool.name.removeprefix(f"{group.name}__")
         old, since = promised.of(tool.name)

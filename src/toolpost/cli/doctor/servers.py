@@ -47,7 +47,7 @@ async def check_server(name: str, config: Config) -> Group:
     if not config.servers[name].enabled:
         return Group(kind="server", name=name, findings=(note("disabled", "left out: `enabled` is false"),))
     try:
-        resolved = config.resolved_server(name)
+        resolved = config.resolve_server(name)
     except BadConfiguration as error:
         return Group(kind="server", name=name, findings=(problem("configuration", error),))
     spec = replace(ServerSpec(**vars(resolved)), min_ready=0)

@@ -5,7 +5,7 @@ import msgspec
 from toolpost.base.ids import Json
 from toolpost.contracts.compatibility.judgement import Change, RuleId
 from toolpost.contracts.compatibility.rules import RULES
-from toolpost.contracts.shown import TEXT_LIMIT, as_json, bounded, bounded_list
+from toolpost.contracts.shown import TEXT_LIMIT, as_json, shorten, shorten_list
 
 _UNSET = msgspec.UNSET
 
@@ -31,13 +31,13 @@ def change_by(
         message=message or found.summary,
         affected=affected,
         example=example,
-        old=_shown(old),
-        new=_shown(new),
+        old=_summarize(old),
+        new=_summarize(new),
         words=words,
     )
 
 
-def _shown(value: Json | msgspec.UnsetType) -> Json | msgspec.UnsetType:
+def _summarize(value: Json | msgspec.UnsetType) -> Json | msgspec.UnsetType:
     """Return a value as it is when it is short, else what there is to know of it."""
     if value is _UNSET:
         return value
@@ -47,4 +47,4 @@ def _shown(value: Json | msgspec.UnsetType) -> Json | msgspec.UnsetType:
         is_short = False
     if is_short:
         return value
-    return bounded_list(value) if isinstance(value, list) else bounded(value)
+    return shorten_list(value) if isinstance(value, list) else shorten(value)

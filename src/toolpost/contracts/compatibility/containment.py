@@ -74,7 +74,7 @@ def _common_drafts(narrow: Json, wide: Json) -> int | None:
 def without_unknown_formats(schema: Json, draft: int) -> Json:
     """Return a schema without the formats that its validator ignores."""
     if any(_is_unknown(part, draft) for part in schemas_in(schema)):
-        return _stripped(schema, draft)
+        return _strip(schema, draft)
     return schema
 
 
@@ -83,7 +83,7 @@ def _is_unknown(schema: JsonObject, draft: int) -> bool:
     return isinstance(name, str) and not is_asserted_format(name, draft)
 
 
-def _stripped(schema: Json, draft: int) -> Json:
+def _strip(schema: Json, draft: int) -> Json:
     if not isinstance(schema, dict):
         return schema
     drops = _is_unknown(schema, draft)
@@ -92,7 +92,7 @@ def _stripped(schema: Json, draft: int) -> Json:
 
 def _below(word: str, value: Json, draft: int) -> Json:
     if word in HOLDS_NAMED and isinstance(value, dict):
-        return {name: _stripped(child, draft) for name, child in value.items()}
+        return {name: _strip(child, draft) for name, child in value.items()}
     if word in HOLDS_MANY and isinstance(value, list):
-        return [_stripped(child, draft) for child in value]
-    return _stripped(value, draft) if word in HOLDS_ONE else value
+        return [_strip(child, draft) for child in value]
+    return _strip(value, draft) if word in HOLDS_ONE else value

@@ -65,7 +65,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             annotations=_object(listed.get("annotations")),
             others={key: value for key, value in listed.items() if key not in _LISTED and key != "_meta"},
             meta={key: value for key, value in meta.items() if key != META_KEY},
-            **_known(facts),
+            **_read_facts(facts),
         )
 
     @classmethod
@@ -80,7 +80,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             error_codes=tuple(sorted(code.value for code in terms.errors)),
             # A server's limit is its operator's setting, not the tool's promise; nor is our default one.
             timeout_ms=None if is_upstream or terms.timeout_s is None else round(terms.timeout_s * 1000),
-            concurrency=_spelled(contract),
+            concurrency=_spell(contract),
             aliases=tuple(sorted(contract.aliases)),
         )
 
@@ -132,7 +132,7 @@ def _schema(value: Json, default: Json) -> Json:
     return value if isinstance(value, bool) else default
 
 
-def _known(facts: JsonObject) -> dict[str, Any]:
+def _read_facts(facts: JsonObject) -> dict[str, Any]:
     """Return those of our facts that are well formed; a server may write anything under our key."""
     version, tooling = facts.get("schemaVersion"), facts.get("toolingVersion")
     known: dict[str, Any] = {}
@@ -146,6 +146,6 @@ def _known(facts: JsonObject) -> dict[str, Any]:
     return known
 
 
-def _spelled(contract: Contract) -> str:
+def _spell(contract: Contract) -> str:
     concurrency = contract.terms.concurrency
     return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

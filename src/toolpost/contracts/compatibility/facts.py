@@ -65,16 +65,16 @@ def _hint(key: str, place: str, one: Json, other: Json) -> Iterator[Change]:
     if one is _HARMLESS[key]:
         affected = f"clients that rely on `{key}` being {str(one).lower()}"
         yield change_by(
-            "annotations.weakened", place, f"`{key}` is now {_said(other)}", affected=affected, old=one, new=other
+            "annotations.weakened", place, f"`{key}` is now {_describe(other)}", affected=affected, old=one, new=other
         )
     else:
         affected = "clients that ask before they run it"
         yield change_by(
-            "annotations.strengthened", place, f"`{key}` is now {_said(other)}", affected=affected, old=one, new=other
+            "annotations.strengthened", place, f"`{key}` is now {_describe(other)}", affected=affected, old=one, new=other
         )
 
 
-def _said(value: Json) -> str:
+def _describe(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)[:40]
 
 

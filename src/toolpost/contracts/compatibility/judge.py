@@ -8,11 +8,11 @@ from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.facts import fact_changes
-from toolpost.contracts.compatibility.judgement import Change, Judgement, ordered
+from toolpost.contracts.compatibility.judgement import Change, Judgement, sort_changes
 from toolpost.contracts.compatibility.notes import note_changes
 from toolpost.contracts.compatibility.projection import as_arguments, as_results
 from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, schema_changes
-from toolpost.contracts.compatibility.texts import asserted
+from toolpost.contracts.compatibility.texts import strip_annotations
 from toolpost.contracts.compatibility.weighing import cost_s, is_manageable, properties_cost_s
 from toolpost.contracts.compatibility.words import wording_changes
 from toolpost.contracts.schema import SchemaProblem, check_places
@@ -37,7 +37,7 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     changes = [*fact_changes(old, new), *_schemas(old, new, budget)]
     if budget.is_cut_short:
         changes.append(change_by("budget.spent", ""))
-    return Judgement(changes=ordered(changes), is_cut_short=budget.is_cut_short)
+    return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
 
 
 def cut_short() -> Judgement:
@@ -68,7 +68,7 @@ def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Cha
         yield change_by("input.unproven", "/inputSchema", problem)
     elif not is_same_json(one, other):
         yield from note_changes(one, other, "/inputSchema", are_arguments=True)
-        yield from _asserted(one, other, as_arguments(one, other), as_arguments(other, one), ARGUMENTS, budget)
+        yield from _judge_assertions(one, other, as_arguments(one, other), as_arguments(other, one), ARGUMENTS, budget)
 
 
 def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
@@ -81,7 +81,7 @@ def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
         yield change_by("output.unproven", "/outputSchema", problem)
     elif not is_same_json(one, other):
         yield from note_changes(one, other, "/outputSchema", are_arguments=False)
-        yield from _asserted(one, other, as_results(one), other, RESULTS, budget)
+        yield from _judge_assertions(one, other, as_results(one), other, RESULTS, budget)
 
 
 def _problem(old: Json, new: Json) -> str | None:
@@ -94,6 +94,6 @@ def _problem(old: Json, new: Json) -> str | None:
     return None
 
 
-def _asserted(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
-    if not is_same_json(asserted(one), asserted(other)):
+def _judge_assertions(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
+    if not is_same_json(strip_annotations(one), strip_annotations(other)):
         yield from schema_changes(old, new, role, budget, published=other)

@@ -79,6 +79,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         }
 
 
-def ordered(changes: Iterable[Change]) -> tuple[Change, ...]:
+def sort_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
     """Put the gravest first, then by place."""
     return tuple(sorted(changes, key=lambda change: (-change.verdict.weight, change.place, change.rule)))

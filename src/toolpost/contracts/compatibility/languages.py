@@ -58,7 +58,7 @@ def find_text(inside: str | None, outside: str | None = None, least: int = 0, mo
 @functools.lru_cache(maxsize=512)
 def _find(inside: str | None, outside: str | None, least: int, most: int | None) -> str | NotRegular | None:
     try:
-        return _followed(inside, outside, least, most)
+        return _follow_reference(inside, outside, least, most)
     except NotRegular as error:
         # Remembered too: to give up takes the longest.
         return NotRegular(*error.args)
@@ -66,7 +66,7 @@ def _find(inside: str | None, outside: str | None, least: int, most: int | None)
         return NotRegular("nested too deeply")
 
 
-def _followed(inside: str | None, outside: str | None, least: int, most: int | None) -> str | None:
+def _follow_reference(inside: str | None, outside: str | None, least: int, most: int | None) -> str | None:
     start = (_ALL if inside is None else _read(inside), _NOTHING if outside is None else _read(outside))
     letters = _representatives(start)
     waiting = deque([(start, "")])
@@ -236,7 +236,7 @@ class _Reader:
     def _sequence(self) -> Term:
         terms: list[Term] = []
         while self.place < len(self._pattern) and self._pattern[self.place] not in "|)$":
-            terms.append(self._repeated(self._atom()))
+            terms.append(self._read_repetition(self._atom()))
         return functools.reduce(lambda rest, term: _chain(term, rest), reversed(terms), _END)
 
     def _group(self) -> Term:
@@ -249,7 +249,7 @@ class _Reader:
             raise NotRegular("an anchor inside, or a group without an end")
         return _alternatives(branches)
 
-    def _repeated(self, term: Term) -> Term:
+    def _read_repetition(self, term: Term) -> Term:
         counts: tuple[int, int | None] | None = None
         if found := _COUNTS.match(self._pattern, self.place):
             self.place = found.end()
@@ -278,12 +278,12 @@ class _Reader:
         if letter == ".":
             return ("letter", _without(((10, 10),)))
         if letter == "\\":
-            return ("letter", self._escaped())
+            return ("letter", self._read_escape())
         if letter in "^*+?{}]":
             raise NotRegular(f"{letter} is not understood here")
         return ("letter", ((ord(letter), ord(letter)),))
 
-    def _escaped(self) -> Intervals:
+    def _read_escape(self) -> Intervals:
         letter = self._pattern[self.place : self.place + 1]
         self.place += 1
         if letter.lower() in _CLASSES:
@@ -310,7 +310,7 @@ class _Reader:
             found.extend(first)
         if not found:
             raise NotRegular("an empty class")
-        return _without(_sorted(found)) if is_denied else _sorted(found)
+        return _without(_merge_intervals(found)) if is_denied else _merge_intervals(found)
 
     def _member(self) -> Intervals:
         letter = self._pattern[self.place : self.place + 1]
@@ -319,10 +319,10 @@ class _Reader:
         if letter in ("", "[", "^") or is_operator:
             raise NotRegular("a class that engines read in different ways")
         self.place += 1
-        return self._escaped() if letter == "\\" else ((ord(letter), ord(letter)),)
+        return self._read_escape() if letter == "\\" else ((ord(letter), ord(letter)),)
 
 
-def _sorted(intervals: list[tuple[int, int]]) -> Intervals:
+def _merge_intervals(intervals: list[tuple[int, int]]) -> Intervals:
     merged: list[tuple[int, int]] = []
     for low, high in sorted(intervals):
         if merged and low <= merged[-1][1] + 1:

@@ -50,7 +50,7 @@ def differing_limits(narrow: JsonObject, wide: JsonObject, *, draft: int) -> Ite
         yield Limit("type", "type", _yes_if(types <= types_of(wide)))
     yield from _values(narrow, wide, draft)
     yield from _numeric(narrow, wide, types, draft)
-    yield from _counted(narrow, wide, types)
+    yield from _count_limits(narrow, wide, types)
     yield from _forms(narrow, wide, types, draft)
 
 
@@ -84,11 +84,11 @@ def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]
 
 
 def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
-    written = {_written(value) for value in others}
-    return all(_written(value) in written for value in some)
+    written = {_canonical_text(value) for value in others}
+    return all(_canonical_text(value) in written for value in some)
 
 
-def _written(value: Json) -> str:
+def _canonical_text(value: Json) -> str:
     """Write a value such that equal ones are written alike: 1.0 is 1 to a validator, true is not."""
     return json.dumps(_with_whole_numbers(value), sort_keys=True)
 
@@ -128,7 +128,7 @@ def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft:
     return max(found)
 
 
-def _counted(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[Limit]:
+def _count_limits(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[Limit]:
     for words, sign, nothing in ((_LOWER, 1, 0.0), (_UPPER, -1, math.inf)):
         for word, kind in words.items():
             some, others = narrow.get(word, nothing), wide.get(word, nothing)

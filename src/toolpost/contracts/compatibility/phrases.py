@@ -43,10 +43,10 @@ def message(prefix: str, name: str, difference: Difference, *, is_ignored: bool 
             return f"{what} is new and optional"
         case "unproven":
             return f"{what}: nothing proves that the change of `{difference.keyword}` is harmless"
-    return _said_of_limit(what, difference)
+    return _describe_limit(what, difference)
 
 
-def _said_of_limit(what: str, difference: Difference) -> str | None:
+def _describe_limit(what: str, difference: Difference) -> str | None:
     old, new = difference.old, difference.new
     match difference.kind:
         case "type":
@@ -86,7 +86,7 @@ def _value(node: Node, word: str) -> str:
     return cut(as_json(node.schema[word])) if word in node.schema else "not set"
 
 
-def affected(prefix: str, name: str, difference: Difference) -> str | None:
+def who_notices(prefix: str, name: str, difference: Difference) -> str | None:
     """Say who notices, None where nobody does."""
     if RULES[RuleId(f"{prefix}.{name}")].verdict is Verdict.COMPATIBLE:
         return None

@@ -1,7 +1,7 @@
 """What a schema is judged as: arguments closed against what they do not name, results open to it."""
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.closing import closed
+from toolpost.contracts.closing import close_schema
 from toolpost.contracts.compatibility.weighing import is_draft_neutral
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, schemas_under
 from toolpost.contracts.references import REFERENCES
@@ -27,13 +27,13 @@ def as_arguments(schema: Json, other: Json = None) -> Json:
         declared = _with_required_declared(schema, is_root=True)
         if (draft_of(declared) or 0) < 2019 and is_draft_neutral(declared) and is_draft_neutral(other):
             declared["$schema"] = _NEWEST
-        return closed(_closed_beside_branches(declared, is_root=True))
+        return close_schema(_close_beside_branches(declared, is_root=True))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         # Too broken to be closed: it is refused when it is compiled.
         return schema
 
 
-def _closed_beside_branches(schema: Json, *, is_root: bool = False) -> Json:
+def _close_beside_branches(schema: Json, *, is_root: bool = False) -> Json:
     """Close objects whose branches say nothing of properties that the object itself does not declare.
 
     For these `additionalProperties` is the same as `unevaluatedProperties`, and every draft knows it.
@@ -50,9 +50,9 @@ def _closed_beside_branches(schema: Json, *, is_root: bool = False) -> Json:
     # A value that a branch describes again is left as it is.
     if not any(_describes_properties(branch) for branch in branches):
         if declared:
-            copy["properties"] = {name: _closed_beside_branches(child) for name, child in declared.items()}
+            copy["properties"] = {name: _close_beside_branches(child) for name, child in declared.items()}
         if isinstance(schema.get("items"), dict):
-            copy["items"] = _closed_beside_branches(schema["items"])
+            copy["items"] = _close_beside_branches(schema["items"])
     return copy
 
 
@@ -79,7 +79,7 @@ def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
     """Declare what is required and not declared; closed as it is, the schema would take nothing at all."""
     if not isinstance(schema, dict):
         return schema
-    copy = {keyword: _declared_below(keyword, value) for keyword, value in schema.items()}
+    copy = {keyword: _declare_below(keyword, value) for keyword, value in schema.items()}
     missing = [name for name in schema.get("required") or () if name not in copy.get("properties", {})]
     is_open = all(word not in schema for word in (*_CLOSERS, "patternProperties"))
     if missing and is_open and (is_root or "properties" in schema):
@@ -87,7 +87,7 @@ def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
     return copy
 
 
-def _declared_below(keyword: str, value: Json) -> Json:
+def _declare_below(keyword: str, value: Json) -> Json:
     if isinstance(value, dict) and keyword in HOLDS_NAMED:
         return {name: _with_required_declared(child) for name, child in value.items()}
     if isinstance(value, list) and keyword in HOLDS_MANY:
@@ -97,10 +97,10 @@ def _declared_below(keyword: str, value: Json) -> Json:
 
 def as_results(schema: Json) -> Json:
     """Open what callers may read: they ignore a field that they do not know."""
-    return _opened(schema) if isinstance(schema, dict) and not _is_turned_round(schema) else schema
+    return _open_object(schema) if isinstance(schema, dict) and not _is_turned_round(schema) else schema
 
 
-def _opened(schema: JsonObject) -> JsonObject:
+def _open_object(schema: JsonObject) -> JsonObject:
     copy = {}
     for keyword, value in schema.items():
         if keyword in _CLOSERS and value is False:
@@ -111,11 +111,11 @@ def _opened(schema: JsonObject) -> JsonObject:
 
 def _inside(keyword: str, value: Json) -> Json:
     if isinstance(value, dict) and keyword in _INSIDE_ONE:
-        return _opened(value)
+        return _open_object(value)
     if isinstance(value, dict) and keyword in _INSIDE_NAMED:
-        return {name: _opened(child) if isinstance(child, dict) else child for name, child in value.items()}
+        return {name: _open_object(child) if isinstance(child, dict) else child for name, child in value.items()}
     if isinstance(value, list) and keyword in _INSIDE_MANY:
-        return [_opened(child) if isinstance(child, dict) else child for child in value]
+        return [_open_object(child) if isinstance(child, dict) else child for child in value]
     return value
 
 

@@ -83,7 +83,7 @@ class Sampler:
             f"/{keyword}/{name}", held[name] if is_there else node.schema.get("additionalProperties", True)
         )
 
-    def made(self, node: Node, depth: int = 0) -> Json:
+    def sample(self, node: Node, depth: int = 0) -> Json:
         """Return one value that probably fits."""
         if depth == 0:
             self._left_of_value = VALUE_STEPS_LIMIT
@@ -121,12 +121,12 @@ class Sampler:
 
     def variants(self, node: Node) -> Iterator[Json]:
         """Yield one value for each type and each branch of a schema, simplest first."""
-        yield self.made(node)
+        yield self.sample(node)
         values = values_of(self._whole(node, (), 0).schema, self._side.draft)
         yield from (values or ())[:ITEMS_LIMIT]
         for keyword in ("anyOf", "oneOf"):
             for branch in branches_of(node, keyword):
-                yield self.made(Node(branch.place, _merged([_without(node.schema, keyword), branch.schema])))
+                yield self.sample(Node(branch.place, _merge([_without(node.schema, keyword), branch.schema])))
         for kind in types_of(node.schema):
             yield self._of_type(kind, Node(node.place, node.schema | {"type": kind}), 0)
 
@@ -139,14 +139,14 @@ class Sampler:
             target = self._side.target(node) if "$ref" in node.schema else None
             if target is None:
                 break
-            node = Node(target.place, _merged([target.schema, _without(node.schema, "$ref")]))
+            node = Node(target.place, _merge([target.schema, _without(node.schema, "$ref")]))
         schema = node.schema
         for keyword in ("allOf", "anyOf", "oneOf"):
             branches = [as_object(branch) for branch in schema.get(keyword) or () if isinstance(branch, dict | bool)]
             if branches and not (steps and steps[0][0] == keyword):
                 taken = branches if keyword == "allOf" else branches[:1]
                 whole = [self._whole(Node(node.place, branch), (), depth + 1).schema for branch in taken]
-                schema = _merged([_without(schema, keyword), *whole])
+                schema = _merge([_without(schema, keyword), *whole])
         return Node(node.place, schema)
 
     def _object(self, node: Node, depth: int) -> JsonObject:
@@ -158,7 +158,7 @@ class Sampler:
             names += [name for name in spare if name not in names][: wanted - len(names)]
         others = node.schema.get("additionalProperties", True)
         return {
-            name: self.made(node.child(f"/properties/{name}", declared.get(name, others)), depth + 1)
+            name: self.sample(node.child(f"/properties/{name}", declared.get(name, others)), depth + 1)
             for name in names[:ITEMS_LIMIT]
         }
 
@@ -168,12 +168,12 @@ class Sampler:
         items = node.schema.get("items", True)
         prefix = first if isinstance(first, list) else items if isinstance(items, list) else []
         rest = node.schema.get("additionalItems", True) if isinstance(items, list) else items
-        made = [self.made(node.child("/items", child), depth + 1) for child in [*prefix, *[rest] * wanted][:wanted]]
+        made = [self.sample(node.child("/items", child), depth + 1) for child in [*prefix, *[rest] * wanted][:wanted]]
         if node.schema.get("uniqueItems") is True:
             made = [f"{value}{number}" if isinstance(value, str) else number for number, value in enumerate(made)]
         return made
 
-    def counted(self, node: Node, count: int) -> list[Json]:
+    def sample_array(self, node: Node, count: int) -> list[Json]:
         """Return an array of just so many items."""
         return self._items(self._whole(node, (), 0), 0, min(count, ITEMS_LIMIT))
 
@@ -234,7 +234,7 @@ def _without(schema: JsonObject, keyword: str) -> JsonObject:
     return {key: value for key, value in schema.items() if key != keyword}
 
 
-def _merged(schemas: list[JsonObject]) -> JsonObject:
+def _merge(schemas: list[JsonObject]) -> JsonObject:
     """Put what several schemas say of one value into one: later ones win, properties and required names add up."""
     merged: JsonObject = {}
     for schema in schemas:

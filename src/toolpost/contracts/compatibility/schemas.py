@@ -11,7 +11,7 @@ from toolpost.contracts.compatibility.budget import Budget
 from toolpost.contracts.compatibility.changes import change_by
 from toolpost.contracts.compatibility.containment import Answer, Comparison
 from toolpost.contracts.compatibility.judgement import Change
-from toolpost.contracts.compatibility.phrases import affected, message
+from toolpost.contracts.compatibility.phrases import message, who_notices
 from toolpost.contracts.compatibility.sides import Node, Side, is_match, is_never
 from toolpost.contracts.compatibility.walk import Difference, Walk
 from toolpost.contracts.compatibility.weighing import compile_cost_s, is_draft_neutral
@@ -112,7 +112,7 @@ class _Judging:
 
     def proof(self) -> Answer:
         """Prove that the wide schema takes all of the narrow one, in one of two ways, or that it does not."""
-        walked = self._walked()
+        walked = self._walk_parts()
         if walked is not Answer.YES and self._is_refuted():
             # An example is a proof too, and found in a fraction of the time that the algebra takes.
             return Answer.NO
@@ -123,7 +123,7 @@ class _Judging:
             return Answer.YES
         return answer
 
-    def _walked(self) -> Answer:
+    def _walk_parts(self) -> Answer:
         try:
             walked = self._walk.answer()
         except RecursionError:
@@ -146,7 +146,7 @@ class _Judging:
         proof = self.proof()
         if proof is Answer.YES and self._comparison.is_equal and not self._has_removed():
             return [change_by(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
-        found = [change for difference in self._told() for change in self._judged(difference, proof)]
+        found = [change for difference in self._report() for change in self._judge(difference, proof)]
         if proof is not Answer.YES and not any(change.needs_bump and change.verdict == "breaking" for change in found):
             found += self._of_all(proof)
         if found or (proof is not Answer.YES and self._budget.is_cut_short):
@@ -159,7 +159,7 @@ class _Judging:
     def _has_removed(self) -> bool:
         return any(self._is_withdrawn(difference) for difference in self._walk.differences)
 
-    def _told(self) -> Iterator[Difference]:
+    def _report(self) -> Iterator[Difference]:
         """Yield the differences, each place once; a new property that is required is told as that alone."""
         required = {(d.new.place, d.name) for d in self._walk.differences if d.kind == "required-added"}
         gone = {(d.old.place, d.name) for d in self._walk.differences if d.kind == "property-removed"}
@@ -170,7 +170,7 @@ class _Judging:
                 continue
             yield difference
 
-    def _judged(self, difference: Difference, proof: Answer) -> Iterator[Change]:
+    def _judge(self, difference: Difference, proof: Answer) -> Iterator[Change]:
         is_withdrawn = self._is_withdrawn(difference)
         if not is_withdrawn and (proof is Answer.YES or difference.answer is Answer.YES):
             name = self._role.harmless.get(difference.kind, self._role.lesser)
@@ -199,15 +199,15 @@ class _Judging:
         for pattern, described in patterns.items() if isinstance(patterns, dict) else ():
             if described not in ({}, True) and is_match(pattern, difference.name):
                 return False
-        return difference.name not in self._new.document.declared(difference.new.place, difference.new.schema)
+        return difference.name not in self._new.document.declarations(difference.new.place, difference.new.schema)
 
     def _change(self, name: str, difference: Difference, example: Example = msgspec.UNSET) -> Change:
-        old, new = _shown_values(difference)
+        old, new = _values_to_show(difference)
         return change_by(
             f"{self._role.prefix}.{name}",
             f"/{self._role.field}{_place(difference)}",
             message(self._role.prefix, name, difference, is_ignored=self._is_ignored(name, example)),
-            affected=affected(self._role.prefix, name, difference),
+            affected=who_notices(self._role.prefix, name, difference),
             example=example,
             old=old,
             new=new,
@@ -251,7 +251,7 @@ def _property(name: str) -> str:
     return "/properties/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def _shown_values(difference: Difference) -> tuple[Json, Json]:
+def _values_to_show(difference: Difference) -> tuple[Json, Json]:
     if difference.name:
         key, old, new = (
             difference.name,

@@ -121,14 +121,14 @@ class Side:
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Schema:
+def _compile_side(pattern: str) -> Schema:
     return compile_schema({"pattern": pattern}, root_object=False)
 
 
 def is_match(pattern: str, text: str) -> bool:
     """Say whether a text matches a pattern, as the validator sees it; a pattern that cannot be used matches nothing."""
     try:
-        return _compiled(pattern).is_valid(text)
+        return _compile_side(pattern).is_valid(text)
     except ValueError:
         return False
 

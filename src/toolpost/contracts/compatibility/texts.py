@@ -14,10 +14,10 @@ NOTES = frozenset({"default", "examples", "example", "deprecated", "readOnly", "
 def without_texts(schema: Json) -> tuple[Json, dict[str, str]]:
     """Return the schema without its words, and the words by place."""
     texts: dict[str, str] = {}
-    return _stripped(schema, (), texts), texts
+    return _strip_object(schema, (), texts), texts
 
 
-def asserted(schema: Json) -> Json:
+def strip_annotations(schema: Json) -> Json:
     """Return the schema without whatever a validator does not look at, as far as that is known."""
     if not isinstance(schema, dict):
         return schema
@@ -25,18 +25,18 @@ def asserted(schema: Json) -> Json:
     if schema.get("x-reserved") is True:
         # Ours: a reserved argument is refused.
         kept["x-reserved"] = True
-    return {word: _asserted_below(word, value) for word, value in kept.items()}
+    return {word: _strip_below(word, value) for word, value in kept.items()}
 
 
-def _asserted_below(keyword: str, value: Json) -> Json:
+def _strip_below(keyword: str, value: Json) -> Json:
     if isinstance(value, Mapping) and keyword in HOLDS_NAMED:
-        return {name: asserted(child) for name, child in value.items()}
+        return {name: strip_annotations(child) for name, child in value.items()}
     if isinstance(value, list) and keyword in HOLDS_MANY:
-        return [asserted(child) for child in value]
-    return asserted(value) if keyword in HOLDS_ONE else value
+        return [strip_annotations(child) for child in value]
+    return strip_annotations(value) if keyword in HOLDS_ONE else value
 
 
-def _stripped(schema: Json, steps: Path, texts: dict[str, str]) -> Json:
+def _strip_object(schema: Json, steps: Path, texts: dict[str, str]) -> Json:
     if not isinstance(schema, dict):
         return schema
     kept = {}
@@ -45,13 +45,13 @@ def _stripped(schema: Json, steps: Path, texts: dict[str, str]) -> Json:
             # Only here the place is written out: names may be long, and every schema below repeats them.
             texts[pointer((*steps, keyword))] = value
         else:
-            kept[keyword] = _held(keyword, value, (*steps, keyword), texts)
+            kept[keyword] = _strip_value(keyword, value, (*steps, keyword), texts)
     return kept
 
 
-def _held(keyword: str, value: Json, steps: Path, texts: dict[str, str]) -> Json:
+def _strip_value(keyword: str, value: Json, steps: Path, texts: dict[str, str]) -> Json:
     if isinstance(value, Mapping) and keyword in HOLDS_NAMED:
-        return {name: _stripped(child, (*steps, name), texts) for name, child in value.items()}
+        return {name: _strip_object(child, (*steps, name), texts) for name, child in value.items()}
     if isinstance(value, list) and keyword in HOLDS_MANY:
-        return [_stripped(child, (*steps, number), texts) for number, child in enumerate(value)]
-    return _stripped(value, steps, texts) if keyword in HOLDS_ONE else value
+        return [_strip_object(child, (*steps, number), texts) for number, child in enumerate(value)]
+    return _strip_object(value, steps, texts) if keyword in HOLDS_ONE else value

@@ -14,7 +14,7 @@ from toolpost.contracts.compatibility.containment import Answer, Comparison
 from toolpost.contracts.compatibility.languages import FOLLOWED_S
 from toolpost.contracts.compatibility.limits import SIMPLE, differing_limits
 from toolpost.contracts.compatibility.sides import Node, Side, branches_of, is_match, is_never
-from toolpost.contracts.compatibility.texts import NOTES, TEXTS, asserted, without_texts
+from toolpost.contracts.compatibility.texts import NOTES, TEXTS, strip_annotations, without_texts
 from toolpost.contracts.references import REFERENCES
 
 Step = tuple[str | int, ...]
@@ -111,19 +111,19 @@ class Walk:
         self._known[key] = answer
 
     def _compare_anew(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Answer:
-        if (leads := self._followed(old, new)) is not None:
+        if (leads := self._follow(old, new)) is not None:
             return self._compare(*leads, (*steps, ("$ref",)))
         narrow, wide = self._narrow_wide(old, new)
         if is_never(narrow) or not (wide.keys() - _IGNORED):
-            if not is_same_json(asserted(old.schema), asserted(new.schema)):
+            if not is_same_json(strip_annotations(old.schema), strip_annotations(new.schema)):
                 self._note("other", "", old, new, steps, Answer.YES)
             return Answer.YES
         first = len(self.differences)
-        own = [*self._limits(old, new, steps), *self._combined(old, new, steps)]
+        own = [*self._limits(old, new, steps), *self._judge_combinators(old, new, steps)]
         inner = [*self._properties(old, new, steps), *self._items(old, new, steps)]
         answer = _worst([*own, *inner])
         if answer is not Answer.YES and steps and self._is_worth_asking(old, new, own):
-            answer = self._asked(old, new, answer, first)
+            answer = self._ask(old, new, answer, first)
         return answer
 
     def _note(
@@ -136,7 +136,7 @@ class Walk:
 
     # References
 
-    def _followed(self, old: Node, new: Node) -> tuple[Node, Node] | None:
+    def _follow(self, old: Node, new: Node) -> tuple[Node, Node] | None:
         """Return where a reference leads that stands for the whole schema, on either side or both."""
         one, other = self._lead(self._old, old), self._lead(self._new, new)
         return None if one is None and other is None else (one or old, other or new)
@@ -158,14 +158,14 @@ class Walk:
         for limit in differing_limits(narrow, wide, draft=self._old.draft):
             yield self._note(limit.kind, limit.keyword, old, new, steps, limit.answer)
 
-    def _combined(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
+    def _judge_combinators(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
         """Judge branches, conditions and whatever else is neither a limit nor a shape."""
         narrow, wide = self._narrow_wide(old, new)
         for word in sorted((narrow.keys() | wide.keys()) & _COMBINED):
             answer = self._combination(word, old, new, steps)
             if answer is not Answer.YES or not self._is_same(old, new, word):
                 yield self._note("other", word, old, new, steps, answer)
-        yield from self._extended(old, new, steps)
+        yield from self._judge_extended_references(old, new, steps)
 
     def _is_same(self, old: Node, new: Node, word: str) -> bool:
         return is_same_json(old.schema.get(word), new.schema.get(word))
@@ -221,7 +221,7 @@ class Walk:
         del self.differences[silent:]
         return answer is Answer.YES
 
-    def _extended(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
+    def _judge_extended_references(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
         """Judge references that have more of the same value described beside them."""
         narrow, wide = self._narrow_wide(old, new)
         if "$ref" not in narrow and "$ref" not in wide:
@@ -240,13 +240,13 @@ class Walk:
     def _properties(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
         if "object" not in _types(self._narrow_wide(old, new)[0]):
             return
-        yield from self._required(old, new, steps)
+        yield from self._judge_required(old, new, steps)
         self._shaped += 1
-        some, others = _named(old), _named(new)
-        if not (have_same_patterns := _patterned(old).keys() == _patterned(new).keys()):
+        some, others = _properties_by_name(old), _properties_by_name(new)
+        if not (have_same_patterns := _properties_by_pattern(old).keys() == _properties_by_pattern(new).keys()):
             yield self._note("other", "patternProperties", old, new, steps, Answer.UNKNOWN)
-        for pattern, one in _patterned(old).items() if have_same_patterns else ():
-            yield self._compare(one, _patterned(new)[pattern], (*steps, ("patternProperties", pattern)))
+        for pattern, one in _properties_by_pattern(old).items() if have_same_patterns else ():
+            yield self._compare(one, _properties_by_pattern(new)[pattern], (*steps, ("patternProperties", pattern)))
         for name in (*some, *(name for name in others if name not in some)):
             yield self._property(name, (old, some.get(name)), (new, others.get(name)), steps)
         yield self._compare(_additional(old), _additional(new), (*steps, ("additionalProperties",)))
@@ -265,8 +265,8 @@ class Walk:
         kind = "property-added" if some is None else "property-removed"
         return self._note(kind, "properties", around_old, around_new, steps, answer, name)
 
-    def _required(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
-        some, others = _required(old.schema), _required(new.schema)
+    def _judge_required(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Answer]:
+        some, others = _required_names(old.schema), _required_names(new.schema)
         for name in others - some:
             answer = Answer.NO if self._old_is_narrow else Answer.YES
             yield self._note("required-added", "required", old, new, steps, answer, name)
@@ -296,7 +296,7 @@ class Walk:
         words = old.schema.keys() | new.schema.keys()
         return Answer.UNKNOWN in own or bool(words - _PLAIN or words & {"enum", "const", "$ref"})
 
-    def _asked(self, old: Node, new: Node, answer: Answer, first: int) -> Answer:
+    def _ask(self, old: Node, new: Node, answer: Answer, first: int) -> Answer:
         one, other = self._old.cut_out(old), self._new.cut_out(new)
         if one is None or other is None:
             return answer
@@ -319,18 +319,18 @@ def _types(schema: JsonObject) -> Json:
     return (named,) if isinstance(named, str) else named
 
 
-def _named(node: Node) -> dict[str, Node]:
+def _properties_by_name(node: Node) -> dict[str, Node]:
     properties = node.schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
-    return {name: node.child(f"/properties/{_escaped(name)}", child) for name, child in properties.items()}
+    return {name: node.child(f"/properties/{_escape(name)}", child) for name, child in properties.items()}
 
 
-def _patterned(node: Node) -> dict[str, Node]:
+def _properties_by_pattern(node: Node) -> dict[str, Node]:
     patterns = node.schema.get("patternProperties")
     if not isinstance(patterns, Mapping):
         return {}
-    return {name: node.child(f"/patternProperties/{_escaped(name)}", child) for name, child in patterns.items()}
+    return {name: node.child(f"/patternProperties/{_escape(name)}", child) for name, child in patterns.items()}
 
 
 def _outside(node: Node, name: str) -> Node:
@@ -340,7 +340,7 @@ def _outside(node: Node, name: str) -> Node:
     return _additional(node)
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
@@ -348,6 +348,6 @@ def _additional(node: Node) -> Node:
     return node.child("/additionalProperties", node.schema.get("additionalProperties", True))
 
 
-def _required(schema: JsonObject) -> set[str]:
+def _required_names(schema: JsonObject) -> set[str]:
     names = schema.get("required")
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()

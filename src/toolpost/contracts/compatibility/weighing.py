@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.texts import NOTES, TEXTS
 from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
-from toolpost.contracts.patterns import expanded_size, patterns_of
+from toolpost.contracts.patterns import patterns_of, size_of_pattern
 from toolpost.contracts.references import REFERENCES
 from toolpost.contracts.schema import is_asserted_format
 
@@ -83,7 +83,7 @@ def compile_cost_s(schema: Json) -> float:
 
 
 def _patterns_cost_s(schema: JsonObject) -> float:
-    return sum(min(_STATE_S * expanded_size(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
+    return sum(min(_STATE_S * size_of_pattern(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
 
 
 def cost_s(schema: Json) -> float:
@@ -107,7 +107,7 @@ def properties_cost_s(one: Json, other: Json) -> float:
     if one == other:
         return 0.0
     if isinstance(one, list) and isinstance(other, list):
-        return sum(map(_crossed_cost_s, (*one, *other)))
+        return sum(map(_cross_cost_s, (*one, *other)))
     if not isinstance(one, dict) or not isinstance(other, dict):
         return 0.0
     cost = 0.0
@@ -116,16 +116,16 @@ def properties_cost_s(one: Json, other: Json) -> float:
         cost += _PROPERTY_S * differing * max(len(ours), len(theirs)) ** 2
     for word in one.keys() & other.keys():
         if word in _MULTIPLIERS or word in _HOLDS_DEFINITIONS:
-            cost += _crossed_cost_s(one[word]) + _crossed_cost_s(other[word])
+            cost += _cross_cost_s(one[word]) + _cross_cost_s(other[word])
         else:
             cost += properties_cost_s(one[word], other[word])
     return cost
 
 
-def _crossed_cost_s(value: Json) -> float:
+def _cross_cost_s(value: Json) -> float:
     """Weigh objects that may be held against any other: all their properties may differ."""
     found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    cost = sum(map(_crossed_cost_s, found))
+    cost = sum(map(_cross_cost_s, found))
     if isinstance(value, dict) and isinstance(properties := value.get("properties"), dict):
         cost += _PROPERTY_S * len(properties) ** 3
     return cost
@@ -158,7 +158,7 @@ class _Cases:
             return 1.0
         if depth > 8:
             return _CASES_LIMIT
-        cases = self._referred(schema.get("$ref"), depth)
+        cases = self._cost_of_reference(schema.get("$ref"), depth)
         if "$dynamicRef" in schema or "$recursiveRef" in schema:
             return _CASES_LIMIT
         for word in ("anyOf", "oneOf"):
@@ -169,7 +169,7 @@ class _Cases:
             cases *= self.count(branch, depth + 1)
         return min(cases * self._conditional(schema, depth), _CASES_LIMIT)
 
-    def _referred(self, reference: Json, depth: int) -> float:
+    def _cost_of_reference(self, reference: Json, depth: int) -> float:
         if not isinstance(reference, str):
             return 1.0
         if not reference.startswith("#/"):
@@ -186,7 +186,12 @@ class _Cases:
         if "if" in schema:
             cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
         if isinstance(denied := schema.get("not"), dict) and denied:
-            cases *= 1 + len(denied) + sum(1 for _ in schemas_in(denied)) + self._referred(denied.get("$ref"), depth)
+            cases *= (
+                1
+                + len(denied)
+                + sum(1 for _ in schemas_in(denied))
+                + self._cost_of_reference(denied.get("$ref"), depth)
+            )
         for word in ("dependencies", "dependentSchemas", "dependentRequired"):
             if isinstance(held := schema.get(word), dict):
                 cases *= 2.0 ** min(len(held), 20)

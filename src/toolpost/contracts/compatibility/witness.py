@@ -82,7 +82,7 @@ class Witnesses:
             case "type":
                 yield from self._of_lost_types(narrow, wide)
             case "values":
-                yield from self._lost_values(narrow, wide)
+                yield from self._find_lost_values(narrow, wide)
             case "bounds":
                 yield from self._at_bounds(narrow, wide)
             case "format":
@@ -91,7 +91,7 @@ class Witnesses:
         yield from ANYTHING
 
     def _object(self, node: Node) -> dict[str, Json]:
-        made = self._sampler.made(Node(node.place, node.schema | {"type": "object"}))
+        made = self._sampler.sample(Node(node.place, node.schema | {"type": "object"}))
         return made if isinstance(made, dict) else {}
 
     def _with_property(self, node: Node, name: str) -> Iterator[Json]:
@@ -106,9 +106,9 @@ class Witnesses:
         if "number" in lost:
             yield from (0.5, 1.5, 10.5, -0.5)
         for kind in sorted(lost):
-            yield self._sampler.made(Node(narrow.place, narrow.schema | {"type": kind}))
+            yield self._sampler.sample(Node(narrow.place, narrow.schema | {"type": kind}))
 
-    def _lost_values(self, narrow: Node, wide: Node) -> Iterator[Json]:
+    def _find_lost_values(self, narrow: Node, wide: Node) -> Iterator[Json]:
         some, others = values_of(narrow.schema, self._narrow.draft), values_of(wide.schema, self._wide.draft)
         yield from (value for value in some or () if not is_among(value, others or ()))
 
@@ -127,14 +127,16 @@ class Witnesses:
                 exact = max(0, min(int(length), LENGTH_LIMIT))
                 yield self._sampler.text(narrow.schema | {"minLength": exact, "maxLength": exact})
         for count in _bounds(narrow, wide, "minItems", "maxItems"):
-            yield from (self._sampler.counted(narrow, max(0, int(length))) for length in (count, count + 1, count - 1))
+            yield from (
+                self._sampler.sample_array(narrow, max(0, int(length))) for length in (count, count + 1, count - 1)
+            )
         for count in _bounds(narrow, wide, "minProperties", "maxProperties"):
             wanted = [max(0, int(length)) for length in (count, count + 1, count - 1)]
             yield from (
                 self._object(Node(narrow.place, narrow.schema | {"minProperties": number})) for number in wanted
             )
         if "uniqueItems" in wide.schema:
-            yield self._sampler.counted(Node(narrow.place, narrow.schema), 2)
+            yield self._sampler.sample_array(Node(narrow.place, narrow.schema), 2)
 
 
 def _bounds(narrow: Node, wide: Node, *words: str) -> Iterator[int | float]:

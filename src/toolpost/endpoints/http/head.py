@@ -61,6 +61,6 @@ def head_of(headers: Mapping[bytes, bytes], admission: Admission) -> Head | None
         is_modern=is_modern,
         session_id=headers.get(b"mcp-session-id", b"").decode("latin-1"),
         method=headers.get(b"mcp-method", b"").decode("latin-1"),
-        name=era.decoded_header(headers.get(b"mcp-name")),
+        name=era.decode_header(headers.get(b"mcp-name")),
         takes_events=b"text/event-stream" in accepted or b"*/*" in accepted,
     )

@@ -14,7 +14,7 @@ from toolpost.endpoints.http.event_log import EventLog, EventLogs
 from toolpost.middleware import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 from toolpost.shares import Shares
-from toolpost.upstreams.server_requests import asked_for
+from toolpost.upstreams.server_requests import askable_capabilities
 
 IDLE_S: Final = 30 * 60
 PRIMED_SINCE: Final = "2025-11-25"
@@ -105,7 +105,7 @@ class Sessions:
             revision = REVISIONS[LATEST_HANDSHAKE]
         self._sessions[session_id] = Session(
             id=session_id,
-            caller=replace(caller, session=session_id, answers_handshake=bool(asked_for(capabilities))),
+            caller=replace(caller, session=session_id, answers_handshake=bool(askable_capabilities(capabilities))),
             revision=revision,
             view=view.path,
             conversation=Conversation((caller.id, session_id), capabilities),

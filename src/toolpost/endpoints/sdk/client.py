@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.protocol.rpc import encode
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, STANDING_LIMIT_S, asked_for
+from toolpost.upstreams.server_requests import INTERNAL_ERROR, STANDING_LIMIT_S, askable_capabilities
 from toolpost.upstreams.wire import ServerRefused
 
 
@@ -24,7 +24,7 @@ class SdkRespondent:
         self.client: Hashable = (caller.id, caller.session or object())
         self._context = context
         declared = context.session.client_capabilities
-        self.capabilities: JsonObject = asked_for(
+        self.capabilities: JsonObject = askable_capabilities(
             declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared is not None else None
         )
         self.log_level: str | None = None

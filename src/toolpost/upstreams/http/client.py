@@ -111,7 +111,7 @@ class HttpClient:
         the request and is raised here.
         """
         if self._is_closed:
-            raise _closed(sent=False)
+            raise _closed_error(sent=False)
         request = self._request_of(method, body, headers)
         if self._busy < self._max_connections:
             self._busy += 1
@@ -174,12 +174,12 @@ class HttpClient:
         while self._line:
             waiter, _ = self._line.popitem(last=False)
             if not waiter.done():
-                waiter.set_exception(_closed(sent=False))
+                waiter.set_exception(_closed_error(sent=False))
         for limit in self._connecting:
             if not limit.expired():
                 limit.reschedule(0)
         for connection in list(self._open):
-            connection.drop(_closed(sent=True))
+            connection.drop(_closed_error(sent=True))
         await self._wait_until_emptied()
 
     async def __aenter__(self) -> Self:
@@ -202,7 +202,7 @@ class HttpClient:
         if not _is_token(method.encode()):
             raise HttpFailed(FailureKind.BAD_REQUEST, f"no HTTP method is called {method!r}", sent=False)
         headers = {"content-type": "application/json"} if method in _METHODS_WITH_BODY else {}
-        lines = [_configured_line(name, value) for name, value in (headers | self._headers).items()]
+        lines = [_line_of_setting(name, value) for name, value in (headers | self._headers).items()]
         first = f"{method} {self._address.target} HTTP/1.1\r\nhost: {self._address.authority}\r\n"
         self._heads[method] = first.encode() + b"".join(lines)
         return self._heads[method]
@@ -231,7 +231,7 @@ class HttpClient:
     async def _connect(self) -> Connection:
         """Open a connection, within the time limit for it."""
         if self._is_closed:
-            raise _closed(sent=False)
+            raise _closed_error(sent=False)
         loop = asyncio.get_running_loop()
         address = self._address
         try:
@@ -254,7 +254,7 @@ class HttpClient:
     def _not_connected(self, error: Exception) -> HttpFailed:
         where = self._address.authority
         if self._is_closed:
-            return _closed(sent=False)
+            return _closed_error(sent=False)
         if isinstance(error, TimeoutError) and error.errno is None:
             reason = f"cannot connect to {where} within {self._connect_timeout_s:g} s"
             return HttpFailed(FailureKind.CONNECT_TIMED_OUT, reason, sent=False)
@@ -390,7 +390,7 @@ def _bad_url(why: str, *, hint: str = "write it as http://host:port/path") -> Ba
     return BadConfiguration(f"the URL of an upstream cannot be used: {why}", hint=hint)
 
 
-def _configured_line(name: str, value: str) -> bytes:
+def _line_of_setting(name: str, value: str) -> bytes:
     try:
         return _header_line(name.encode("ascii"), value.strip().encode("latin-1"))
     except (HttpFailed, UnicodeError):
@@ -419,5 +419,5 @@ def _default_ssl_context() -> ssl.SSLContext:
     return context
 
 
-def _closed(*, sent: bool) -> HttpFailed:
+def _closed_error(*, sent: bool) -> HttpFailed:
     return HttpFailed(FailureKind.CLIENT_CLOSED, "the client is closed", sent=sent)

@@ -178,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._complete()
                 self._answer()
             else:
-                self.drop(_lost(self._status, exc, sent=self._is_written))
+                self.drop(_lost_error(self._status, exc, sent=self._is_written))
         self._home.left(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_message_begin(self) -> None:
         """Refuse an answer that nobody asked for."""
         if self._response is not None:
-            raise _malformed("there is more than one answer")
+            raise _malformed_error("there is more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers are not for us."""
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._events = EventReader(self._limits.body, self._on_event)
         if self._headers.get(b"content-encoding", b"identity") != b"identity":
-            raise _malformed(f"status {self._status} with a body that was compressed unasked")
+            raise _malformed_error(f"status {self._status} with a body that was compressed unasked")
         if self._is_head_method:
             # The parser cannot be told that no body follows, so it is of no more use.
             self._is_keeping = False
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             # Ours, or the listener's own: it reaches whoever made the request.
             self.drop(error.__context__)
         else:
-            self.drop(_malformed(str(error)))
+            self.drop(_malformed_error(str(error)))
 
     def _check_head(self) -> None:
         # The bytes counted so far may hold a part of the body.
@@ -324,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
 
-def _lost(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
+def _lost_error(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
     when = f"in the middle of its answer (status {status})" if status else "before it answered"
     detail = f": {cause}" if cause else ""
     return HttpFailed(FailureKind.CONNECTION_LOST, f"the server closed the connection {when}{detail}", sent=sent)
@@ -337,7 +337,7 @@ def unsent() -> HttpFailed:
     )
 
 
-def _malformed(reason: str) -> HttpFailed:
+def _malformed_error(reason: str) -> HttpFailed:
     return HttpFailed(FailureKind.MALFORMED_ANSWER, f"the answer is not proper HTTP: {reason}", sent=True)
 
 

@@ -102,7 +102,7 @@ def failure_in(response: Response, *, method: str) -> Exception:
         where = response.headers.get(b"location", b"").decode("latin-1")
         return UpstreamUnavailable(f"it has moved (HTTP {status})", hint=f"set its `url` to where it is now: {where}")
     if method in _GREETINGS and 400 <= status < 600:
-        return _refused_greeting(status, method)
+        return _greeting_error(status, method)
     if status >= 400:
         return UpstreamUnavailable(f"it answered with HTTP {status}")
     if response.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
@@ -110,7 +110,7 @@ def failure_in(response: Response, *, method: str) -> Exception:
     return UpstreamUnavailable(f"it answered with something that is not MCP (HTTP {status})")
 
 
-def _refused_greeting(status: int, method: str) -> Exception:
+def _greeting_error(status: int, method: str) -> Exception:
     if status in (400, 404, 405, 406, 415):
         return NotStreamable(-32600, f"HTTP {status}")
     if method == "server/discover":

@@ -130,7 +130,7 @@ class HttpWire:
         """Ask, and return the JSON of the result."""
         if caller is not None and self._queue is not None:
             await self._queue.enter(caller)
-        exchange = self._begun(respondent, caller, on_notice)
+        exchange = self._begin_exchange(respondent, caller, on_notice)
         number, wants_progress = exchange.number, on_notice is not None
         try:
             body = self._envelope.request(
@@ -158,7 +158,7 @@ class HttpWire:
         """Ask now, if a connection is at hand."""
         if self._queue is not None and not self._queue.try_enter(caller):
             return None
-        exchange = self._begun(respondent, caller, None)
+        exchange = self._begin_exchange(respondent, caller, None)
         body = self._envelope.request(exchange.number, method, fields, meta=meta, respondent=respondent)
         started = self._client.start(body, self._lines_for(method, name, ()), exchange.take)
         if started is None:
@@ -185,7 +185,9 @@ class HttpWire:
         self._client.finished(posted.started)
         return True
 
-    def _begun(self, respondent: Respondent | None, caller: CallerId | None, on_progress: Notice | None) -> Exchange:
+    def _begin_exchange(
+        self, respondent: Respondent | None, caller: CallerId | None, on_progress: Notice | None
+    ) -> Exchange:
         number = next(self._ids)
         if caller is not None:
             self._callers[number] = caller
@@ -216,7 +218,7 @@ class HttpWire:
         responding: Coroutine[Any, Any, Response],
     ) -> bytes:
         try:
-            response = await self._exchanged(responding, exchange)
+            response = await self._wait_for_answer(responding, exchange)
         except asyncio.CancelledError:
             self._call_off(exchange.number)
             if caller is not None:
@@ -238,7 +240,7 @@ class HttpWire:
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
-        await _told(self._client.post(_notification(method, fields), self._headers_for(method, None)))
+        await _wait_or_explain(self._client.post(_notification(method, fields), self._headers_for(method, None)))
 
     async def roots_changed(self, respondent: Respondent) -> None:
         """Tell the server that a client has other folders."""
@@ -288,17 +290,17 @@ class HttpWire:
             lines = self._lines[name] = header_lines(self._headers_for(method, name))
         return lines
 
-    async def _exchanged(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
+    async def _wait_for_answer(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
         """Wait for the answer, also where the server cuts the stream that it comes on."""
-        response = await _told(responding)
+        response = await _wait_or_explain(responding)
         while exchange.answer is None and self._may_resume(response):
-            response = await self._resumed(response, exchange)
+            response = await self._resume(response, exchange)
         return response
 
     def _may_resume(self, response: Response) -> bool:
         return bool(response.last_event_id) and response.status == 200 and not self._is_modern
 
-    async def _resumed(self, response: Response, exchange: Exchange) -> Response:
+    async def _resume(self, response: Response, exchange: Exchange) -> Response:
         """Ask for the rest of a stream that its server has cut, as the handshake era has it."""
         await asyncio.sleep(RESUME_S if response.retry_ms is None else min(response.retry_ms, 10_000) / 1000)
         headers = (*self._headers, (b"last-event-id", response.last_event_id))
@@ -341,7 +343,7 @@ class HttpWire:
             self._questions.call_off(params)
             return
         if method == ELICITED:
-            self._on_notice(method, params, self._questions.sent_to(params), None)
+            self._on_notice(method, params, self._questions.clients_of_page(params), None)
         elif method != LOG:
             self._on_notice(method, params, NOBODY, None)
         elif respondent is not None:
@@ -360,7 +362,7 @@ class HttpWire:
         async def run() -> None:
             try:
                 async with asyncio.timeout(2 * FAREWELL_S):
-                    await _told(self._client.post(body, self._headers))
+                    await _wait_or_explain(self._client.post(body, self._headers))
             except (UpstreamUnavailable, TimeoutError) as error:
                 event(_log, logging.DEBUG, "message not sent", server=self._server, reason=str(error))
 
@@ -369,7 +371,7 @@ class HttpWire:
         task.add_done_callback(self._errands.discard)
 
 
-async def _told(responding: Coroutine[Any, Any, Response]) -> Response:
+async def _wait_or_explain(responding: Coroutine[Any, Any, Response]) -> Response:
     """Wait for a response, and say in our words why there is none."""
     try:
         return await responding

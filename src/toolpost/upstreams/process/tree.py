@@ -151,14 +151,14 @@ async def open_process(
     `eof_s` from the end of its stdin until SIGTERM, and `grace_s` from there until SIGKILL; 3.5 s in all.
     """
     order = order_of(command, cwd=cwd, env=env, stdin=stdin, grace_s=grace_s, eof_s=eof_s)
-    process = await _started(order)
+    process = await _start(order)
     try:
         yield process
     finally:
         await process._close()  # noqa: SLF001 - opened here, closed here
 
 
-async def _started(order: Order) -> Process:
+async def _start(order: Order) -> Process:
     if sys.platform == "win32":
         return Process(await process_windows.start_in_job(order))
     tree = process_posix.ReapedTree(order)

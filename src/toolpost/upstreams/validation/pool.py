@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.compatibility import Definition, Judgement, cut_short
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
-from toolpost.contracts.issues import Fault, fault_from_object, unexplained
+from toolpost.contracts.issues import Fault, fault_from_object, generic_issue
 from toolpost.contracts.schema import Schema
 from toolpost.upstreams.process.tree import Process, open_process
 from toolpost.upstreams.validation.process import HEAD, JUDGE, LENGTH, VALIDATE
@@ -88,14 +88,14 @@ class Validators:
         turn.users += 1
         try:
             async with turn.lock, self._slots:
-                return await self._asked(ask)
+                return await self._ask(ask)
         finally:
             turn.users -= 1
             if not turn.users:
                 del self._turns[source]
 
-    async def _asked(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
-        validator = self._free.pop() if self._free else await self._started()
+    async def _ask(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
+        validator = self._free.pop() if self._free else await self._start()
         try:
             answer = await ask(validator)
         except BaseException:
@@ -107,7 +107,7 @@ class Validators:
             self._free.append(validator)
         return answer
 
-    async def _started(self) -> "_Validator":
+    async def _start(self) -> "_Validator":
         assert self._tasks is not None, "nothing is validated any more"
         validator = _Validator()
         await self._tasks.start(validator.run)
@@ -180,7 +180,7 @@ class _Validator:
                 pass
         # It is known to be wrong: what exactly is not worth more time.
         self.end()
-        return [unexplained()]
+        return [generic_issue()]
 
     async def _send(self, kind: bytes, first: bytes, second: bytes) -> None:
         assert self._process is not None
@@ -188,14 +188,14 @@ class _Validator:
         try:
             await self._process.stdin.send(HEAD.pack(kind, len(first), len(second)) + first + second)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _lost() from error
+            raise _lost_error() from error
 
     async def _answer(self) -> bytes:
         try:
             (length,) = LENGTH.unpack(await self._take(LENGTH.size))
             return await self._take(length)
         except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _lost() from error
+            raise _lost_error() from error
 
     async def _take(self, size: int) -> bytes:
         assert self._process is not None
@@ -206,7 +206,7 @@ class _Validator:
         return taken
 
 
-def _lost() -> ToolFailed:
+def _lost_error() -> ToolFailed:
     return ToolFailed(
         "The value could not be validated: the process that did it ended.",
         hint="the tool's schema needs too much memory for this value; ask for less at once",

@@ -34,15 +34,15 @@ def main() -> None:
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := asked.read(HEAD.size)) == HEAD.size:
         kind, first_bytes, second_bytes = HEAD.unpack(head)
-        answer_all = _validated if kind == VALIDATE else _judged
+        answer_all = _validate if kind == VALIDATE else _judge_pair
         for answer in answer_all(asked.read(first_bytes), asked.read(second_bytes)):
             encoded = msgspec.json.encode(answer)
             answers.write(LENGTH.pack(len(encoded)) + encoded)
             answers.flush()
 
 
-def _validated(raw: bytes, encoded: bytes) -> Iterator[Json]:
-    schema, value = _compiled(raw), msgspec.json.decode(encoded)
+def _validate(raw: bytes, encoded: bytes) -> Iterator[Json]:
+    schema, value = _compile_schema_of(raw), msgspec.json.decode(encoded)
     try:
         is_valid = schema.is_valid(value)
     except ValueError:
@@ -52,7 +52,7 @@ def _validated(raw: bytes, encoded: bytes) -> Iterator[Json]:
         yield [fault.as_object() for fault in faults_in(schema, value)]
 
 
-def _judged(old: bytes, new: bytes) -> Iterator[Json]:
+def _judge_pair(old: bytes, new: bytes) -> Iterator[Json]:
     # Most of these processes validate, and need nothing of what a judge needs.
     from toolpost.contracts.compatibility import Definition, judge
 
@@ -60,7 +60,7 @@ def _judged(old: bytes, new: bytes) -> Iterator[Json]:
 
 
 @lru_cache(maxsize=32)
-def _compiled(raw: bytes) -> Schema:
+def _compile_schema_of(raw: bytes) -> Schema:
     return compile_schema(msgspec.json.decode(raw), root_object=False)
 
 
