@@ -169,13 +169,13 @@ def test_without_an_agent_it_explains_how_to_add_one(
     is_running: bool, run: Run, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     url = ("--url", serve().url) if is_running else ("--here",)
-    for asked in (("hello",), ("--agent", "helper", "hello")):
-        ended = run("chat", *url, *asked, stdin="")
+    unnamed, named = [run("chat", *url, *agent, "hello", stdin="") for agent in ((), ("--agent", "helper"))]
 
+    for ended in (unnamed, named):
         assert (ended.code, ended.out) == (ExitCode.SETUP, ""), ended.err
         assert ended.err.startswith("error: no agent is configured")
         assert "pip install 'toolpost[harness]'" in ended.err
-    (tmp_path / "shown.toml").write_text(_example_in(ended.err))
+    (tmp_path / "shown.toml").write_text(_example_in(unnamed.err))
     shown = load_config(tmp_path / "shown.toml").agents
     assert {name: agent.kind for name, agent in shown.items()} == {"claude": "claude", "gemini": "acp"}
 

@@ -65,56 +65,61 @@ def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["url"].removesuffix("/mcp")
 
 
-def test_what_agents_have_scheduled_is_listed(gateway: str, run: Run) -> None:
+def test_what_agents_have_scheduled_is_listed(gateway: str, invoke: Run) -> None:
     ada, bob = Talk(gateway, "ada"), Talk(gateway, "bob")
     mine, theirs = ada.begin(), bob.begin()
     daily = ada.schedule(mine, prompt="say good\nmorning", cron="0 9 * * MON-FRI", timezone="Europe/Berlin")
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     once = bob.schedule(theirs, prompt="say tea", at=soon)
 
-    listed = run("schedules", "--json").json
+    listed = invoke("schedules", "--json").json
     assert {each["id"]: each["caller"] for each in listed} == {daily["id"]: "ada", once["id"]: "bob"}
     assert listed == sorted(listed, key=lambda each: datetime.fromisoformat(each["next_at"])), "the next comes first"
-    assert run("schedules", "--caller", "bob", "--json").json == [{**once, "caller": "bob"}]
-    heading, *rows = run("schedules").out.splitlines()
+    assert invoke("schedules", "--caller", "bob", "--json").json == [{**once, "caller": "bob"}]
+    heading, *rows = invoke("schedules").out.splitlines()
     assert heading.split() == ["id", "next", "repeats", "caller", "conversation", "prompt"]
     (row,) = [row for row in rows if row.startswith(daily["id"])]
     assert "T09:00:00+0" in row
     assert row.split("  ")[-1].strip() == "say good morning"
 
 
-def test_what_was_stopped_does_not_come(gateway: str, run: Run) -> None:
+def test_what_was_stopped_does_not_come(gateway: str, invoke: Run) -> None:
     ada = Talk(gateway, "ada")
     thread = ada.begin()
-    at = (datetime.now(UTC) + timedelta(seconds=15)).isoformat()
+    began = time.monotonic()
+    ada.say(thread, "say ready")
+    invoke("schedules")
+    # On a machine that is busy, stopping takes its time too.
+    soon_s = 4 + 6 * (time.monotonic() - began)
+    at = (datetime.now(UTC) + timedelta(seconds=soon_s)).isoformat()
     stopped, _ = [ada.schedule(thread, prompt=f"say {word}", at=at) for word in ("never", "once")]
 
-    ended = run("schedules", "stop", stopped["id"])
+    ended = invoke("schedules", "stop", stopped["id"])
     assert (ended.code, ended.out) == (0, f"`{stopped['id']}` is stopped: say never\n")
-    until = time.monotonic() + 60
+    until = time.monotonic() + soon_s + 60
     while "once" not in (said := ada.said_in(thread)):
         assert time.monotonic() < until, said
         time.sleep(0.2)
     assert "say never" not in said
 
 
-def test_one_is_stopped_for_its_caller_alone(gateway: str, run: Run) -> None:
+def test_one_is_stopped_for_its_caller_alone(gateway: str, invoke: Run) -> None:
     ada = Talk(gateway, "ada")
     added = ada.schedule(thread := ada.begin(), prompt="say tea", cron="0 16 * * *")
 
-    others = run("schedules", "stop", added["id"], "--caller", "bob")
+    others = invoke("schedules", "stop", added["id"], "--caller", "bob")
     assert (others.code, others.out) == (2, "")
     assert f"error: nothing is scheduled as `{added['id']}`" in others.err
     assert "hint: `toolpost schedules` lists all of them" in others.err
-    ended = run("schedules", "--caller", "ada", "stop", added["id"], "--json")
+    ended = invoke("schedules", "--caller", "ada", "stop", added["id"], "--json")
     assert ended.json == {**added, "caller": "ada"}
     assert json.loads(ada.say(thread, "call schedule__list {}"))["data"] == []
-    assert run("schedules", "stop", added["id"]).code == 2
+    assert invoke("schedules", "stop", added["id"]).code == 2
 
 
-def test_to_look_makes_no_store(run: Run, tmp_path: Path) -> None:
+def test_to_look_makes_no_store(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text("")
 
-    assert run("schedules").out == "nothing is scheduled\n"
-    assert run("schedules", "--json").json == []
+    assert invoke("schedules").out == "nothing is scheduled\n"
+    assert invoke("schedules", "--json").json == []
     assert not (tmp_path / ".toolpost").exists()
