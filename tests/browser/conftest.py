@@ -70,13 +70,20 @@ def doomed_chat(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]
         yield served
 
 
+@pytest.fixture
+def agentless_chat(tmp_path: Path) -> Iterator[str]:
+    """Return where the chat page of a gateway is that has no agent."""
+    with _served(tmp_path, {}, has_agent=False) as (url, _):
+        yield url
+
+
 @contextmanager
-def _served(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def _served(
+    folder: Path, environment: dict[str, str], *, has_agent: bool = True
+) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     command, *args = acp_agent_command()
-    (folder / "toolpost.toml").write_text(
-        f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[harness]\ncancel_s = 1\n'
-        '[plugins]\nbundled = ["time"]\n'
-    )
+    agent = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n' if has_agent else ""
+    (folder / "toolpost.toml").write_text(f'{agent}[harness]\ncancel_s = 1\n[plugins]\nbundled = ["time"]\n')
     serve = ("serve", "--listen", "127.0.0.1:0", "--json")
     with open_process(serve, folder, os.environ | environment) as process:
         assert process.stdout is not None

@@ -4,12 +4,14 @@ import re
 import subprocess
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.hostile.attacks import attack
+from toolpost.settings import load_config
 
 
 def say(page: Page, text: str) -> None:
@@ -47,6 +49,36 @@ def test_a_conversation_with_tools_as_they_run(page: Page, chat: str) -> None:
     expect(page.locator("details.tool.done summary")).to_contain_text('time__current_time { "timezone": "Asia/Tokyo" }')
     expect(page.locator("details.tool.failed")).to_have_count(1)
     expect(page.locator(".note.bad")).to_contain_text("no can do")
+
+
+def test_without_an_agent_the_page_says_how_to_add_one(page: Page, agentless_chat: str, tmp_path: Path) -> None:
+    page.goto(agentless_chat)
+    empty = page.locator("#messages .empty")
+    expect(empty.get_by_role("heading")).to_have_text("No agent is configured")
+    expect(empty).to_contain_text("toolpost[harness]")
+    expect(page.locator("#no-threads")).to_be_visible()
+
+    (tmp_path / "shown.toml").write_text(empty.locator("pre").inner_text())
+    agents = load_config(tmp_path / "shown.toml").agents
+    assert {name: agent.kind for name, agent in agents.items()} == {"claude": "claude", "gemini": "acp"}
+
+
+def test_a_page_without_conversations_says_how_to_begin(
+    page: Page, doomed_chat: tuple[str, "subprocess.Popen[str]"]
+) -> None:
+    page.goto(doomed_chat[0])
+    empty = page.locator("#messages .empty")
+    expect(empty.get_by_role("heading")).to_have_text("Nothing was said here yet")
+    expect(empty).to_contain_text("Write a message below")
+    expect(page.locator("#no-threads")).to_contain_text("No conversations yet")
+
+    say(page, "say hello")
+    expect(page.locator(".assistant")).to_have_text("hello")
+    expect(empty).to_have_count(0)
+    expect(page.locator("#no-threads")).to_be_hidden()
+    page.get_by_role("button", name="New chat").click()
+    expect(empty).to_have_count(1)
+    expect(page.locator("#no-threads")).to_be_hidden()
 
 
 def test_an_answer_grows_and_can_be_cancelled(page: Page, chat: str) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,8 +12,9 @@ import httpx2
 import pytest
 from anyio import to_thread
 
-from tests.cli.conftest import TOOLPOST, Run, open_process
+from tests.cli.conftest import TOOLPOST, Run, Server, open_process
 from tests.cli.terminal import Terminal, open_terminal
+from toolpost.cli.exits import ExitCode
 from toolpost.parts.conversations.commands.output import finished
 from toolpost.settings import load_config
 from toolpost.store import open_store
@@ -156,6 +157,48 @@ def test_a_question_in_a_pipe(gateway: str, run: Run) -> None:
     nobody = run("chat", *url, "--agent", "nobody", "hi", stdin="")
     assert nobody.code == 2
     assert "nobody" in nobody.err
+
+
+def _example_in(text: str) -> str:
+    """Take the configuration out of what is shown: the lines that are indented."""
+    return "\n".join(line.strip() for line in text.splitlines() if line.startswith("    "))
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_without_an_agent_it_explains_how_to_add_one(
+    is_running: bool, run: Run, serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    url = ("--url", serve().url) if is_running else ("--here",)
+    unnamed, named = [run("chat", *url, *agent, "hello", stdin="") for agent in ((), ("--agent", "helper"))]
+
+    for ended in (unnamed, named):
+        assert (ended.code, ended.out) == (ExitCode.SETUP, ""), ended.err
+        assert ended.err.startswith("error: no agent is configured")
+        assert "pip install 'toolpost[harness]'" in ended.err
+    (tmp_path / "shown.toml").write_text(_example_in(unnamed.err))
+    shown = load_config(tmp_path / "shown.toml").agents
+    assert {name: agent.kind for name, agent in shown.items()} == {"claude": "claude", "gemini": "acp"}
+
+
+def test_an_unanswered_question_leaves_no_empty_thread(run: Run, serve: Callable[..., Server]) -> None:
+    server = serve()
+    run("chat", "--url", server.url, "hello", stdin="")
+
+    threads = httpx2.get(server.url.replace("/mcp", "/api/threads")).json()
+    assert threads == {"threads": []}
+
+
+def test_at_a_terminal_without_an_agent_it_explains_how_to_add_one(tmp_path: Path, environment: dict[str, str]) -> None:
+    with open_terminal([TOOLPOST, "chat", "--here"], cwd=tmp_path, env=environment) as terminal:
+        greeting = terminal.wait_for("\n> ")
+        terminal.enter("hello")
+        terminal.wait_for("error: no agent is configured")
+        terminal.wait_for("> ")
+        terminal.enter("/quit")
+
+        assert terminal.wait_for_end() == 0
+    assert "no agent is configured at http" in greeting
+    assert 'kind = "claude"' in _example_in(greeting)
 
 
 @pytest.mark.anyio

@@ -10,6 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
 
+TOP_LINES = 16
+"""Where a page says what it needs."""
+
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 
@@ -36,3 +39,9 @@ class Block:
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
     return [Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2]) for found in _BLOCK.finditer(text)]
+
+
+def extras_named(page: Path) -> set[str]:
+    """Return the extras that a page asks for at its top."""
+    top = "\n".join(page.read_text().splitlines()[:TOP_LINES])
+    return set(re.findall(r"\*\*Needs\*\* the extra `(\w+)`", top))

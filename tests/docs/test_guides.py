@@ -3,9 +3,11 @@
 - python and toml: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
   started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated, and
-  what needs a network is left out.
+  what needs a network is left out. `test_install.py` follows how the README installs Toolpost.
 - yaml: the commands of ours in it are run.
 - json: parsed.
+
+The extras that a page does not ask for at its top cannot be imported while it is followed.
 
 Whoever reads them has a `.mcp.json` with one server already, which `tests/docs/reader_server.py` is, and a PostgreSQL at
 `DATABASE_URL` where a page speaks of one.
@@ -20,17 +22,38 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of
+from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of, extras_named
 from tests.loaded import loaded
 from tests.postgres import Postgres
 from toolpost.settings import load_config
 
 BIN = Path(sys.executable).parent
-NOT_RUN = ("scripts/", "curl ", "python -m build", "twine ", "pip install toolpost-")
+NOT_RUN = (
+    "scripts/",
+    "curl ",
+    "python -m build",
+    "twine ",
+    "pip install toolpost-",
+    "pip install pytest",
+    "pip install build",
+    "python3 -m venv",
+    ". .venv/bin/activate",
+)
+
+MODULES = {
+    "workspace": ("tantivy", "tree_sitter", "re2", "pathspec", "watchfiles"),
+    "harness": ("acp", "claude_agent_sdk"),
+    "postgres": ("asyncpg",),
+}
+"""What each extra brings, as it is imported."""
+
+_WITHOUT = "import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
+"""As `sitecustomize`, it makes modules missing."""
 
 
 # The guides' hundred commands are the largest block of the suite: the README's own run always, the others in soak.
@@ -41,7 +64,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    folder = _Folder(tmp_path)
+    folder = _Folder(tmp_path, extras=extras_named(page))
     if "DATABASE_URL" in page.read_text():
         postgres: Postgres = request.getfixturevalue("postgres")
         folder.give(DATABASE_URL=postgres.new_url())
@@ -54,12 +77,19 @@ def test_the_examples_work(page: Path, tmp_path: Path, request: pytest.FixtureRe
 class _Folder:
     """A reader's folder, with what a page has told them to put there."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, extras: Collection[str]) -> None:
+        self._path = path / "reader"
+        self._path.mkdir()
+        missing = path / "missing"
+        missing.mkdir()
+        without = [module for extra, modules in MODULES.items() if extra not in extras for module in modules]
+        (missing / "sitecustomize.py").write_text(_WITHOUT.format(modules=without))
+        path = self._path
         self._environment = {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(path),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(missing),
         }
         command, *arguments = loaded(str(Path(__file__).with_name("reader_server.py")))
         server = {"command": command, "args": arguments}
@@ -101,14 +131,15 @@ class _Folder:
             load_config(path)
 
     def _follow(self, line: str, place: str) -> None:
-        command, _, comment = line.replace(".venv/bin/toolpost", "toolpost").partition("  #")
+        command, _, comment = line.partition("  #")
         if not command.strip() or command.startswith((*NOT_RUN, "pytest")):
             return
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             self._environment[name] = value
         elif command.startswith(("pip install .", "pip install -e .")):
-            self._install()
+            if (self._path / "pyproject.toml").exists():
+                self._install()
         elif command.startswith("toolpost serve"):
             self._serve(command, place)
         else:

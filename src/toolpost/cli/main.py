@@ -14,6 +14,10 @@ COMMANDS: Final = {
     "search": Late("toolpost.cli.search:search", "Find tools by what they do."),
     "call": Late("toolpost.cli.call.command:call", "Call a tool."),
     "chat": Late("toolpost.parts.conversations.commands.chat:chat", "Talk to an agent."),
+    "schedules": Late(
+        "toolpost.parts.conversations.commands.schedules:schedules",
+        "List the prompts that agents have scheduled, or stop one.",
+    ),
     "servers": Late(
         "toolpost.cli.servers.command:servers",
         "Show the servers behind the running gateway, or start, stop and restart one.",

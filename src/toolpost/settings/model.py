@@ -253,7 +253,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     harness: HarnessSettings = HarnessSettings()
     contracts: Annotated[
         Literal["observe", "enforce"],
-        Meta(description="a server's tool that is not as locked is reported, or withheld as well"),
+        Meta(
+            description="`observe` reports a server's tool that is not as it was locked or first seen,"
+            " `enforce` withholds it as well"
+        ),
     ] = "observe"
     lock: Annotated[str, Meta(description="the lock file, relative to the project")] = LOCK_NAME
     project: Annotated[str, Meta(description="the folder that relative paths start from")] = "."

@@ -22,12 +22,18 @@ _ACT_S: Final = 60.0
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 _KINDS: Final[dict[ErrorCode, type[ToolpostError]]] = {
     ErrorCode.INVALID_REQUEST: errors.InvalidRequest,
+    ErrorCode.INVALID_PARAMS: errors.InvalidArguments,
     ErrorCode.NOT_FOUND: errors.NotFound,
     ErrorCode.UNAUTHORIZED: errors.Unauthorized,
     ErrorCode.FORBIDDEN: errors.Forbidden,
     ErrorCode.QUEUE_OVERLOADED: errors.QueueOverloaded,
+    ErrorCode.CANCELLED: errors.CallCancelled,
+    ErrorCode.HANDLER_ERROR: errors.ToolFailed,
     ErrorCode.UPSTREAM_UNAVAILABLE: errors.UpstreamUnavailable,
+    ErrorCode.CAPABILITY_MISSING: errors.CapabilityMissing,
 }
+"""What a gateway's refusal is raised as, so that the process ends with its exit code; any other code counts as a bug."""
+
 _HINTS: Final = {
     ErrorCode.UNAUTHORIZED: "set TOOLPOST_TOKEN, or http.token_file in toolpost.toml, to the token of that gateway"
 }

@@ -20,8 +20,30 @@ async function start() {
   $("agent").replaceChildren(...agents.map((agent) => element("option", { value: agent.name }, agent.name)));
   $("agent").hidden = agents.length < 2;
   $("who").textContent = agents.length ? `${agents.length} agent${agents.length > 1 ? "s" : ""} · ${location.host}` : "";
-  if (!agents.length) tell("No agent is configured: add [agents.NAME] to toolpost.toml.");
   await visit();
+}
+
+const EXAMPLE = `[agents.claude]                     # Claude Code, as it is logged in on the gateway's machine
+kind = "claude"
+
+[agents.gemini]                     # or any program that speaks the Agent Client Protocol
+command = "gemini"
+args = ["--experimental-acp"]`;
+
+// What stands where nothing was said yet: how to begin, or how to add an agent where there is none to begin with.
+function empty() {
+  const parts = agents.length
+    ? [
+        element("h3", {}, "Nothing was said here yet"),
+        element("p", {}, "Write a message below. The agent answers, and uses the tools of this gateway."),
+      ]
+    : [
+        element("h3", {}, "No agent is configured"),
+        element("p", {}, "An agent is the program that answers. Add one to the gateway's toolpost.toml:"),
+        element("pre", {}, element("code", {}, EXAMPLE)),
+        element("p", {}, "Then install the extra harness, if it is not there (pip install 'toolpost[harness]'), and restart toolpost serve."),
+      ];
+  return element("div", { class: "empty body" }, ...parts);
 }
 
 // Asks for the token until it is the right one.
@@ -45,6 +67,7 @@ async function guarded(work) {
 
 async function list() {
   const { threads } = await guarded(() => ask("GET", "/api/threads?limit=100"));
+  $("no-threads").hidden = threads.length > 0;
   $("threads").replaceChildren(
     ...threads.map((thread) => {
       const button = element("button", { type: "button", title: thread.title }, thread.title || "(nothing said yet)");
@@ -63,7 +86,7 @@ async function visit() {
   tell("");
   setBusy(false);
   open = wanted;
-  $("messages").replaceChildren();
+  $("messages").replaceChildren(...(wanted ? [] : [empty()]));
   $("title").textContent = "New chat";
   $("agent").value = agents.find((agent) => agent.isDefault)?.name ?? "";
   if (wanted) {
@@ -87,7 +110,7 @@ async function show(wanted) {
   const { messages, turns } = await kept(thread);
   if (mine.signal.aborted) return;
   seen = messages.at(-1)?.seq ?? 0;
-  $("messages").replaceChildren(...shown(messages, turns));
+  $("messages").replaceChildren(...(messages.length || heard ? shown(messages, turns) : [empty()]));
   scroll();
   if (heard) follow(wanted, heard, first, mine).catch(failed);
 }
@@ -178,6 +201,7 @@ async function say(text) {
   turn = null;
   tell("");
   setBusy(true);
+  $("messages").querySelector(".empty")?.remove();
   $("messages").append(element("article", { class: "user" }, text), answer.node);
   scroll(true);
   const chosen = $("agent").value || null;

@@ -9,7 +9,10 @@ import click
 
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
-from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.failures import show_failure
+from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
+from toolpost.contracts.errors import CapabilityMissing
+from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
 from toolpost.parts.conversations.commands.gateway import open_gateway
 from toolpost.parts.conversations.commands.loop import Chat, converse
@@ -62,7 +65,18 @@ def chat(
         view = view_for(out, as_json=as_json, quiet=quiet)
         talk = Chat(ChatClient(gateway=gateway), view, agent=agent)
         talk.choose(thread)
-        return converse(talk) if text is None else talk.ask(text)
+        return converse(talk) if text is None else _ask_once(talk, text)
+
+
+def _ask_once(talk: Chat, text: str) -> ExitCode:
+    """Ask, and explain how to add an agent where there is none: a plugin may answer instead, so it is asked first."""
+    try:
+        code = talk.ask(text)
+    except CapabilityMissing as error:
+        code = show_failure(error, debug=is_debugging())
+    if code is ExitCode.SETUP and not talk.client.agents():
+        explain_agents()
+    return code
 
 
 def _asked(question: str | None) -> str | None:

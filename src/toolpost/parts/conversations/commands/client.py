@@ -42,6 +42,10 @@ class ChatClient:
         """Begin one."""
         return self.gateway.ask("POST", "/api/threads", {"agent": agent})
 
+    def delete(self, thread: str) -> None:
+        """Forget one."""
+        self.gateway.ask("DELETE", _path(thread))
+
     def messages(self, thread: str, after: int = 0) -> list[JsonObject]:
         """Return what was said in one, past a number."""
         return list(self.gateway.ask("GET", f"{_path(thread)}/messages?after={after}&limit=200")["messages"])

@@ -13,7 +13,8 @@ from toolpost.base.turns import TurnEnded, TurnStarted
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import show_failure
 from toolpost.cli.terminal import printable, unechoed
-from toolpost.contracts.errors import NotFound, ToolpostError
+from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolpostError
+from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
 from toolpost.parts.conversations.commands.output import TerminalView, View
 
@@ -69,6 +70,7 @@ class Chat:
 
     def ask(self, text: str) -> ExitCode:
         """Say something and show what comes of it."""
+        is_new = self.thread is None
         if self.thread is None:
             self.thread = str(self.client.create(self.agent)["id"])
         thread, ended, self.turn = self.thread, None, None
@@ -79,6 +81,12 @@ class Chat:
                     self.view.show(event)
                     self.turn = event.turn if isinstance(event, TurnStarted) else self.turn
                     ended = event if isinstance(event, TurnEnded) else None
+            except CapabilityMissing:
+                # Nobody could be asked: a thread that was made for this message would stay empty.
+                if is_new:
+                    self.client.delete(thread)
+                    self.thread = None
+                raise
             finally:
                 self.view.end()
         return _exit_code(ended)
@@ -134,6 +142,8 @@ def _greet(chat: Chat) -> None:
     answers = chat.agent or next((a["name"] for a in agents if a.get("isDefault")), None)
     who = f"{answers} answers" if answers else "no agent is configured"
     click.echo(printable(f"{who} at {chat.client.gateway.url}; /help lists commands, Ctrl-D ends it"), err=True)
+    if not agents:
+        explain_agents()
     if chat.thread is not None:
         _recall(chat, chat.client.thread(chat.thread))
 

@@ -1,6 +1,7 @@
 """`schedule__*`: prompts that come by themselves, once or by a cron expression, also after the server was restarted.
 
 Times that passed while no server ran are made up for once. Of several servers with one store, one fires.
+`list_items` and `remove_item` are for `toolpost schedules` too, which works on the store while servers run.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from toolpost.base.ids import CallerId, JsonObject, ThreadId
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
 from toolpost.parts.conversations.plugins.service import Lead
-from toolpost.store.key_values import Item
+from toolpost.store.key_values import Item, Shelf
 
 _log = logging.getLogger("toolpost.plugins")
 
@@ -83,23 +84,35 @@ def make() -> Plugin:
         item = Item(owner=standing.caller.id, id=f"s-{secrets.token_hex(4)}", value=value)
         await clock.lead.conversations.shelf.put(NAME, item)
         clock.changed.set()
-        return _shown(item)
+        return shown(item)
 
     @plugin.tool(name="list", annotations={"readOnlyHint": True, "openWorldHint": False})
     async def list_schedules(ctx: Context) -> list[Schedule]:
         """List what you have scheduled, the next first."""
-        return [_shown(item) for item in sorted(await clock.items(ctx.caller.id), key=lambda i: i.value["next"])]
+        return [shown(item) for item in await list_items(clock.lead.conversations.shelf, ctx.caller.id)]
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND])
     async def remove(ctx: Context, id: str) -> Schedule:  # noqa: A002 (what it is called)
         """Have a prompt come no more."""
-        shelf = clock.lead.conversations.shelf
-        while (item := await shelf.find(NAME, ctx.caller.id, id)) is not None:
-            if await shelf.swap(NAME, item, None):
-                return _shown(item)
+        if (item := await remove_item(clock.lead.conversations.shelf, ctx.caller.id, id)) is not None:
+            return shown(item)
         raise NotFound(f"Nothing is scheduled as `{id[:64]}`.", hint="`schedule__list` lists yours")
 
     return plugin
+
+
+async def list_items(shelf: Shelf, owner: CallerId | None = None) -> list[Item]:
+    """Return what a caller has scheduled, or everybody, the next first."""
+    return sorted(await shelf.items(NAME, owner), key=lambda item: float(item.value["next"]))
+
+
+async def remove_item(shelf: Shelf, owner: CallerId, schedule: str) -> Item | None:
+    """Have a prompt come no more, at whichever server; None if nothing is scheduled under this id."""
+    # A server that fires meanwhile changes the item, and the removal is tried on what it has become.
+    while (item := await shelf.find(NAME, owner, schedule)) is not None:
+        if await shelf.swap(NAME, item, None):
+            return item
+    return None
 
 
 class _Clock:
@@ -238,7 +251,8 @@ def _standing(item: Item) -> Standing:
     return Standing(caller=Caller(id=item.owner, transport=kept["transport"]), scopes=tuple(scopes))
 
 
-def _shown(item: Item) -> Schedule:
+def shown(item: Item) -> Schedule:
+    """Show what is scheduled; its next moment in its own time zone."""
     value = item.value
     moment = datetime.fromtimestamp(value["next"], _zone(value["timezone"])).isoformat(timespec="seconds")
     return Schedule(id=item.id, thread=value["thread"], prompt=value["prompt"], next_at=moment, cron=value["cron"])

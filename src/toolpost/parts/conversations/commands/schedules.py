@@ -1,0 +1,132 @@
+"""`toolpost schedules`: prompts that agents have scheduled, listed and stopped by a person.
+
+It works on the store itself, as `toolpost bus` does: whoever may write there may stop what any caller has scheduled, and
+servers that run on the store need not be asked.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.contracts.errors import InvalidRequest, NotFound
+from toolpost.parts.conversations.plugins.schedule import list_items, remove_item, shown
+from toolpost.settings import Config
+from toolpost.store import open_store, store_exists
+from toolpost.store.key_values import Item, Shelf
+
+caller_option = click.option("--caller", metavar="NAME", help="What this caller has scheduled alone.")
+
+
+@click.group(
+    cls=SuggestingGroup,
+    invoke_without_command=True,
+    epilog=examples(
+        ("toolpost schedules", "what comes by itself, the next first"),
+        ("toolpost schedules stop s-1f0c2a9b", "have it come no more"),
+        ("toolpost schedules --json | jq -r .[].prompt", "for other programs"),
+    ),
+)
+@caller_option
+@config_option
+@json_option("Print `[{id, caller, thread, prompt, next_at, cron}]` on one line.")
+@click.pass_context
+def schedules(context: click.Context, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
+    """List the prompts that agents have scheduled, or stop one.
+
+    Without a command: all of them, of every caller, the next first. An agent schedules a prompt when it is asked to, as in
+    `toolpost chat "remind me at nine"`.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    found = run_async(_list, configured(config_path), caller)
+    if as_json:
+        print_json_line([_as_object(item) for item in found])
+    elif not found:
+        click.echo("nothing is scheduled")
+    else:
+        print_table(table("id", "next", "repeats", "caller", "conversation", "prompt", rows=map(_row, found)))
+
+
+@schedules.command(
+    epilog=examples(
+        ("toolpost schedules stop s-1f0c2a9b", "whoever has scheduled it"),
+        ("toolpost schedules stop s-1f0c2a9b --json", "for other programs"),
+    )
+)
+@click.argument("schedule", metavar="ID")
+@caller_option
+@config_option
+@json_option("Print `{id, caller, thread, prompt, next_at, cron}` of what was stopped, on one line.")
+@click.pass_context
+def stop(context: click.Context, schedule: str, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
+    """Have a scheduled prompt come no more, at servers that run too. A turn that it has begun goes on."""
+    # What stands before the command holds for it too.
+    outer: dict[str, Any] = context.parent.params if context.parent else {}
+    config = configured(config_path or outer.get("config_path"))
+    item = run_async(_stop, config, schedule, caller or outer.get("caller"))
+    if as_json or outer.get("as_json"):
+        print_json_line(_as_object(item))
+    else:
+        click.echo(printable(f"`{item.id}` is stopped: {_shortened(str(item.value['prompt']))}"))
+
+
+async def _list(config: Config, caller: str | None) -> list[Item]:
+    async with _open_shelf(config) as shelf:
+        return [] if shelf is None else await list_items(shelf, CallerId(caller) if caller else None)
+
+
+async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
+    async with _open_shelf(config) as shelf:
+        owner = CallerId(caller) if caller else None
+        found = [] if shelf is None else [item for item in await list_items(shelf, owner) if item.id == schedule]
+        if len(found) > 1:
+            named = ", ".join(item.owner for item in found)
+            raise InvalidRequest(f"Several callers have a schedule `{schedule}`.", hint=f"--caller names one: {named}")
+        # It may have come for the last time between the two looks.
+        stopped = await remove_item(shelf, found[0].owner, schedule) if shelf is not None and found else None
+        if stopped is None:
+            raise NotFound(f"Nothing is scheduled as `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
+        return stopped
+
+
+@asynccontextmanager
+async def _open_shelf(config: Config) -> AsyncIterator[Shelf | None]:
+    """Open what plugins keep; None where there is no store yet: to look makes none."""
+    if not await store_exists(config.store_url):
+        yield None
+        return
+    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+        yield store.shelf
+
+
+def _row(item: Item) -> tuple[str, ...]:
+    schedule = shown(item)
+    prompt = _shortened(schedule.prompt)
+    return schedule.id, schedule.next_at, schedule.cron or "once", item.owner, schedule.thread, prompt
+
+
+def _as_object(item: Item) -> JsonObject:
+    schedule = shown(item)
+    return {
+        "id": schedule.id,
+        "caller": item.owner,
+        "thread": schedule.thread,
+        "prompt": schedule.prompt,
+        "next_at": schedule.next_at,
+        "cron": schedule.cron,
+    }
+
+
+def _shortened(prompt: str) -> str:
+    text = " ".join(prompt.split())
+    return text if len(text) <= 200 else f"{text[:199]}…"
