@@ -1,5 +1,6 @@
 """What contributors and releases rely on: workflows, templates, hooks, changelog fragments, the package, CONTRIBUTING.md."""
 
+import importlib
 import json
 import os
 import re
@@ -9,7 +10,9 @@ import sys
 import tomllib
 import venv
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -26,11 +29,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 KINDS = [kind["directory"] for kind in PROJECT["tool"]["towncrier"]["type"]]
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    *command: str | Path, cwd: Path = ROOT, environment: Mapping[str, str] = MappingProxyType({})
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
-        env=os.environ | environment,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=200,
@@ -219,7 +224,7 @@ def test_the_wheel_runs_in_an_empty_environment(wheel: Path, tmp_path: Path) -> 
     assert '"ok":true' in succeeded(called).replace(" ", "")
 
 
-# What CONTRIBUTING.md says.
+# What CONTRIBUTING.md and the page about versions say.
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PACKAGE = ROOT / "src/toolpost"
@@ -240,6 +245,14 @@ def test_paths_that_contributors_are_sent_to_exist() -> None:
     assert {path for path in fixed if not (ROOT / path).exists()} == set()
 
 
+def test_modules_that_are_promised_say_what_is_public_in_them() -> None:
+    page = (ROOT / "docs/reference/versioning.md").read_text()
+    modules = re.findall(r"^\| `(toolpost[\w.]*)`", page, re.MULTILINE)
+
+    assert modules[0] == "toolpost"
+    assert {name for name in modules if not getattr(importlib.import_module(name), "__all__", ())} == set()
+
+
 @pytest.mark.soak  # it runs the checks of the whole tree
 def test_commands_that_contributors_are_given_work(tmp_path: Path) -> None:
     """Commands are run, tests are collected, scripts are there, and what is asked of the gateway that is served is answered."""
@@ -251,9 +264,11 @@ def test_commands_that_contributors_are_given_work(tmp_path: Path) -> None:
         if command.startswith("scripts/"):
             assert os.access(ROOT / command.split()[0], os.X_OK), command
         elif "/pytest " in command:
-            succeeded(run("bash", "-c", f"{command.replace(' --pdb', '')} --collect-only -n 0", **environment))
+            succeeded(
+                run("bash", "-c", f"{command.replace(' --pdb', '')} --collect-only -n 0", environment=environment)
+            )
         elif command not in (served, asked) and "/pre-commit install" not in command:
-            succeeded(run("bash", "-c", command, **environment))
+            succeeded(run("bash", "-c", command, environment=environment))
 
     server = subprocess.Popen(
         [*served.split(), "--listen", "127.0.0.1:0", "--json"],
