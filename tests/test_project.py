@@ -158,19 +158,19 @@ def copy(tmp_path: Path) -> Path:
 
 def test_a_release_moves_every_entry_into_one_section(copy: Path) -> None:
     (copy / "changes/one-more.removed.md").write_text("- `toolpost old` is gone.\n")
-    entries = [
-        line
-        for path in [copy / "CHANGELOG.md", *(copy / "changes").glob("*.*.md")]
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.startswith("- ")
-    ]
+    written = re.search(
+        r"^## Unreleased\n(.*?)(?=^## |\Z)", (copy / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    texts = [written[1] if written else "", *(path.read_text() for path in (copy / "changes").glob("*.*.md"))]
+    entries = re.findall(r"^- .*", "\n".join(texts), re.MULTILINE)
     succeeded(run("scripts/release", "prepare", "7.8.9", cwd=copy))
     succeeded(run("scripts/release", "check", "7.8.9", cwd=copy))
     changelog = (copy / "CHANGELOG.md").read_text(encoding="utf-8")
     notes = succeeded(run("scripts/release", "notes", "7.8.9", cwd=copy))
 
     assert re.findall(r"^# .*|^## \S+", changelog, re.MULTILINE)[:2] == ["# Changelog", "## 7.8.9"]
-    assert sorted(re.findall(r"^- .*", changelog, re.MULTILINE)) == sorted(entries)
+    assert "## Unreleased" not in changelog
+    assert sorted(re.findall(r"^- .*", notes, re.MULTILINE)) == sorted(entries)
     assert "- `toolpost old` is gone." in notes.split("### Removed")[1].split("###")[0]
     assert '__version__ = "7.8.9"' in (copy / PROJECT["tool"]["hatch"]["version"]["path"]).read_text()
     assert [path.name for path in (copy / "changes").glob("*.md")] == ["README.md"]
