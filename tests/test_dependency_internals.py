@@ -146,6 +146,32 @@ def listening_needs_two_attributes() -> object:
     return None if used == {"ctx.request_id", "ctx.session.send_notification"} else f"it uses {sorted(used)}"
 
 
+def acp_takes_three_methods() -> object:
+    """`ClientSideConnection` is given a transport of ours in the place of a stream."""
+    from acp._transport import Transport
+
+    methods = {name for name in vars(Transport) if not name.startswith("_")}
+    return None if methods == {"send", "receive", "close"} else f"a transport has {sorted(methods)}"
+
+
+def claude_takes_six_methods() -> object:
+    """`ClaudeSDKClient` is given a transport of ours, of a class that the SDK says may change in any release."""
+    from claude_agent_sdk import Transport
+
+    methods = Transport.__abstractmethods__
+    known = {"connect", "write", "read_messages", "close", "is_ready", "end_input"}
+    return None if methods == known else f"a transport has {sorted(methods)}"
+
+
+def claude_comes_with_its_program() -> object:
+    """The program that the SDK starts is in a private folder of it, in the wheels of most platforms."""
+    import claude_agent_sdk
+
+    folder = Path(str(claude_agent_sdk.__file__)).parent
+    program = folder / "_bundled" / ("claude.exe" if sys.platform == "win32" else "claude")
+    return None if program.is_file() else f"there is no {program}"
+
+
 FRONT = (
     "compare `_BackProtocol` there with the new `HttpToolsProtocol`;"
     " tests/wire/test_front.py and tests/hostile/test_http_grammar.py show whether it still works"
@@ -284,6 +310,27 @@ INTERNALS = [
             *("input_schema", "arguments", "headers"),
         ),
     ),
+    Internal(
+        package="agent-client-protocol",
+        what="ClientSideConnection takes a private kind of transport",
+        seen_as=r"ClientSideConnection\(",
+        remedy="give `_Transport` there what it needs now; tests/parts/conversations/test_acp.py shows whether it still works",
+        holds=acp_takes_three_methods,
+    ),
+    Internal(
+        package="claude-agent-sdk",
+        what="Transport, which the SDK says it may change in any release",
+        seen_as=r"ClaudeSDKClient\(.*transport=",
+        remedy="give `_Pipes` there what it needs now; tests/parts/conversations/test_claude.py shows whether it still works",
+        holds=claude_takes_six_methods,
+    ),
+    Internal(
+        package="claude-agent-sdk",
+        what="the program in its private folder `_bundled`",
+        seen_as=r"/ \"_bundled\" /",
+        remedy="find where the SDK has its program now; without it `claude` of the PATH is started",
+        holds=claude_comes_with_its_program,
+    ),
 ]
 
 OWN_PRIVATES = {"_close", "_learning", "_params"}
@@ -309,7 +356,8 @@ def test_an_internal_is_as_it_was_when_we_relied_on_it(internal: Internal) -> No
 
 @pytest.mark.parametrize("package", sorted({internal.package for internal in INTERNALS}))
 def test_a_package_whose_internals_we_use_is_bounded_to_releases_that_were_read(package: str) -> None:
-    requirement = next(r for r in map(Requirement, PROJECT["dependencies"]) if r.name == package)
+    declared = [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
+    requirement = next(r for r in map(Requirement, declared) if r.name == package)
     read = Version(version(package))
     next_minor = Version(f"{read.major}.{read.minor + 1}")
 
