@@ -1,6 +1,7 @@
 """The plugins that come with Toolpost are served where they are asked for, and nowhere else."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.cli.conftest import PLUGIN, Run
 from tests.cli.test_first_use import FINE
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config, PluginSettings, load_config
+from toolpost.testing import acp_agent_command
 
 
 def plugins_in(run: Run, *words: str) -> set[str]:
@@ -62,8 +64,25 @@ def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monke
     assert "pip install 'toolpost[workspace]'" in typed.err
 
 
+def test_schedules_are_not_listed_without_their_extra(
+    invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, *args = acp_agent_command()
+    agent = f"[agents.script]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
+    (tmp_path / "toolpost.toml").write_text(agent)
+    with_all = plugins_in(invoke)
+    monkeypatch.setitem(sys.modules, "cronsim", None)  # as if it were not installed
+    without = invoke("tools", "--json")
+    doctor = invoke("doctor", "--json")
+
+    assert with_all == {"delegate", "history", "logs", "schedule", "tasks"}
+    assert {tool["name"].partition("__")[0] for tool in without.json} == with_all - {"schedule"}
+    assert "`schedule` needs cronsim, which is missing: pip install 'toolpost[harness]' brings it" in without.err
+    assert "pip install 'toolpost[harness]' brings it" in json.dumps(doctor.json["groups"][0])
+
+
 def test_doctor_says_what_an_extra_would_bring(invoke: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.cli.doctor.setup.has", lambda name: name == "acp")
+    monkeypatch.setattr("toolpost.cli.doctor.setup.has", lambda name: name in ("acp", "cronsim"))
     found = invoke("doctor", "--json").json["groups"][0]["findings"]
     told = [finding["message"] for finding in found if finding["check"] == "extras"]
 

@@ -38,11 +38,11 @@ VERIFY_S: Final = 10.0
 
 _CALLS: Final = 1_000
 _EXTRAS: Final = {
-    "workspace": ("tantivy", "the plugin `workspace`, which indexes and searches code"),
-    "harness": ("acp", "conversations with agents"),
-    "postgres": ("asyncpg", "a store in PostgreSQL"),
+    "workspace": (("tantivy",), "the plugin `workspace`, which indexes and searches code"),
+    "harness": (("acp", "cronsim"), "conversations with agents, and prompts on a schedule"),
+    "postgres": (("asyncpg",), "a store in PostgreSQL"),
 }
-"""What may be installed besides: the module that shows it is, and what it brings."""
+"""What may be installed besides: the modules that show that all of it is, and what it brings."""
 
 
 async def check_setup(config: Config, config_path: Path | None) -> Group:
@@ -57,8 +57,8 @@ def _platform() -> Iterator[Finding]:
         loop = _spelled("uvloop")
         is_there = not loop.endswith("missing")
         yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop: calls get quicker")
-    for extra, (module, what) in _EXTRAS.items():
-        if not has(module):
+    for extra, (modules, what) in _EXTRAS.items():
+        if not all(map(has, modules)):
             yield note("extras", f"not installed: {what}; pip install 'toolpost[{extra}]' brings it")
     if missing := [name for name in ("npx", "uvx", "docker") if shutil.which(name) is None]:
         yield note("launchers", f"not here: {', '.join(missing)}; servers that need them cannot be started")

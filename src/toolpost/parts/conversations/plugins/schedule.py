@@ -5,6 +5,7 @@ Times that passed while no server ran are made up for once. Of several servers w
 """
 
 import asyncio
+import importlib.util
 import logging
 import secrets
 import time
@@ -12,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -23,7 +23,14 @@ from toolpost.base.clocks import steady_s
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject, ThreadId
 from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
+from toolpost.contracts.errors import (
+    CapabilityMissing,
+    ErrorCode,
+    InvalidRequest,
+    NotFound,
+    QueueOverloaded,
+    ToolpostError,
+)
 from toolpost.parts.conversations.plugins.service import Lead
 from toolpost.store.key_values import Item, Shelf
 
@@ -59,7 +66,9 @@ class Schedule:
 
 
 def make() -> Plugin:
-    """Make the plugin."""
+    """Make the plugin; raises `CapabilityMissing` without cronsim, since tools that cannot run are not listed."""
+    if importlib.util.find_spec("cronsim") is None:
+        raise CapabilityMissing("`schedule` needs cronsim, which is missing: pip install 'toolpost[harness]' brings it")
     plugin = Plugin(NAME, version=__version__)
     clock = _Clock(Lead(plugin))
     plugin.on_start(clock.start)
@@ -215,6 +224,8 @@ def _first(cron: str | None, at: str | None, timezone: str) -> float:
 def _next(cron: str, timezone: str) -> float:
     if len(cron.split()) != 5:
         raise InvalidRequest("A cron expression has five fields.", hint="every day at nine: `0 9 * * *`")
+    from cronsim import CronSim, CronSimError  # optional: `make` has seen that it is there
+
     try:
         return float(next(CronSim(cron, datetime.fromtimestamp(time.time(), _zone(timezone)))).timestamp())
     except CronSimError as error:
