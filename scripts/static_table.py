@@ -33,7 +33,7 @@ class Model:
     """The encoder of a BERT, as its weights define it: pieces in, one vector a text out."""
 
     def __init__(self, weights: dict[str, Floats]) -> None:
-        self._weights = weights
+        self.weights = weights
         self._layers = len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
 
     @classmethod
@@ -66,7 +66,7 @@ class Model:
         return found
 
     def _encode(self, ids: NDArray[np.int64]) -> Floats:
-        w = self._weights
+        w = self.weights
         x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
         x = self._norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
         for layer in range(self._layers):
@@ -88,14 +88,12 @@ class Model:
         return self._linear(mixed.transpose(0, 2, 1, 3).reshape(many, length, width), f"{at}.attention.output.dense")
 
     def _linear(self, x: Floats, name: str) -> Floats:
-        return np.asarray(x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"], np.float32)
+        return np.asarray(x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"], np.float32)
 
     def _norm(self, x: Floats, name: str) -> Floats:
         centred = x - x.mean(axis=-1, keepdims=True)
         spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        return np.asarray(
-            centred / spread * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"], np.float32
-        )
+        return np.asarray(centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"], np.float32)
 
 
 def _gelu(x: Floats) -> Floats:

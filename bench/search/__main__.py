@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tell_quality(page: Page, targets: list[list[str]], most: int) -> None:
     per_set = {one.name: quality.of_everybody(one, most) for one in all_sets()}
-    unseen = [found for label, found in per_set.items() if label != "metatool_single"]
+    unseen = [per_set[one.name] for one in all_sets() if one.is_unseen]
     means = {name: Quality.average([found[name] for found in unseen]) for name in EVERYBODY}
     rows = []
     for label, found in [*per_set.items(), ("mean without MetaTool", means)]:
@@ -96,7 +96,7 @@ def _tell_doubt(page: Page, most: int) -> None:
 def _tell_choice(page: Page, most: int) -> None:
     rows = []
     for name, found in choice.chosen(most):
-        mean = Quality.average([one for one, of in zip(found, all_sets(), strict=True) if of.name != "metatool_single"])
+        mean = Quality.average([one for one, of in zip(found, all_sets(), strict=True) if of.is_unseen])
         rows.append([name, *(f"{one.recall_5:.3f} / {one.recall_10:.3f}" for one in (*found, mean))])
     text = "recall@5 / recall@10 on the half for choosing, one weight changed at a time. The mean is without MetaTool."
     page.add("Other weights", text, ["", *(one.name for one in all_sets()), "mean"], rows)

@@ -29,11 +29,12 @@ def doubts(most: int) -> list[Doubt]:
     for one, other in zip(all_sets(), [*all_sets()[1:], all_sets()[0]], strict=True):
         good, bad, foreign = _asked(one, other, most)
         found.append(_doubt(f"{one.name}: the right tools taken away", good, bad))
-        all_good += good
-        all_bad += bad
-        all_foreign += foreign
-    found.append(_doubt("all: the right tools taken away", all_good, all_bad))
-    found.append(_doubt("all: a query of another set", all_good, all_foreign))
+        if one.is_unseen:
+            all_good += good
+            all_bad += bad
+            all_foreign += foreign
+    found.append(_doubt("all but MetaTool: the right tools taken away", all_good, all_bad))
+    found.append(_doubt("all but MetaTool: a query of another set", all_good, all_foreign))
     return found
 
 

@@ -14,6 +14,8 @@ from toolpost.discovery.search import Document
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data"
 NAMES = ("mcpzero_hand", "bfcl", "stabletoolbench", "metatool_single")
+TRAINED_ON = frozenset({"metatool_single", "toollens"})
+"""Sets whose queries the table of meanings was trained on: they flatter it, and are left out of every mean."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Set:
     name: str
     tools: Sequence[Document]
     queries: Sequence[Query]
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it may count in a mean."""
+        return self.name not in TRAINED_ON
 
     def half(self, *, choosing: bool, most: int | None = None) -> list[Query]:
         """Return one half of the queries, or as many of them as are wanted, evenly spread."""

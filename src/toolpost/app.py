@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import CancelScope, create_task_group
 
@@ -83,6 +83,9 @@ from toolpost.store import Store, open_store
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.validation.pool import Validators
 
+if TYPE_CHECKING:
+    from toolpost.discovery.embedder import Embedder
+
 _log = logging.getLogger("toolpost.app")
 
 STATE_KEY: Final = "request state"
@@ -113,6 +116,7 @@ async def open_app(
         open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store,
         _open_reranker(config, metrics := Metrics()) as reranker,
     ):
+        embedder = _embedder(config)
         bus = bus_of(config, store, metrics, callers)
         desk = Desk(workspace_of(config))
         has_agents = bool(agents) or bool(config.agents)
@@ -146,12 +150,26 @@ async def open_app(
         async with validators.open_running(), host.open_started(), behind.open_running(), sweeping, watching:
             rounds = Rounds(await store.keys.of(STATE_KEY))
             app = _assembled(
-                config, store, host, behind, changes, metrics, reranker, bus, rounds, harness, callers, validators
+                config,
+                store,
+                host,
+                behind,
+                changes,
+                metrics,
+                reranker,
+                embedder,
+                bus,
+                rounds,
+                harness,
+                callers,
+                validators,
             )
             async with harness.open_running(), create_task_group() as tasks:
                 tasks.start_soon(changes.follow, app)
                 tasks.start_soon(news.follow, app)
                 tasks.start_soon(app.finder.preparation.run)
+                if embedder is not None:
+                    tasks.start_soon(embedder.run)
                 if config.discovery.mode != "all":
                     app.finder.preparation.start()
                 await harness.hooks.notify("toolpost_conversations", conversations=harness)
@@ -217,6 +235,15 @@ async def _open_reranker(config: Config, metrics: Metrics) -> AsyncIterator[Rera
         await reranker.aclose()
 
 
+def _embedder(config: Config) -> "Embedder | None":
+    """Make what scores by a sentence model, where one is configured. What it needs is loaded when somebody searches."""
+    if config.embedder_path is None:
+        return None
+    from toolpost.discovery.embedder import Embedder
+
+    return Embedder(config.embedder_path)
+
+
 def _assembled(
     config: Config,
     store: Store,
@@ -225,6 +252,7 @@ def _assembled(
     changes: "Changes",
     metrics: Metrics,
     reranker: Reranker | None,
+    embedder: "Embedder | None",
     bus: Bus,
     rounds: Rounds,
     harness: Harness,
@@ -235,7 +263,7 @@ def _assembled(
     pipeline = Pipeline(store.audit, shares.calls, callers, waiting_limit=config.limits.waiting, validators=validators)
     catalogue = catalogue_of(config, host, servers)
     uses: Counter[str] = Counter()
-    finder = Finder(Preparation(catalogue, metrics), uses=uses, reranker=reranker)
+    finder = Finder(Preparation(catalogue, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
     finding = AutomaticMcp(finder, store.seen, metrics)
     gateway = Gateway(catalogue, pipeline, finding=finding, metrics=metrics, uses=uses)
     gateway.conversations = harness

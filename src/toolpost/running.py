@@ -118,7 +118,7 @@ class Changes:
         self._servers: set[str] = set()
 
     def note(self, servers: Collection[str]) -> None:
-        """Take note of servers; many changes in a moment are one."""
+        """Take note of servers; many changes in a moment are one. Without a name, all is taken over and nobody is told."""
         self._servers.update(servers)
         self._noted.set()
 

@@ -87,6 +87,8 @@ tags = {time = ["safe"]}
 [discovery]
 mode = "automatic"
 
+embedder = "models/minilm"
+
 [discovery.reranker]
 url = "http://127.0.0.1:11434/v1"
 model = "small"

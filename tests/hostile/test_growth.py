@@ -41,6 +41,7 @@ from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.settings.json_edit import with_member
 from toolpost.settings.jsonc import NotJson, read_jsonc
 from toolpost.settings.variables import pieces_of
+from toolpost.upstreams.handshake import Greeting
 from toolpost.upstreams.http.connection import Connection, Limits
 from toolpost.upstreams.http.events import EventReader
 from toolpost.upstreams.message import read_message, refusal_of
@@ -211,6 +212,10 @@ FROM_SERVERS: dict[str, Work] = {
     "mirrored arguments": calling(
         Mirrors,
         lambda size: {"properties": {f"a{n}": {"type": "string", "x-mcp-header": f"h{n}"} for n in range(size)}},
+    ),
+    "the instructions of a server": calling(
+        lambda text: Greeting(version="", is_modern=True, instructions=text, info={"title": text}).description,
+        lambda size: "aB1é中 " * size * 100,
     ),
     "the words of a description": calling(lambda text: list(words_of(text)), lambda size: "aB1é中" * size),
 }  # fmt: skip

@@ -17,10 +17,11 @@ TOOL: dict[str, Any] = {"name": "log", "description": "nul \0, 🦉, \\ and \x1a
 async def test_definitions_are_recalled_as_they_were(url: str) -> None:
     async with open_store(url) as store:
         await store.known_tools.remember("git", [])
-        await store.known_tools.remember("git", [TOOL], "2.\0🦉")
+        await store.known_tools.remember("git", [TOOL], "2.\0🦉", "all about \0 🦉")
         await store.known_tools.remember("odd \0 name", [TOOL, TOOL])
     async with open_store(url) as store:
-        assert await store.known_tools.recall("git") == Known(definitions=[TOOL], build="2.\0🦉")
+        known = Known(definitions=[TOOL], build="2.\0🦉", description="all about \0 🦉")
+        assert await store.known_tools.recall("git") == known
         assert await store.known_tools.recall("odd \0 name") == Known(definitions=[TOOL, TOOL])
         assert await store.known_tools.recall("unknown") is None
 

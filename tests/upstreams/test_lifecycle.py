@@ -175,9 +175,9 @@ async def test_a_server_seen_again_is_remembered_anew(tmp_path: Path, monkeypatc
         async with open_app(config, bundled=False, servers=[hostile()]) as app:
             remember = app.store.known_tools.remember
 
-            async def remember_and_note(server: str, definitions: Any, remember: Any = remember) -> None:
-                saved.append(server)
-                await remember(server, definitions)
+            async def remember_and_note(*known: Any, remember: Any = remember) -> None:
+                saved.append(known[0])
+                await remember(*known)
 
             monkeypatch.setattr(app.store.known_tools, "remember", remember_and_note)
             await supervisor_of(app).ensure_ready()

@@ -24,9 +24,9 @@ CONVERSATION_HOOKS: Final = (
 
 
 class Plugin:
-    """Tools under one name.
+    """Tools under one name; `description` adds words by which a search finds all of them.
 
-    plugin = Plugin("greetings", version="1.2.0")
+    plugin = Plugin("greetings", version="1.2.0", description="Friendly words for guests and colleagues.")
 
     @plugin.tool
     async def greet(name: str) -> str:
@@ -34,9 +34,10 @@ class Plugin:
         return f"Hello {name}"
     """
 
-    def __init__(self, name: str, *, version: str = "", tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, name: str, *, version: str = "", description: str = "", tools: Iterable[Tool] = ()) -> None:
         self.name = name
         self.version = version
+        self.description = description
         self._tools = list(tools)
         self._starting: list[Step] = []
         self._stopping: list[Step] = []

@@ -40,6 +40,8 @@ class Catalogue:
         self._own_aliases = {alias: tool for tool in own for alias in tool.contract.terms.aliases}
         self._own = {tool.contract.terms.name: tool for tool in own}
         self.tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
+        self.descriptions = {source.name: source.description for source in known}
+        """What each source says of itself, for the index alone."""
         self.servers = tuple(sorted({tool.source for tool in held.values()}))
         """The servers and plugins that have any of the tools."""
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 
@@ -12,6 +12,9 @@ from toolpost.discovery.reranker import Candidate, Reranker
 from toolpost.discovery.search import Hit, Ranking, cut
 from toolpost.discovery.snapshot import Visible
 from toolpost.discovery.views import EVERYTHING, View
+
+if TYPE_CHECKING:
+    from toolpost.discovery.embedder import Embedder
 
 LEAST: Final = 5
 MOST: Final = 15
@@ -52,11 +55,19 @@ class Found:
 class Finder:
     """Searches for everybody, and remembers nothing of anybody."""
 
-    def __init__(self, preparation: Preparation, *, uses: Mapping[str, int], reranker: Reranker | None = None) -> None:
+    def __init__(
+        self,
+        preparation: Preparation,
+        *,
+        uses: Mapping[str, int],
+        reranker: Reranker | None = None,
+        embedder: "Embedder | None" = None,
+    ) -> None:
         """Take also how often each tool has been called, by name: without a query the best known come first."""
         self.preparation = preparation
         self._uses = uses
         self._reranker = reranker
+        self._embedder = embedder
 
     async def visible(self, view: View) -> Visible:
         """Return what a view shows, ready to be searched."""
@@ -69,7 +80,7 @@ class Finder:
         most = MOST if limit is None else limit
         visible = await self.visible(view)
         asked = query[:QUERY_LIMIT]
-        ranking = await _ranked(visible, asked, explain=explain)
+        ranking = await self._rank(visible, asked, explain=explain)
         found = Found(visible=visible, hits=ranking.hits, is_weak=ranking.is_weak, sureness=ranking.sureness)
         if len(visible) <= most:
             others = [Hit(name=name, score=0.0) for name in visible.names if name not in set(found.names)]
@@ -89,6 +100,10 @@ class Finder:
         unseen = (name for name in self._best_known(visible) if seen.get(name) != visible.entry(name).digest)
         hits = [Hit(name=name, score=0.0) for name in islice(_within_budget(unseen, _sizes(visible)), most)]
         return Found(visible=visible, hits=hits)
+
+    async def _rank(self, visible: Visible, query: str, *, explain: bool) -> Ranking:
+        ranking = await _ranked(visible, query, explain=explain)
+        return ranking if self._embedder is None else await self._embedder.adjust(query, ranking)
 
     def _next(self, ranking: Ranking, found: Found) -> list[str]:
         """Name what stands behind the tools that are handed out; where nothing speaks for any, the best known."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio import to_thread
@@ -12,6 +12,9 @@ from toolpost.contracts.errors import NoIndex
 from toolpost.discovery.catalog import Catalogue
 from toolpost.discovery.snapshot import Snapshot
 from toolpost.metrics import Metrics
+
+if TYPE_CHECKING:
+    from toolpost.discovery.embedder import Embedder
 
 _log = logging.getLogger("toolpost.discovery")
 
@@ -25,9 +28,10 @@ NEXT_WAIT_S: Final = 2.0
 class Preparation:
     """Has the newest snapshot. Nothing is prepared before somebody wants to search."""
 
-    def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
+    def __init__(self, catalogue: Catalogue, metrics: Metrics, embedder: "Embedder | None" = None) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
+        self._embedder = embedder
         self._snapshot: Snapshot | None = None
         self._is_wanted = anyio.Event()
         self._has_changed = anyio.Event()
@@ -82,6 +86,8 @@ class Preparation:
             self._snapshot = await to_thread.run_sync(
                 Snapshot.prepare, catalogue, self._snapshot, abandon_on_cancel=True
             )
+            if self._embedder is not None:
+                self._embedder.take(self._snapshot)
         except Exception as error:  # noqa: BLE001 (the one before goes on, and calls by name are not concerned)
             event(_log, logging.ERROR, "search index not prepared", tools=len(catalogue), exception=error)
         self._tried = catalogue

@@ -13,6 +13,7 @@ from toolpost.contracts.digest import digest_of_bytes
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.discovery.catalog import SCOPES_LIMIT, Catalogue
 from toolpost.discovery.search import Document, SearchIndex, tokens
+from toolpost.discovery.search.fields import described
 from toolpost.discovery.views import EVERYTHING, View
 from toolpost.providers import HeldTool
 
@@ -56,8 +57,13 @@ class Snapshot:
         """Make everything that a search needs. Pure computing, for a thread; what has not changed is not read again."""
         known = previous.entries if previous else {}
         entries = {tool.contract.name: _entry(tool, known.get(tool.contract.name)) for tool in catalogue}
-        documents = [_document(name, entry) for name, entry in entries.items()]
+        about = catalogue.descriptions
+        documents = [_document(name, entry, about.get(entry.server, "")) for name, entry in entries.items()]
         return cls(catalogue, entries, SearchIndex.prepare(documents, previous.index if previous else None))
+
+    def text_of(self, name: ToolName) -> str:
+        """Return the sentence that a tool's meaning is taken from."""
+        return described(_document(name, self.entries[name], ""))
 
     def seen_through(self, view: View) -> "Visible":
         """Return what a view shows of it, made once."""
@@ -143,7 +149,7 @@ def _dealt(groups: Sequence[Sequence[ToolName]]) -> Iterator[ToolName]:
         yield from (name for name in round_ if name is not None)
 
 
-def _document(name: ToolName, entry: Entry) -> Document:
+def _document(name: ToolName, entry: Entry, server_description: str) -> Document:
     definition = entry.definition
     annotations = definition.get("annotations")
     title = definition.get("title") or (annotations.get("title") if isinstance(annotations, dict) else None)
@@ -154,6 +160,7 @@ def _document(name: ToolName, entry: Entry) -> Document:
         title=_text(title),
         description=entry.description,
         input_schema=schema if isinstance(schema, dict) else {},
+        server_description=server_description,
         digest=entry.digest,
     )
 

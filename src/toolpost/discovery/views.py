@@ -92,6 +92,7 @@ class Excerpt:
     withheld: Mapping[ToolName, HeldTool]
     tags: Tags = frozenset()
     refused: Sequence[ContractRefused] = ()
+    description: str = ""
 
 
 def tags_of(source: Source) -> Tags:

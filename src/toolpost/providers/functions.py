@@ -28,6 +28,7 @@ class FunctionSource:
         tools: Iterable[Tool],
         *,
         version: str = "",
+        description: str = "",
         default_timeout_s: float = DEFAULT_TIMEOUT_S,
         threads: FairQueue | None = None,
         bare: bool = False,
@@ -35,6 +36,7 @@ class FunctionSource:
         """Take also how many synchronous tools run at once; without that, as many as there are threads by default."""
         self._bare = bare
         self.name: PluginName = check_plugin_name(name)
+        self.description = description
         self._held: dict[ToolName, HeldTool] = {}
         self._refused: list[ContractRefused] = []
         for tool in tools:

@@ -187,6 +187,7 @@ class PluginHost:
             loaded.name,
             tools,
             version=loaded.version,
+            description=_description_of(found),
             default_timeout_s=self._default_timeout_s,
             threads=self._threads,
             bare=self._only is not None,
@@ -223,6 +224,12 @@ class PluginHost:
 def _name_of(found: Any, candidate: Candidate) -> str:
     """Return the name that a plugin gives itself, else the last part of what it was found under."""
     return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+
+
+def _description_of(found: Any) -> str:
+    """Return what a plugin says of itself; a module or an object of another kind may have anything under that name."""
+    description = getattr(found, "description", "")
+    return description if isinstance(description, str) else ""
 
 
 def _resolve(reference: str) -> Any:

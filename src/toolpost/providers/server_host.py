@@ -74,6 +74,8 @@ class ServerHost:
     ) -> None:
         """Tell `on_change` the names of servers whose tools are other ones now; `beside` are those of other tools.
 
+        It is told no name when only the description of a server is another: the tools are as they were listed.
+
         `learn_limit_s` is how long an opening waits for servers whose tools nobody has seen; if that takes longer than a
         moment, `on_wait` is told which these are.
         """
@@ -117,6 +119,8 @@ class ServerHost:
             default_timeout_s=self._default_timeout_s,
             on_seen=self._note_seen,
             on_change=self._note_change,
+            # Some servers put the time of day into their instructions. The index follows, and no client is told of other tools.
+            on_described=lambda: self._on_change([]),
             promises=self.promises,
             contracts=self._contracts,
             on_news=self._on_news,
@@ -208,7 +212,7 @@ class ServerHost:
                 remembered = await self._known.recall(source.name)
                 # Tools of a server that cannot be reached as it is configured are not offered.
                 if remembered is not None and source.spec.problem is None:
-                    await source.learn(remembered.definitions, remembered.build)
+                    await source.learn(remembered.definitions, remembered.build, remembered.description)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self.promises.run)
@@ -310,6 +314,6 @@ class ServerHost:
             source = self.sources.get(self._unsaved.pop())
             if source is not None and source.definitions is not None:
                 try:
-                    await self._known.remember(source.name, source.definitions, source.build)
+                    await self._known.remember(source.name, source.definitions, source.build, source.description)
                 except Exception as error:  # noqa: BLE001 (a list that is not kept costs one start, later)
                     event(_log, logging.WARNING, "tools not remembered", server=source.name, reason=str(error))

@@ -87,12 +87,16 @@ class ServerSource:
         default_timeout_s: float,
         on_seen: Callable[["ServerSource"], None],
         on_change: Callable[["ServerSource"], None],
+        on_described: Callable[[], None] = lambda: None,
         promises: Promises,
         contracts: Mode = "observe",
         on_news: Callable[[News], None] = lambda _news: None,
         successor_of: "ServerSource | None" = None,
     ) -> None:
-        """Take a specification; as a successor, take over the processes of a source that reaches its server likewise."""
+        """Take a specification; as a successor, take over the processes of a source that reaches its server likewise.
+
+        `on_described` is called when the server describes itself in other words and its tools are the same.
+        """
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
         self.supervisor: Supervisor = (
@@ -102,9 +106,12 @@ class ServerSource:
         """As they came; None until they are known."""
         self.build = ""
         """The version that the server gives itself."""
+        self.description = ""
+        """The server's title, description and instructions: words to find its tools by, not to be shown."""
         self.timeout_s = spec.timeout_s or default_timeout_s
         self._on_seen = on_seen
         self._on_change = on_change
+        self._on_described = on_described
         self._promises = promises
         self._contracts: Mode = spec.contracts or contracts
         self._compiled: dict[ToolName, HeldTool] = {}
@@ -141,18 +148,21 @@ class ServerSource:
         async with self._learning:
             pass
         if other.definitions is not None and self.definitions is before:
-            await self.learn(other.definitions, other.build)
+            await self.learn(other.definitions, other.build, other.description)
 
-    async def learn(self, definitions: list[JsonObject], build: str) -> None:
-        """Take the server's definitions and its version; what has not changed is not compiled again.
+    async def learn(self, definitions: list[JsonObject], build: str, description: str = "") -> None:
+        """Take the server's definitions, version and description; what has not changed is not compiled again.
 
         A server decides what it sends, and calls go on meanwhile: many definitions or large ones are compiled in a thread, and
         compared with their promises in slices, beside the tools that are there. These are replaced at the end, together. Two
         instances of a server may tell of its tools at once; the later one waits.
         """
         async with self._learning:
+            is_described_anew, self.description = description != self.description, description
             if (definitions, build) == (self.definitions, self.build):
                 self._on_seen(self)
+                if is_described_anew:
+                    self._on_described()
                 return
             known = self._known(build)
             if _are_quick(definitions):

@@ -51,6 +51,11 @@ class Source(Protocol):
         ...
 
     @property
+    def description(self) -> str:
+        """Words of its own to find its tools by. A server's are untrusted: they are indexed and never shown."""
+        ...
+
+    @property
     def tools(self) -> Mapping[ToolName, HeldTool]:
         """The tools that can be called."""
         ...

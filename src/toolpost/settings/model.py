@@ -169,6 +169,13 @@ class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         Literal["all", "automatic", "both"],
         Meta(description="what is served: all tools, only `automatic_mcp` and `automatic_eval`, or both"),
     ] = "all"
+    embedder: Annotated[
+        str | None,
+        Meta(
+            description="folder of a sentence model (`model.onnx`, `tokenizer.json`), relative to the project; needs "
+            "`toolpost[embeddings]`"
+        ),
+    ] = None
     reranker: RerankerSettings = RerankerSettings()
 
 
@@ -265,6 +272,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def lock_path(self) -> Path:
         """Where the lock file is."""
         return Path(self.project) / self.lock
+
+    @property
+    def embedder_path(self) -> Path | None:
+        """Where the sentence model is, if there is to be one."""
+        return Path(self.project) / self.discovery.embedder if self.discovery.embedder is not None else None
 
     @property
     def store_url(self) -> str:

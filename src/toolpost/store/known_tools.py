@@ -15,13 +15,17 @@ class Known:
     definitions: list[JsonObject]
     build: str = ""
     """The version that the server gave itself."""
+    description: str = ""
+    """The server's own title, description and instructions."""
 
 
 class KnownTools(Protocol):
     """What was last seen of every server."""
 
-    async def remember(self, server: str, definitions: list[JsonObject], build: str = "") -> None:
-        """Keep a server's definitions, as they came, and the version that it gave itself."""
+    async def remember(
+        self, server: str, definitions: list[JsonObject], build: str = "", description: str = ""
+    ) -> None:
+        """Keep a server's definitions, as they came, the version that it gave itself, and its own description."""
         ...
 
     async def recall(self, server: str) -> Known | None:

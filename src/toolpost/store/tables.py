@@ -73,7 +73,7 @@ _TASK: Final = (
 )
 
 TABLES: Final = (
-    Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions", "build")),
+    Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions", "build", "description")),
     Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
     Table(name="bus_tasks", key=("id",), columns=_TASK),

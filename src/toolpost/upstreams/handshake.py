@@ -30,6 +30,8 @@ PROBE_S: Final = 5.0
 """How long a server may think about which era it is of; one that says nothing is greeted as those before it were."""
 
 BUILD_LIMIT: Final = 128
+DESCRIPTION_LIMIT: Final = 1_000
+"""How many characters of a server's own description are kept. Every tool of the server is indexed with all of its words."""
 PAGES_LIMIT: Final = 1_000
 
 
@@ -54,6 +56,15 @@ class Greeting:
         """The version that the server gives itself, empty if it gives none that can be read on one line."""
         told: Json = self.info.get("version")
         return told[:BUILD_LIMIT] if isinstance(told, str) and told.isprintable() else ""
+
+    @property
+    def description(self) -> str:
+        """The server's title, description and instructions as one text, cut to `DESCRIPTION_LIMIT`; empty if it has none.
+
+        Untrusted: it feeds the search index and is shown to no model.
+        """
+        texts = (_text(self.info, "title"), _text(self.info, "description"), self.instructions)
+        return "\n".join(text[:DESCRIPTION_LIMIT] for text in texts if text)[:DESCRIPTION_LIMIT]
 
     @property
     def takes_subscriptions(self) -> bool:
@@ -106,9 +117,18 @@ def _greeting_of(greeting: Greeting | None) -> Greeting:
     return greeting
 
 
+async def refresh(wire: Wire, greeting: Greeting) -> Greeting:
+    """Ask a server of the stateless era again what it says of itself; another one, or one that refuses, said it once."""
+    return (await _read_discovery(wire) if greeting.is_modern else None) or greeting
+
+
 async def _ask_for_discovery(wire: Wire) -> Greeting | None:
     """Ask as the stateless era does; None from a server that is not of it."""
     _speak_modern(wire)
+    return await _read_discovery(wire)
+
+
+async def _read_discovery(wire: Wire) -> Greeting | None:
     try:
         found = _object(await _discover(wire))
     except (ServerRefused, _Nonsense):
@@ -179,8 +199,8 @@ def _offer(version: str) -> bytes:
     return encode({"protocolVersion": version, "capabilities": OFFERED, "clientInfo": CLIENT})[1:-1]
 
 
-Learn = Callable[[list[JsonObject], str], Awaitable[None]]
-"""Takes the tools of a server, and the version that the server gives itself."""
+Learn = Callable[[list[JsonObject], str, str], Awaitable[None]]
+"""Takes the tools of a server, the version that it gives itself, and its description of itself."""
 
 
 async def fetch_tools(wire: Wire, greeting: Greeting, server: str) -> list[JsonObject]:

@@ -64,8 +64,8 @@ class Keeper(Protocol):
         """Say what is wanted of it besides answers."""
         ...
 
-    def learn(self, tools: list[JsonObject], build: str, /) -> Awaitable[None]:
-        """Take the server's tools, and the version that it gives itself."""
+    def learn(self, tools: list[JsonObject], build: str, description: str, /) -> Awaitable[None]:
+        """Take the server's tools, the version that it gives itself, and its description of itself."""
         ...
 
     def note_ready(self, instance: Instance, manner: Manner, /) -> None:
@@ -124,7 +124,8 @@ async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper, 
     instance.greeting = await greet(wire, probes=manner.probes)
     if not instance.is_mirror:
         # In another era the same tools may look different, and would seem to change to and fro.
-        await keeper.learn(await fetch_tools(wire, instance.greeting, server), instance.greeting.build)
+        tools = await fetch_tools(wire, instance.greeting, server)
+        await keeper.learn(tools, instance.greeting.build, instance.greeting.description)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.wishes = keeper.wishes_of(instance)

@@ -20,7 +20,7 @@ from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
 from toolpost.upstreams.failures import Trouble
-from toolpost.upstreams.handshake import Learn, fetch_tools
+from toolpost.upstreams.handshake import Learn, fetch_tools, refresh
 from toolpost.upstreams.instance import MIRROR, Instance, now
 from toolpost.upstreams.notifications import PASSED_ON, News, Told, reaches
 from toolpost.upstreams.pool import Pool
@@ -390,5 +390,6 @@ class Supervisor:
         instance = self._pool.any_ready()
         if instance is not None and instance.wire is not None and instance.greeting is not None:
             with anyio.fail_after(instances.START_LIMIT_S):
+                instance.greeting = await refresh(instance.wire, instance.greeting)
                 tools = await fetch_tools(instance.wire, instance.greeting, self.spec.name)
-                await self._on_tools(tools, instance.greeting.build)
+                await self._on_tools(tools, instance.greeting.build, instance.greeting.description)

@@ -77,8 +77,10 @@ def test_the_right_tool_is_among_the_first() -> None:
     for name, (at_5, at_10) in found.items():
         assert at_5 >= LEAST[name][0], (name, found)
         assert at_10 >= LEAST[name][1], (name, found)
-    assert mean(at_5 for at_5, _ in found.values()) >= 0.79
-    assert mean(at_10 for _, at_10 in found.values()) >= 0.86
+    # The table was trained on MetaTool's queries: it counts in no mean.
+    unseen = [recalls for name, recalls in found.items() if name != "metatool_single"]
+    assert mean(at_5 for at_5, _ in unseen) >= 0.79
+    assert mean(at_10 for _, at_10 in unseen) >= 0.86
 
 
 def _recall(name: str) -> tuple[float, float]:

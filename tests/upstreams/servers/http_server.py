@@ -30,6 +30,7 @@ class HttpServer:
         self.refusal_code = -31001
         self.refuses_revisions = 0
         """How many probes it answers with -32022, listing what it supports."""
+        self.instructions = ""
         self.sessions: dict[str, int] = {}
         self.methods: list[str] = []
         self.cancelled: list[Any] = []
@@ -160,6 +161,7 @@ class _Exchange:
                 await self.reply(400, json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
             elif server.version == MODERN:
                 result = {"supportedVersions": [MODERN], "capabilities": {"tools": {"listChanged": True}}}
+                result |= {"instructions": server.instructions}
                 await self.answer({"id": request_id, "result": result})
             else:
                 await self.reply(400, b"what?", "text/plain")
@@ -186,6 +188,7 @@ class _Exchange:
             "protocolVersion": server.version,
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": info,
+            "instructions": server.instructions,
         }
         headers = {}
         if server.has_sessions:

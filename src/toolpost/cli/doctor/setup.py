@@ -41,6 +41,7 @@ _EXTRAS: Final = {
     "workspace": (("tantivy",), "the plugin `workspace`, which indexes and searches code"),
     "harness": (("acp", "cronsim"), "conversations with agents, and prompts on a schedule"),
     "postgres": (("asyncpg",), "a store in PostgreSQL"),
+    "embeddings": (("onnxruntime", "tokenizers"), "a sentence model for `discovery.embedder`"),
 }
 """What may be installed besides: the modules that show that all of it is, and what it brings."""
 
@@ -89,6 +90,18 @@ def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding
     except ToolpostError as error:
         yield problem("access", error)
     yield from _unused_tags(config)
+    if config.embedder_path is not None:
+        yield _embedder(config.embedder_path)
+
+
+def _embedder(folder: Path) -> Finding:
+    from toolpost.discovery.embedder import Model
+
+    try:
+        Model.load(folder)
+    except ToolpostError as error:
+        return problem("embedder", error)
+    return ok("embedder", f"searches use the sentence model in {folder}")
 
 
 def _unused_tags(config: Config) -> Iterator[Finding]:

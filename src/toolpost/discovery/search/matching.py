@@ -14,11 +14,15 @@ _RUNS = re.compile(r"[^\W_]+")
 
 
 def matches_of(request: Request, document: Document) -> Sequence[Match]:
-    """Return the words that match, field by field, as the tool writes them."""
+    """Return the words that match, field by field, as the tool writes them; no text of a server's instructions."""
     wanted = set(request.words).union(*(SYNONYMS.get(word, ()) for word in request.words))
     found = []
     for field, text in fields_of(document).items():
-        words = [run for run in _RUNS.findall(text) if not wanted.isdisjoint(words_of(run))]
+        if field == "server description":
+            # Untrusted instructions are indexed and never shown: the words are given as the request has them.
+            words = sorted(wanted.intersection(words_of(text)))
+        else:
+            words = [run for run in _RUNS.findall(text) if not wanted.isdisjoint(words_of(run))]
         if words:
             found.append(Match(field=field, words=tuple(dict.fromkeys(words))))
     return found

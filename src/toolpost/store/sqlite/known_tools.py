@@ -26,15 +26,17 @@ class SqliteKnownTools:
         self._read = read
         self._now = now
 
-    async def remember(self, server: str, definitions: list[JsonObject], build: str = "") -> None:
+    async def remember(
+        self, server: str, definitions: list[JsonObject], build: str = "", description: str = ""
+    ) -> None:
         """Keep a server's definitions."""
-        row = (server, self._now(), msgspec.json.encode(definitions).decode(), build)
+        row = (server, self._now(), msgspec.json.encode(definitions).decode(), build, description)
         await self._write(
             lambda connection: (
                 connection.execute(
-                    "INSERT INTO known_tools (server, seen_at, definitions, build) VALUES (?, ?, ?, ?)"
+                    "INSERT INTO known_tools (server, seen_at, definitions, build, description) VALUES (?, ?, ?, ?, ?)"
                     " ON CONFLICT (server) DO UPDATE SET seen_at = excluded.seen_at,"
-                    " definitions = excluded.definitions, build = excluded.build",
+                    " definitions = excluded.definitions, build = excluded.build, description = excluded.description",
                     row,
                 ).rowcount
             )
@@ -44,10 +46,11 @@ class SqliteKnownTools:
         """Return what is known of a server, None if it was not seen within a day."""
         row = await self._read(
             lambda connection: connection.execute(
-                "SELECT definitions, build FROM known_tools WHERE server = ? AND seen_at > ?",
+                "SELECT definitions, build, description FROM known_tools WHERE server = ? AND seen_at > ?",
                 (server, self._now() - KEPT_S),
             ).fetchone()
         )
         if row is None:
             return None
-        return Known(definitions=msgspec.json.decode(row[0], type=list[JsonObject]), build=row[1])
+        definitions = msgspec.json.decode(row[0], type=list[JsonObject])
+        return Known(definitions=definitions, build=row[1], description=row[2])
