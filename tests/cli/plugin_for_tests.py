@@ -1,6 +1,7 @@
 """Plugins that the tests of the command load: one that works, one that fails, one with a tool that is refused."""
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
@@ -46,6 +47,14 @@ async def steps(ctx: Context, steps: int = 3, pause_s: float = 0.4) -> str:
     for number in range(1, steps + 1):
         ctx.progress(number, steps, f"step {number}")
         await asyncio.sleep(pause_s)
+    return "done"
+
+
+@plugin.tool
+async def babble(ctx: Context) -> str:
+    """Say more than fits on a line."""
+    ctx.progress(3, 10, "downloading https://example.org/a/long\npath/" + "of-many-parts/" * 10)
+    await asyncio.sleep(0.5)
     return "done"
 
 
@@ -100,6 +109,50 @@ async def child(ctx: Context, pid_file: str) -> str:
 async def picture() -> Result:
     """Return more than data."""
     return Result(data=1, content=[{"type": "image", "data": "aGk=", "mimeType": "image/png"}])
+
+
+@plugin.tool
+async def album() -> Result:
+    """Return one of each kind, and some that want to choose where they go."""
+    return Result(
+        data=2,
+        content=[
+            {"type": "text", "text": "a caption"},
+            {"type": "audio", "data": "aGk=", "mimeType": "audio/mpeg"},
+            {"type": "image", "data": "aGk=", "mimeType": "../../evil.sh"},
+            {"type": "image", "data": "not base64!", "mimeType": "image/png"},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///../../x.py", "mimeType": "Text/HTML; a=b", "blob": "aGk="},
+            },
+            {"type": "resource", "resource": {"uri": "file:///n.txt", "text": "plain words"}},
+            {"type": "resource_link", "uri": "https://example.org/a", "name": "a page"},
+        ],
+    )
+
+
+@plugin.tool
+async def leak() -> str:
+    """Fail with what the environment holds, in the words of a library."""
+    raise RuntimeError(f"cannot log in with {os.environ['DEMO_SECRET']}")
+
+
+@plugin.tool
+def blocking_fail(path: str) -> str:
+    """Fail inside a thread, two frames deep."""
+    return _read_lines(path)
+
+
+def _read_lines(path: str) -> str:
+    return Path(path).read_text()
+
+
+@plugin.tool(style="plain")
+async def plainly(count: int = 2) -> list[int]:
+    """Return a bare list."""
+    if count < 0:
+        raise NotFound("There are no fewer than none.")
+    return list(range(count))
 
 
 @plugin.tool

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Run
 from toolpost.cli.failures import as_clause
+
+SMALL = Path(__file__).parent / "servers" / "small.py"
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -89,7 +92,8 @@ def test_bad_arguments_are_refused_with_each_issue(invoke: Run) -> None:
     ended = invoke("call", "demo__echo", "texd=x", "count=many", "--json", *PLUGIN)
 
     assert ended.code == 2
-    assert ended.err.startswith("error: the arguments break the schema of `demo__echo`")
+    # Each issue is on a line of its own: the error does not say it as well.
+    assert ended.err.startswith("error: the arguments break the schema of `demo__echo`\n")
     assert "  /count: " in ended.err
     assert '    received: "many"' in ended.err
     assert "    suggestion: did you mean `text`?" in ended.err
@@ -116,11 +120,42 @@ def test_exit_code_says_who_can_put_it_right(invoke: Run, tool: str, exit_code: 
     assert ended.out == ""
 
 
-def test_debug_shows_the_traceback_of_a_tool(run: Run) -> None:
+@pytest.mark.parametrize("words", [("call", "--debug"), ("--debug", "call")])
+def test_debug_shows_the_traceback_of_a_tool(invoke: Run, words: tuple[str, ...]) -> None:
+    ended = invoke(*words, "demo__blocking_fail", "path=/nowhere", *PLUGIN)
+
+    assert ended.code == 1
+    assert "Traceback" in ended.err
+    assert 'plugin_for_tests.py", line ' in ended.err
+    assert "in _read_lines" in ended.err
+    assert "hint:" not in ended.err
+
+
+def test_debug_is_in_the_environment_too(run: Run) -> None:
     ended = run("call", "demo__fail", *PLUGIN, TOOLPOST_DEBUG="1")
 
     assert "Traceback" in ended.err
-    assert "plugin_for_tests.py" in ended.err
+    assert "in fail\n" in ended.err
+
+
+def test_without_debug_a_failure_is_a_line_that_says_where_to_look(invoke: Run) -> None:
+    ended = invoke("call", "demo__fail", *PLUGIN)
+
+    assert ended.err.splitlines()[:2] == ["error: the disk is on fire", "hint: --debug shows the traceback"]
+    assert ended.err.splitlines()[2].startswith("code: HANDLER_ERROR  call: ")
+
+
+def test_traceback_has_no_secret_that_is_known(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        f"[plugins]\nload = ['plugin_for_tests:plugin']\n[servers.idle]\ncommand = {json.dumps(sys.executable)}\n"
+        f"args = {json.dumps(['-S', '-E', str(SMALL), 'fine'])}\nenv = {{API_KEY = '${{DEMO_SECRET}}'}}\n"
+    )
+    shown = [invoke("call", *words, "demo__leak", DEMO_SECRET="hush-0451-hush") for words in ((), ("--debug",))]
+
+    assert "Traceback" in shown[1].err
+    for ended in shown:
+        assert "cannot log in with (redacted)" in ended.err
+        assert "hush-0451-hush" not in ended.out + ended.err
 
 
 def test_unknown_tool_is_refused_with_the_nearest_name(invoke: Run) -> None:
@@ -149,11 +184,95 @@ def test_what_a_tool_prints_stays_out_of_the_answer(run: Run) -> None:
     assert "I was printed" in ended.err
 
 
-def test_content_beside_the_data_is_named(invoke: Run) -> None:
-    ended = invoke("call", "demo__picture", *PLUGIN)
+def test_image_is_told_of_and_saved_only_where_that_is_asked_for(invoke: Run, tmp_path: Path) -> None:
+    told = invoke("call", "demo__picture", *PLUGIN)
 
-    assert ended.json == 1
-    assert "not shown here: image" in ended.err
+    assert told.json == 1
+    assert told.err == "image: image/png, 2 B; --save DIR writes it to a file\n"
+    assert list(tmp_path.glob("*picture*")) == []
+
+    first = invoke("call", "demo__picture", "--save", "shots", *PLUGIN)
+    second = invoke("call", "demo__picture", "--save", "shots", "--json", *PLUGIN)
+
+    assert (first.json, first.err) == (1, "saved: shots/demo__picture-1.png (image/png, 2 B)\n")
+    assert (second.json, second.err) == (
+        {"ok": True, "data": 1},
+        "saved: shots/demo__picture-2.png (image/png, 2 B)\n",
+    )
+    assert [file.read_bytes() for file in sorted((tmp_path / "shots").iterdir())] == [b"hi", b"hi"]
+
+
+def test_nothing_from_a_tool_decides_where_a_file_goes(invoke: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "shots"
+    ended = invoke("call", "demo__album", "--save", str(folder), *PLUGIN)
+
+    assert ended.json == 2
+    assert ended.err.splitlines() == [
+        "a caption",
+        f"saved: {folder}/demo__album-1.mp3 (audio/mpeg, 2 B)",
+        f"saved: {folder}/demo__album-1.bin (../../evil.sh, 2 B)",
+        "image: cannot be read; --json prints it",
+        f"saved: {folder}/demo__album-1.html (Text/HTML; a=b, 2 B)",
+        f"saved: {folder}/demo__album-1.txt (text/plain, 11 B)",
+        "link: a page https://example.org/a",
+    ]
+    files = [path for path in (tmp_path / "in").rglob("*") if path.is_file()]
+    assert {path.name: path.read_bytes() for path in files} == {
+        "demo__album-1.mp3": b"hi",
+        "demo__album-1.bin": b"hi",
+        "demo__album-1.html": b"hi",
+        "demo__album-1.txt": b"plain words",
+    }
+    assert all(path.parent == folder and not path.stat().st_mode & 0o111 for path in files)
+
+
+def test_what_exists_is_never_written_to(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("mine")
+    (tmp_path / "demo__picture-1.png").write_text("mine too")
+    (tmp_path / "demo__picture-2.png").symlink_to("kept")
+    (tmp_path / "demo__picture-3.png").symlink_to("nowhere")
+    ended = invoke("call", "demo__picture", "--save", ".", *PLUGIN)
+
+    assert ended.err == "saved: demo__picture-4.png (image/png, 2 B)\n"
+    assert (tmp_path / "kept").read_text() == "mine"
+    assert (tmp_path / "demo__picture-1.png").read_text() == "mine too"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_folder_that_is_none_is_refused_before_the_call(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "shots").write_text("a file")
+    refused = invoke("call", "demo__picture", "--save", "shots", *PLUGIN)
+    too_late = invoke("call", "demo__picture", "--save", "shots/below", *PLUGIN)
+
+    assert refused.code == 2
+    assert "is a file" in refused.err
+    assert refused.out == ""
+    assert too_late.code == 3
+    assert too_late.json == 1
+    assert "error: cannot save image/png, 2 B in shots/below: " in too_late.err
+
+
+def test_content_of_a_server_is_shown_in_its_order(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        f"[servers.pics]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-S', '-E', str(SMALL), 'pictures'])}\n"
+    )
+    told = invoke("call", "pics__snap")
+    saved = invoke("call", "pics__snap", "--save", ".")
+    as_json = invoke("call", "pics__snap", "--json")
+    failed = invoke("call", "pics__spoil", "--save", ".")
+
+    assert told.out == "before\nafter\n# Notes\n"
+    assert told.err == (
+        "image: image/png, 2 B; --save DIR writes it to a file\nlink: more https://example.org/\\u001b[2J (text/html)\n"
+    )
+    assert saved.out == "before\nafter\n"
+    assert "saved: pics__snap-1.png (image/png, 2 B)\nsaved: pics__snap-1.md (text/markdown, 7 B)\n" in saved.err
+    assert (tmp_path / "pics__snap-1.md").read_text() == "# Notes"
+    assert [block["type"] for block in as_json.json["content"]][:2] == ["text", "image"]
+    assert as_json.err == ""
+    assert (failed.code, failed.out) == (1, "")
+    assert "saved: pics__spoil-1.png" in failed.err
+    assert "error: before after\ncode: HANDLER_ERROR  call: " in failed.err
 
 
 def test_text_of_others_does_not_steer_the_terminal(invoke: Run) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import PLUGIN, Run
 from tests.cli.terminals import on_a_terminal
 from tests.cli.test_first_use import SMALL
 
@@ -18,7 +18,8 @@ def shown(width: int, arguments: list[str], folder: Path, environment: dict[str,
     """Return the lines that a command shows on a terminal, without colours."""
     terminal = {"COLUMNS": str(width), "TERM": "xterm-256color", "PYTHONPATH": f"{environment['PYTHONPATH']}:{ROOT}"}
     text = on_a_terminal(arguments, folder, environment | terminal)
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text).splitlines()
+    # What is drawn over a line is a line of its own.
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n").replace("\r", "\n").splitlines()
     lines = [line.rstrip() for line in lines]
     assert max(map(len, lines)) <= width, lines
     return lines
@@ -32,6 +33,7 @@ def test_tools_keep_their_descriptions(width: int, tmp_path: Path, environment: 
     assert lines[0].startswith("NAME ")
     assert lines[0].endswith("WHAT IT DOES")
     assert ("VERSION" in lines[0]) is (width == 120)
+    assert ("TIME LIMIT" in lines[0]) is (width == 120)
     assert width - lines[0].index("WHAT IT DOES") >= 36
     assert len(lines[at].split()) > 3
     assert len(lines) < 3 * sum("__" in line for line in lines)
@@ -45,6 +47,24 @@ def test_search_has_two_lines_for_each_hit(width: int, tmp_path: Path, environme
     assert hits[0].startswith("1.00  calendar__create_event ")
     assert "name: create event" in lines[1]
     assert len(lines) <= 2 * len(hits) + 4
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_search_says_where_it_leaves_something_out(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
+    lines = shown(width, ["search", "look for names in code", "--with", "workspace"], tmp_path, environment)
+    (line,) = [line for line in lines if "workspace__search " in line]
+
+    assert line.endswith("…")
+    assert len(line) > width - 12
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_progress_with_much_to_say_keeps_its_bar(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
+    lines = shown(width, ["call", "demo__babble", *PLUGIN], tmp_path, environment)
+    bars = [line for line in lines if "━" in line and "demo__babble  downloading" in line]
+
+    assert bars
+    assert all("…" in line and " 30% 0:00:0" in line for line in bars)
 
 
 @pytest.mark.parametrize("width", [80, 120])

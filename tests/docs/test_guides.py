@@ -2,8 +2,9 @@
 
 - python and toml: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
-  started and stopped; `pytest` waits for the end of the page, when all tests have been written; `pip install .` is imitated, and
-  what needs a network is left out. `test_install.py` follows how the README installs Toolpost.
+  started and stopped, and runs while a command names its address; `pytest` waits for the end of the page, when all tests have
+  been written; `pip install .` is imitated, and what needs a network is left out. `test_install.py`
+  follows how the README installs Toolpost.
 - yaml: the commands of ours in it are run.
 - json: parsed.
 
@@ -33,6 +34,7 @@ from tests.postgres import Postgres
 from toolpost.settings import load_config
 
 BIN = Path(sys.executable).parent
+GATEWAY = "http://127.0.0.1:8420"
 NOT_RUN = (
     "scripts/",
     "curl ",
@@ -142,6 +144,8 @@ class _Folder:
                 self._install()
         elif command.startswith("toolpost serve"):
             self._serve(command, place)
+        elif GATEWAY in command:
+            self._serve("toolpost serve", place, meanwhile=command)
         else:
             self._try(command, place, must_fail=bool(re.search("refus|fail", comment)))
 
@@ -164,8 +168,11 @@ class _Folder:
             check=False,
         )
 
-    def _serve(self, command: str, place: str) -> None:
-        """Start a server as the page says, but on a free port; wait until it serves; end it."""
+    def _serve(self, command: str, place: str, *, meanwhile: str | None = None) -> None:
+        """Start a server as the page says, but on a free port; wait until it serves; end it.
+
+        `meanwhile` is a command that needs it, and must work.
+        """
         words = shlex.split(command)
         is_stdio = "--stdio" in words
         if not is_stdio:
@@ -184,6 +191,8 @@ class _Folder:
         try:
             assert server.stdout is not None
             ready = "" if is_stdio else server.stdout.readline()
+            if ready and meanwhile is not None:
+                self._try(meanwhile.replace(GATEWAY, json.loads(ready)["url"]), place, must_fail=False)
             if ready:
                 server.send_signal(signal.SIGTERM)
             _, stderr = server.communicate(timeout=20)

@@ -1,11 +1,11 @@
 """One tool in full, for people."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.cli.call.schemas import declared_type, properties_of, resolved
 from toolpost.cli.show import heading, print_json, print_table, table
 from toolpost.cli.terminal import printable
@@ -13,9 +13,9 @@ from toolpost.contracts.contract import Contract, Keyed
 from toolpost.providers import HeldTool
 
 
-def first_sentence(contract: Contract) -> str:
+def first_sentence(definition: JsonObject) -> str:
     """Say in a line what a tool does."""
-    text = contract.terms.description.strip() or contract.terms.title or ""
+    text = str(definition.get("description") or "").strip() or str(definition.get("title") or "")
     line = text.splitlines()[0] if text else ""
     sentence, stop, _ = line.partition(". ")
     return sentence + stop.rstrip()
@@ -28,21 +28,42 @@ def spelled_concurrency(contract: Contract) -> str:
 
 
 def print_tool(tool: HeldTool) -> None:
-    """Print all there is to know about a tool."""
-    contract = tool.contract
-    terms = contract.terms
-    click.echo(heading(contract.name) + printable(f"  {terms.title}" if terms.title else ""))
-    if terms.description:
-        click.echo(printable(terms.description))
+    """Print all there is to know about a tool of this process."""
+    print_definition(tool.contract.definition, _facts(tool))
+
+
+def print_definition(definition: JsonObject, facts: Iterable[tuple[str, str]]) -> None:
+    """Print a definition as `tools/list` has it, and what else is known."""
+    title, description = definition.get("title"), str(definition.get("description") or "")
+    click.echo(heading(printable(str(definition["name"]))) + printable(f"  {title}" if title else ""))
+    if description:
+        click.echo(printable(description))
     click.echo()
-    print_table(table("", "", rows=list(_facts(tool)), header=False))
+    print_table(table("", "", rows=list(facts), header=False))
     click.echo(f"\n{heading('Arguments')}")
-    _print_arguments(contract.definition["inputSchema"])
+    _print_arguments(definition["inputSchema"])
     click.echo(f"\n{heading('Input schema')}")
-    print_json(contract.definition["inputSchema"])
-    if "outputSchema" in contract.definition:
+    print_json(definition["inputSchema"])
+    if "outputSchema" in definition:
         click.echo(f"\n{heading('Output schema')}")
-        print_json(contract.definition["outputSchema"])
+        print_json(definition["outputSchema"])
+
+
+def listed_facts(definition: JsonObject) -> Iterator[tuple[str, str]]:
+    """Read what a gateway tells of a tool beside its schemas."""
+    facts = (definition.get("_meta") or {}).get(META_KEY) or {}
+    yield "version", listed_version(definition)
+    yield "schema version", str(facts.get("schemaVersion", "-"))
+    if annotations := definition.get("annotations"):
+        yield "annotations", ", ".join(f"{name}={json.dumps(value)}" for name, value in annotations.items())
+    if aliases := facts.get("aliases"):
+        yield "former names", ", ".join(map(str, aliases))
+
+
+def listed_version(definition: JsonObject) -> str:
+    """Read the version that a gateway lists with a tool, `-` if there is none."""
+    facts = (definition.get("_meta") or {}).get(META_KEY) or {}
+    return str(facts.get("toolingVersion") or "-")
 
 
 def _facts(tool: HeldTool) -> Iterator[tuple[str, str]]:

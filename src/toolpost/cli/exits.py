@@ -1,5 +1,6 @@
 """What the process ends with: a number that says who can put it right."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, Self
 
@@ -37,7 +38,7 @@ class ExitCode(IntEnum):
     CANCELLED = 130, "Cancelled with Ctrl-C or SIGTERM."
 
 
-_CODES: Final = {
+_CODES: Final[Mapping[str, ExitCode]] = {
     ErrorCode.INVALID_REQUEST: ExitCode.USAGE,
     ErrorCode.INVALID_PARAMS: ExitCode.USAGE,
     ErrorCode.NOT_FOUND: ExitCode.USAGE,
@@ -61,8 +62,8 @@ _CODES: Final = {
 
 
 def exit_code_of(code: str) -> ExitCode:
-    """Say how the process ends after a call that was answered with this `ErrorCode`."""
-    return _CODES.get(ErrorCode(code), ExitCode.FAILED)
+    """Say how the process ends after a call that was answered with this `ErrorCode`, or with one that a newer gateway knows."""
+    return _CODES.get(code, ExitCode.FAILED)
 
 
 def exit_code_for(error: ToolpostError) -> ExitCode:

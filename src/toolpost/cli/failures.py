@@ -25,7 +25,7 @@ def warn(text: str) -> None:
 
 def show_error(message: str, hint: str | None = None, *, issues: Sequence[Mapping[str, Any]] = ()) -> None:
     """Say what happened, each thing that is wrong, and what to do next."""
-    tell("error", message, colour="red")
+    tell("error", _without_issues(message, issues), colour="red")
     for issue in issues:
         _show_issue(issue)
     if hint:
@@ -69,6 +69,13 @@ def issues_in(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the issues among an error's details."""
     issues = details.get("issues", ())
     return [issue for issue in issues if isinstance(issue, Mapping)] if isinstance(issues, Sequence) else []
+
+
+def _without_issues(message: str, issues: Sequence[Mapping[str, Any]]) -> str:
+    """Take the issues out of a message that ends with the first of them: each is shown on a line of its own."""
+    fact, _, told = message.partition(": ")
+    first = str(issues[0].get("message") or "") if issues else ""
+    return fact if first and told.startswith(first) else message
 
 
 def _show_issue(issue: Mapping[str, Any]) -> None:

@@ -53,6 +53,32 @@ def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+url_option: Decorator = click.option(
+    "--url", metavar="URL", help="Where the gateway is (default: where this configuration has it listen)."
+)
+
+
+def _note_debugging(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        # There is one `--debug`, before the command or behind it.
+        context.find_root().params["debug"] = True
+
+
+debug_option: Decorator = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_debugging,
+    help="Show the traceback of a tool that fails, and every log event.",
+)
+
+
+def refuse_plugins_beside_url(url: str | None, plugins: tuple[str, ...]) -> None:
+    """Refuse options that would be ignored: a gateway that runs has its own plugins."""
+    if url is not None and (plugins or click.get_current_context().meta.get(_WITH)):
+        raise click.UsageError("--url goes with a gateway that runs, --plugin and --with with one that is opened here")
+
+
 def json_option(what: str) -> Decorator:
     """Make a `--json` that says what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=what)

@@ -38,7 +38,7 @@ the others follow who can put it right, as [the error codes](errors.md) say.
 
 | variable | meaning |
 |---|---|
-| `TOOLPOST_TOKEN` | the token that HTTP clients must show, and that `toolpost servers` shows; wins over `http.token_file` |
+| `TOOLPOST_TOKEN` | the token that HTTP clients must show, as `servers`, `chat` and `--url` do; wins over `http.token_file` |
 | `TOOLPOST_DEBUG` | `1` is `--debug`: tracebacks, and every log event |
 | `NO_COLOR` | no colour, on terminals neither |
 

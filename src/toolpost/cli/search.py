@@ -21,6 +21,7 @@ from toolpost.discovery.search import Hit, Match
 from toolpost.settings import Config
 
 WHAT_LIMIT: Final = 60
+"""Columns in a pipe; a terminal shows what fits."""
 
 
 @click.command(
@@ -91,7 +92,8 @@ def _print(found: Found, account: JsonObject) -> None:
     if sys.stdout.isatty():
         _print_pairs(rows)
     else:
-        print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=rows))
+        brief = [(score, name, cut(what, WHAT_LIMIT), why) for score, name, what, why in rows]
+        print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=brief))
     if found.is_weak:
         servers = ", ".join(found.visible.servers)
         tell("note", f"no tool is a strong match; the servers here are {servers}", colour="yellow")
@@ -120,4 +122,4 @@ def _why(matches: Sequence[Match]) -> str:
 def _what(found: Found, hit: Hit) -> str:
     line = " ".join(found.visible.entry(hit.name).description.split())
     sentence, stop, _ = line.partition(". ")
-    return (sentence + stop.rstrip())[:WHAT_LIMIT]
+    return sentence + stop.rstrip()

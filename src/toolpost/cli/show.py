@@ -42,16 +42,17 @@ def table(
     widths: Sequence[int] = (),
     header: bool = True,
     optional: Sequence[str] = (),
+    last_room: int = _LAST_ROOM,
 ) -> "Table":
     """Lay out rows; the last column takes what room is left.
 
-    On a terminal where that is little, columns that are `optional` are left out, the first of them first.
+    On a terminal where that is less than `last_room`, columns that are `optional` are left out, the first of them first.
     """
     from rich.table import Table
 
     cells = [[printable(cell) for cell in row] for row in rows]
     minima = {column: widths[index] for index, column in enumerate(columns) if index < len(widths)}
-    kept = _fitting(columns, cells, minima, optional)
+    kept = _fitting(columns, cells, minima, optional, last_room)
     laid_out = Table(box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 2, 0, 0))
     for index in kept:
         is_last = index == kept[-1]
@@ -62,7 +63,11 @@ def table(
 
 
 def _fitting(
-    columns: Sequence[str], cells: Sequence[Sequence[str]], minima: Mapping[str, int], optional: Sequence[str]
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    minima: Mapping[str, int],
+    optional: Sequence[str],
+    last_room: int,
 ) -> list[int]:
     """Choose the columns that leave room for the last one."""
     from rich.cells import cell_len
@@ -80,7 +85,7 @@ def _fitting(
     room = console().width
     for name in optional:
         *fixed, last = kept
-        if sum(width_of(index) + _GAP for index in fixed) + min(width_of(last), _LAST_ROOM) <= room:
+        if sum(width_of(index) + _GAP for index in fixed) + min(width_of(last), last_room) <= room:
             break
         kept.remove(columns.index(name))
     return kept
@@ -91,6 +96,15 @@ def cut(text: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip()}…"
+
+
+def spell_size(count: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
 
 
 def print_table(laid_out: "Table") -> None:

@@ -2,7 +2,7 @@
 
 Its first argument is what it is like: `fine`, `strange` (tools that some client stumbles over), `broken` (a schema that is
 none), `many` (130 tools), `noisy` (prints to stdout), `dies` (says its secret, and ends), `liar` (breaks its own output
-schema), `none` (no tools).
+schema), `none` (no tools), `pictures` (an image between two texts, and other content).
 """
 
 import json
@@ -55,7 +55,17 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
     "noisy": [ECHO],
     "liar": [ECHO],
     "none": [],
+    "pictures": [tool("snap"), tool("spoil")],
 }
+
+SNAP = [
+    {"type": "text", "text": "before"},
+    {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+    {"type": "text", "text": "after"},
+    {"type": "resource", "resource": {"uri": "file:///notes.md", "mimeType": "text/markdown", "text": "# Notes"}},
+    {"type": "resource_link", "uri": "https://example.org/\x1b[2J", "name": "more", "mimeType": "text/html"},
+]
+"""What a picture tool returns, with a link that tries to steer the terminal."""
 
 
 def answer(method: str, params: dict[str, Any], kind: str) -> dict[str, Any] | None:
@@ -67,6 +77,8 @@ def answer(method: str, params: dict[str, Any], kind: str) -> dict[str, Any] | N
         }
     if method == "tools/list":
         return {"tools": TOOLS[kind]}
+    if method == "tools/call" and kind == "pictures":
+        return {"content": SNAP, "isError": params["name"] == "spoil"}
     if method == "tools/call":
         text = str(params.get("arguments", {}).get("text"))
         told = {"text": 7 if kind == "liar" else text}

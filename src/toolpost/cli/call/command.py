@@ -1,40 +1,32 @@
-"""`toolpost call`: one tool, once, in this process and through the same pipeline as any other call."""
+"""`toolpost call`: one tool, once, in this process or through a gateway that runs."""
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import msgspec
 
-from toolpost.base.caller import OPERATOR
-from toolpost.base.ids import Json
-from toolpost.cli.call.arguments import Word, arguments_of, read_words
-from toolpost.cli.call.progress import open_progress
+from toolpost.base.ids import JsonObject
+from toolpost.cli.call.answer import CallAnswer
+from toolpost.cli.call.arguments import read_words
+from toolpost.cli.call.content import show_content
+from toolpost.cli.call.gateway import call_gateway, mcp_url
+from toolpost.cli.call.here import CallRequest, call_here
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import as_clause, issues_in, show_error
-from toolpost.cli.gateway import complete_tool_names, find_tool, open_quiet_app, run_async, warn_of_problems
-from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.gateway import complete_tool_names, run_async
+from toolpost.cli.options import (
+    config_option,
+    configured,
+    debug_option,
+    is_debugging,
+    json_option,
+    plugin_option,
+    refuse_plugins_beside_url,
+)
+from toolpost.cli.servers.client import RunningGateway
 from toolpost.cli.show import print_encoded, print_json
-from toolpost.cli.signals import on_signals
 from toolpost.cli.terminal import printable
-from toolpost.contracts.envelope import ResultStyle
-from toolpost.gateway import Answer
-from toolpost.middleware import Call
-from toolpost.settings import Config
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What was typed."""
-
-    tool: str
-    words: Sequence[Word]
-    limit_s: float | None
-    quiet: bool
+from toolpost.contracts.errors import ErrorCode
 
 
 @click.command(
@@ -44,12 +36,26 @@ class Wish:
         ("toolpost call my__tool count:=3 tags=a tags=b size.x=1", "raw JSON, a list, a part"),
         ("toolpost call my__tool @arguments.json", "arguments from a file; - is stdin"),
         ("toolpost call my__tool --json | jq .data", "the answer as it is sent"),
+        ("toolpost call my__screenshot --save .", "images go into files here"),
+        ("toolpost call my__tool --debug", "where it failed"),
+        ("toolpost call my__tool --url http://127.0.0.1:8420", "through a gateway that runs"),
     )
 )
 @click.argument("name", shell_complete=complete_tool_names)
 @click.argument("arguments", nargs=-1)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Call it through the gateway that runs there, and start nothing here; TOOLPOST_TOKEN or http.token_file has its token.",
+)
 @config_option
 @plugin_option
+@click.option(
+    "--save",
+    metavar="DIR",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    help="Write images, audio and embedded resources of the answer into new files there.",
+)
 @click.option(
     "--timeout",
     "limit_s",
@@ -58,12 +64,15 @@ class Wish:
     help="Cancel the call after this long, if its tool's own limit is not shorter.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress, and no warnings about plugins.")
+@debug_option
 @json_option("Print the answer exactly as it is sent, on one line.")
 def call(
     name: str,
     arguments: tuple[str, ...],
+    url: str | None,
     config_path: Path | None,
     plugins: tuple[str, ...],
+    save: Path | None,
     limit_s: float | None,
     *,
     quiet: bool,
@@ -72,88 +81,51 @@ def call(
     """Call a tool.
 
     ARGUMENTS are key=value (read as the type that the tool declares), key:=json, one JSON object, @FILE, or - for stdin;
-    what comes later wins. The call passes the whole pipeline and is on the audit's record, as caller `cli`.
+    what comes later wins. The call passes the whole pipeline and is on the audit's record, as caller `cli`; with --url, as
+    whom that gateway knows by the token.
     """
-    wish = Wish(tool=name, words=read_words(arguments), limit_s=limit_s, quiet=quiet)
-    answer, has_run_out = run_async(answered, configured(config_path, plugins), wish)
+    refuse_plugins_beside_url(url, plugins)
+    request = CallRequest(tool=name, words=read_words(arguments), limit_s=limit_s, quiet=quiet)
+    config = configured(config_path, plugins)
+    if url is None:
+        answer = run_async(call_here, config, request)
+    else:
+        answer = run_async(call_gateway, RunningGateway(url=mcp_url(url), token=config.token()), request)
     if as_json:
-        print_encoded(answer.payload)
-    return _show(answer, has_run_out=has_run_out, only_failure=as_json)
+        print_encoded(answer.encoded)
+    elif answer.has_data:
+        print_json(answer.data)
+    # What `--json` has printed already is shown once more only as a file.
+    blocks = () if as_json and answer.has_content_encoded and save is None else answer.content
+    beside_data = as_json or answer.has_data or answer.error is not None
+    saved = show_content(blocks, tool=name, save=save, beside_data=beside_data)
+    if answer.error is None:
+        return saved
+    return show_answer_error(answer, answer.error, has_log=url is not None)
 
 
-async def answered(config: Config, wish: Wish) -> tuple[Answer, bool]:
-    """Call the tool, showing its progress; says too whether the time of whoever typed it ran out."""
-    async with open_quiet_app(config) as app:
-        if not wish.quiet:
-            warn_of_problems(app)
-        contract = find_tool(app, app.gateway.catalogue, wish.tool).contract
-        arguments = arguments_of(wish.words, contract.definition["inputSchema"])
-        with open_progress(contract.name, quiet=wish.quiet) as show:
-            made = app.gateway.admit(caller=OPERATOR, name=wish.tool, arguments=arguments, on_progress=show)
-            with (
-                on_signals(lambda: made.cancel("whoever started it asked for it")),
-                _limited(made, wish) as has_run_out,
-            ):
-                answer = await app.gateway.call(made)
-            return answer, has_run_out.is_set()
+def show_answer_error(answer: CallAnswer, error: JsonObject, *, has_log: bool = False) -> ExitCode:
+    """Show the error that a call was answered with, and return what to end with.
 
-
-@contextmanager
-def _limited(made: Call, wish: Wish) -> Iterator[asyncio.Event]:
-    """Cancel the call when the time of whoever typed it has run out; the tool's own limit is the contract's business."""
-    has_run_out = asyncio.Event()
-    if wish.limit_s is None:
-        yield has_run_out
-        return
-
-    def run_out() -> None:
-        has_run_out.set()
-        made.cancel(f"it took longer than {wish.limit_s:g} s")
-
-    timer = asyncio.get_running_loop().call_later(wish.limit_s, run_out)
-    try:
-        yield has_run_out
-    finally:
-        timer.cancel()
-
-
-def _show(answer: Answer, *, has_run_out: bool, only_failure: bool) -> ExitCode:
-    payload: Json = msgspec.json.decode(answer.payload)
-    if answer.passed is not None:
-        return _show_servers_own(answer, payload, only_failure=only_failure)
-    is_wrapped = answer.style is ResultStyle.ENVELOPE
-    if answer.is_error:
-        return show_failure_of(answer, payload["error"] if is_wrapped else payload, has_run_out=has_run_out)
-    if not only_failure:
-        print_json(payload["data"] if is_wrapped else payload)
-        if kinds := ", ".join(str(block.get("type")) for block in answer.content):
-            click.echo(printable(f"also in the answer, and not shown here: {kinds}"), err=True)
-    return ExitCode.OK
-
-
-def _show_servers_own(answer: Answer, result: Json, *, only_failure: bool) -> ExitCode:
-    """Show what a server returned: its structured content, else what it said in text."""
-    texts = [str(block.get("text")) for block in result.get("content") or () if block.get("type") == "text"]
-    if answer.is_error:
-        click.echo(printable(f"error: {' '.join(texts) or 'the server says that the tool failed'}"), err=True)
-        click.echo(f"code: HANDLER_ERROR  call: {answer.call.id}", err=True)
-        return ExitCode.FAILED
-    if not only_failure:
-        if result.get("structuredContent") is not None:
-            print_json(result["structuredContent"])
-        else:
-            click.echo(printable("\n".join(texts)))
-    return ExitCode.OK
-
-
-def show_failure_of(answer: Answer, error: Json, *, has_run_out: bool) -> ExitCode:
-    """Show the error that a call was answered with, and return what to end with."""
+    `has_log` says that a gateway keeps a log, which has the traceback; else `--debug` shows it here.
+    """
     code = exit_code_of(error["code"])
     # What a tool says in its own words is left as it is.
     message = error["message"] if code is ExitCode.FAILED else as_clause(error["message"])
-    show_error(message, error.get("hint"), issues=issues_in(error.get("details", {})))
+    hint = error.get("hint")
+    if _has_traceback(error) and not hint:
+        hint = "the log of the gateway has the traceback, under the id of the call" if has_log else None
+        if not has_log and not is_debugging():
+            hint = "--debug shows the traceback"
+    show_error(message, hint, issues=issues_in(error.get("details", {})))
     for stream in ("stdout", "stderr"):
         if stream in error:
             click.echo(printable(f"{stream} of the tool:\n{error[stream]}"), err=True)
-    click.echo(f"code: {error['code']}  call: {answer.call.id}", err=True)
-    return ExitCode.TIMED_OUT if has_run_out and code is ExitCode.CANCELLED else code
+    click.echo(f"code: {error['code']}" + (f"  call: {printable(answer.call_id)}" if answer.call_id else ""), err=True)
+    return ExitCode.TIMED_OUT if answer.has_run_out and code is ExitCode.CANCELLED else code
+
+
+def _has_traceback(error: JsonObject) -> bool:
+    """Whether an exception that nobody foresaw has ended the call: its type is told with it."""
+    details = error.get("details")
+    return error["code"] == ErrorCode.HANDLER_ERROR and isinstance(details, dict) and "exception" in details

@@ -3,11 +3,18 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import click
 
+from toolpost.cli.show import cut
 from toolpost.cli.terminal import printable
 from toolpost.middleware import ProgressNote
+
+_BAR_WIDTH: Final = 20
+_OTHERS_WIDTH: Final = 18
+"""The spinner, the percentage, the time and the gaps between."""
+_LEAST_ROOM: Final = 10
 
 Show = Callable[[ProgressNote], None]
 
@@ -33,7 +40,7 @@ def _amount(note: ProgressNote) -> str:
 
 
 def _said(note: ProgressNote) -> str:
-    return printable(f"  {note.message}") if note.message else ""
+    return printable(f"  {' '.join(note.message.split())}") if note.message else ""
 
 
 @contextmanager
@@ -45,16 +52,19 @@ def _open_bar(tool: str) -> Iterator[Show]:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=_BAR_WIDTH),
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
+    console = Console(stderr=True)
+    room = max(_LEAST_ROOM, console.width - _BAR_WIDTH - _OTHERS_WIDTH)
     # It goes when the call is answered: what stays on the screen is the answer.
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(escape(tool), total=None)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(escape(cut(tool, room)), total=None)
 
         def show(note: ProgressNote) -> None:
-            text = escape(f"{tool}{_said(note)}"[:80])
-            bar.update(task, completed=note.progress, total=note.total, description=text)
+            # A long name leaves half of the room to what is said: without it, there would be nothing new to read.
+            text = cut(f"{cut(tool, room // 2)}{_said(note)}" if note.message else tool, room)
+            bar.update(task, completed=note.progress, total=note.total, description=escape(text))
 
         yield show

@@ -91,7 +91,7 @@ class RunningGateway:
                 yield response
         except urllib.error.HTTPError as answer:
             with answer:
-                raise self._told(self._object(answer.read()).get("error")) from answer
+                raise read_error(self._object(answer.read()).get("error")) or self._something_else() from answer
         except (OSError, http.client.HTTPException) as error:
             raise NoGateway(
                 f"No gateway answers at {self.url}: {_reason(error)}.",
@@ -107,21 +107,24 @@ class RunningGateway:
             raise self._something_else()
         return value
 
-    def _told(self, error: Json) -> ToolpostError:
-        """Make the error that the gateway answered with."""
-        try:
-            code = ErrorCode(error["code"])
-            kind = _KINDS.get(code, errors.GatewayError)
-            details = error.get("details") or {}
-            return kind(str(error["message"]), hint=error.get("hint") or _HINTS.get(code), **details)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            return self._something_else()
-
     def _something_else(self) -> NoGateway:
         return NoGateway(
             f"What answers at {self.url} is no Toolpost that can be asked this.",
             hint="--url names another; `toolpost serve --listen HOST:PORT` starts one elsewhere",
         )
+
+
+def read_error(error: Json) -> ToolpostError | None:
+    """Make the error again that a gateway answered with, None if that is no error object."""
+    try:
+        code = ErrorCode(error["code"])
+        details = error.get("details") or {}
+        # Its code is that of any other malformed request.
+        is_unknown = code is ErrorCode.INVALID_REQUEST and "tool" in details
+        kind = errors.UnknownTool if is_unknown else _KINDS.get(code, errors.GatewayError)
+        return kind(str(error["message"]), hint=error.get("hint") or _HINTS.get(code), **details)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def base_url(url: str) -> str:

@@ -12,15 +12,11 @@ from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, configured, json_option, own_url
+from toolpost.cli.options import config_option, configured, json_option, own_url, url_option
 from toolpost.cli.servers.client import NoGateway, RunningGateway, base_url
 from toolpost.cli.servers.output import print_server, print_servers
 from toolpost.cli.show import print_json_line
 from toolpost.settings import Config
-
-url_option = click.option(
-    "--url", metavar="URL", help="Where the gateway is (default: where this configuration has it listen)."
-)
 
 
 def complete_server_names(

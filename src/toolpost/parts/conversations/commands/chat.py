@@ -10,7 +10,7 @@ import click
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure
-from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
+from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option, url_option
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
@@ -31,7 +31,7 @@ from toolpost.parts.conversations.commands.output import view_for
 @click.argument("question", required=False)
 @click.option("--thread", metavar="ID", help="Go on with this conversation; `last` is the latest.")
 @click.option("--agent", metavar="NAME", help="Who answers (default: the thread's agent, else the configured one).")
-@click.option("--url", metavar="URL", help="Where the gateway is (default: where this configuration has it listen).")
+@url_option
 @click.option("--here", is_flag=True, help="Open a gateway for this chat alone, even if one runs.")
 @config_option
 @plugin_option

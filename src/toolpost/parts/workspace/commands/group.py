@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from toolpost.app import workspace_of
-from toolpost.base.ids import Json, JsonObject
-from toolpost.cli.call.command import Wish, answered, show_failure_of
+from toolpost.base.ids import JsonObject
+from toolpost.cli.call.command import show_answer_error
+from toolpost.cli.call.here import CallRequest, call_here
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
@@ -153,15 +153,14 @@ def _run(
     tool: str, arguments: JsonObject, config_path: Path | None, show: Any, *, quiet: bool, as_json: bool
 ) -> ExitCode:
     """Call the tool through the same pipeline as any other caller, and show its answer."""
-    wish = Wish(tool=f"workspace__{tool}", words=[arguments], limit_s=None, quiet=quiet)
+    request = CallRequest(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
     # These commands are about one plugin, whether or not it is served to clients as well.
     config = on_top(configured(config_path), bundled=("workspace",))
-    answer, has_run_out = run_async(answered, config, wish)
+    answer = run_async(call_here, config, request)
     if as_json:
-        print_encoded(answer.payload)
-    payload: Json = msgspec.json.decode(answer.payload)
-    if answer.is_error:
-        return show_failure_of(answer, payload, has_run_out=has_run_out)
+        print_encoded(answer.encoded)
+    if answer.error is not None:
+        return show_answer_error(answer, answer.error)
     if not as_json:
-        show(payload)
+        show(answer.data)
     return ExitCode.OK

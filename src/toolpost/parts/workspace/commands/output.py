@@ -7,7 +7,7 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.failures import warn
-from toolpost.cli.show import print_table, table
+from toolpost.cli.show import print_table, spell_size, table
 from toolpost.cli.terminal import has_colour, printable
 
 
@@ -87,7 +87,7 @@ def print_status(status: JsonObject) -> None:
             _state(one),
             f"{one.get('files', 0):,}",
             f"{one.get('lines', 0):,}",
-            _size(one.get("bytes", 0)),
+            spell_size(one.get("bytes", 0)),
             _age(one.get("ageSeconds")),
             one["root"],
         )
@@ -105,14 +105,6 @@ def _state(one: JsonObject) -> str:
         return "no index"
     changed = sum(one["changed"][kind] for kind in ("added", "modified", "deleted"))
     return f"{changed} changed" if changed else "fresh"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
 
 
 def _age(seconds: float | None) -> str:

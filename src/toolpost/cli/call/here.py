@@ -1,0 +1,63 @@
+"""A call in this process, through the same pipeline as any other: the gateway is opened for this one call."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from toolpost.base.caller import OPERATOR
+from toolpost.cli.call.answer import CallAnswer, read_answer
+from toolpost.cli.call.arguments import Word, arguments_of
+from toolpost.cli.call.progress import open_progress
+from toolpost.cli.gateway import find_tool, open_quiet_app, warn_of_problems
+from toolpost.cli.signals import on_signals
+from toolpost.settings import Config
+
+INTERRUPTED: Final = "whoever started it asked for it"
+"""Why a call was cancelled by Ctrl-C or SIGTERM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRequest:
+    """What was typed."""
+
+    tool: str
+    words: Sequence[Word]
+    limit_s: float | None = None
+    quiet: bool = False
+
+
+async def call_here(config: Config, request: CallRequest) -> CallAnswer:
+    """Call the tool, showing its progress."""
+    async with open_quiet_app(config) as app:
+        if not request.quiet:
+            warn_of_problems(app)
+        contract = find_tool(app, app.gateway.catalogue, request.tool).contract
+        arguments = arguments_of(request.words, contract.definition["inputSchema"])
+        with open_progress(contract.name, quiet=request.quiet) as show:
+            call = app.gateway.admit(caller=OPERATOR, name=request.tool, arguments=arguments, on_progress=show)
+            with cancelling(call.cancel, limit_s=request.limit_s) as has_run_out:
+                answer = await app.gateway.call(call)
+        return read_answer(answer, has_run_out=has_run_out.is_set())
+
+
+@contextmanager
+def cancelling(cancel: Callable[[str], None], *, limit_s: float | None) -> Iterator[asyncio.Event]:
+    """Cancel, with the reason, on Ctrl-C and SIGTERM and after this long; yields whether the time has run out.
+
+    The tool's own limit is the contract's business.
+    """
+    has_run_out = asyncio.Event()
+
+    def run_out() -> None:
+        has_run_out.set()
+        cancel(f"it took longer than {limit_s:g} s")
+
+    timer = None if limit_s is None else asyncio.get_running_loop().call_later(limit_s, run_out)
+    try:
+        with on_signals(lambda: cancel(INTERRUPTED)):
+            yield has_run_out
+    finally:
+        if timer is not None:
+            timer.cancel()
