@@ -70,7 +70,12 @@ def _hint(key: str, place: str, one: Json, other: Json) -> Iterator[Change]:
     else:
         affected = "clients that ask before they run it"
         yield change_by(
-            "annotations.strengthened", place, f"`{key}` is now {_describe(other)}", affected=affected, old=one, new=other
+            "annotations.strengthened",
+            place,
+            f"`{key}` is now {_describe(other)}",
+            affected=affected,
+            old=one,
+            new=other,
         )
 
 
