@@ -146,3 +146,28 @@ _QUESTIONS: dict[str, Callable[[Served], Any]] = {
     "metrics": _metrics,
     "servers": lambda gateway: gateway.ask(None, path="/api/servers", verb="GET", mcp_method="", mcp_name=""),
 }
+
+
+@attack(
+    "caller",
+    "lists a server with thousands of tools by its own path, under names of its own, and calls tools that there are not",
+    "what a path shows is made in a thread, and a miss is compared with a bounded number of names: the event loop is not held",
+)
+def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
+    found = {}
+    with (
+        many("few", 250, "stdio", "observe") as few,
+        many("many", 8_000, "stdio", "observe") as lots,
+        open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway,
+    ):
+        until(lambda: b"toolpost_tools 82" in _metrics(gateway), 120)
+        stretch(gateway)
+        for name, ask in _QUESTIONS.items():
+            ask(gateway)
+            found[name] = stretch(gateway)
+        _, listed, _ = _list("/mcp/server/many")(gateway)
+        _, missed, _ = _miss("many__work_on_x")(gateway)
+
+    assert len(listed["result"]["tools"]) == 1_000
+    assert "many__work_on_" in missed["error"]["data"]["hint"]
+    assert {name: where for name, (cpu_s, where) in found.items() if cpu_s > BLOCKED_S} == {}
