@@ -113,6 +113,8 @@ def test_twenty_thousand_tools(tmp_path: Path, transport: str, contracts: str, i
             call(gateway, "many__change", how=how)
             until(lambda expected=expected: changed(gateway) == expected, 300)  # type: ignore[misc]
             found[how] = stretch(gateway)
+            _QUESTIONS["servers"](gateway)
+            found[f"servers, {how}"] = stretch(gateway)
         if is_locked:
             lock.write_text(lock.read_text().replace("Do the work", "Do this work"))
             until(lambda: changed(gateway) == count, 300)
@@ -157,10 +159,11 @@ def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
     found = {}
     with (
         many("few", 250, "stdio", "observe") as few,
-        many("many", 8_000, "stdio", "observe") as lots,
+        many("many", 9_900, "stdio", "observe") as lots,
         open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway,
     ):
-        until(lambda: b"toolpost_tools 82" in _metrics(gateway), 120)
+        until(lambda: b"toolpost_tools 101" in _metrics(gateway), 120)
+        _list("/mcp/server/few")(gateway)
         stretch(gateway)
         for name, ask in _QUESTIONS.items():
             ask(gateway)
@@ -170,4 +173,5 @@ def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
 
     assert len(listed["result"]["tools"]) == 1_000
     assert "many__work_on_" in missed["error"]["data"]["hint"]
-    assert {name: where for name, (cpu_s, where) in found.items() if cpu_s > BLOCKED_S} == {}
+    # A page of 1,000 tools takes 10 ms to write; what is linear in all tools takes 60 ms and more here.
+    assert {name: (cpu_s, where) for name, (cpu_s, where) in found.items() if cpu_s > 0.6 * BLOCKED_S} == {}
