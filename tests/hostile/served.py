@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +50,13 @@ class Served:
 
 
 @contextmanager
-def open_gateway(folder: Path, config: str = "", **environment: str) -> Iterator[Served]:
-    """Start a gateway with the tools of `tests.plugins.behaviours`, and this configuration."""
+def open_gateway(
+    folder: Path, config: str = "", *, plugins: Sequence[str] = (BEHAVIOURS,), **environment: str
+) -> Iterator[Served]:
+    """Start a gateway with these plugins, the tools of `tests.plugins.behaviours` if none is named, and this configuration."""
     (folder / "toolpost.toml").write_text(config)
-    serve = ("serve", "--listen", "127.0.0.1:0", "--json", "--plugin", BEHAVIOURS)
+    loaded = [part for plugin in plugins for part in ("--plugin", plugin)]
+    serve = ("serve", "--listen", "127.0.0.1:0", "--json", *loaded)
     known = {name: value for name, value in os.environ.items() if not name.startswith("TOOLPOST")}
     with open_process(serve, folder, known | server_environment() | environment) as process:
         assert process.stdout is not None

@@ -16,9 +16,16 @@ import pytest
 
 from tests.hostile.attacks import attack
 from tests.hostile.served import Served, call_body, open_gateway, request
+from tests.loaded import loaded_toml
+from tests.wire.test_visibility import LIBRARY
 from toolpost.store import AuditFilter, open_store
 
 CALLERS = 6
+SERVER = f"""
+[servers.library]
+min_ready = 1
+{loaded_toml(LIBRARY)}
+"""
 _CALL_ID = re.compile(rb'"callId":"([^"]+)"')
 
 
@@ -46,7 +53,7 @@ def kill_under_load(folder: Path, *, kills: int, calls: int) -> list[str]:
     """Kill gateways on one store, each while callers are at it; return the ids of all calls that were answered."""
     answered: list[str] = []
     for turn in range(kills):
-        with open_gateway(folder) as gateway:
+        with open_gateway(folder, SERVER) as gateway:
             before = len(answered)
 
             def collect(name: str, gateway: Served = gateway) -> None:
@@ -60,6 +67,7 @@ def kill_under_load(folder: Path, *, kills: int, calls: int) -> list[str]:
                 assert any(thread.is_alive() for thread in threads)
                 threads[0].join(0.01)
             children = psutil.Process(gateway.process.pid).children(recursive=True)
+            assert children, "the server has not been started: nothing could be left"
             gateway.process.kill()
             for thread in threads:
                 thread.join(30)

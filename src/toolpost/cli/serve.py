@@ -1,7 +1,6 @@
 """`toolpost serve`: the gateway, on HTTP or on stdio."""
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +14,7 @@ import click
 from toolpost.app import open_app, open_http, serve_on_stdio
 from toolpost.base.events import event
 from toolpost.base.version import __version__
+from toolpost.cli.collector import collect_now_and_then, spare_collector
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell, warn
 from toolpost.cli.gateway import problems_of, run_async
@@ -135,9 +135,7 @@ async def serve_until_stopped(
     with on_signals(stop.ask):
         async with open_app(config) as app, _following(app, again, stop):
             stop.app = app
-            # What is loaded now lives as long as the process: the collector need not look at it again.
-            gc.collect()
-            gc.freeze()
+            spare_collector()
             if wire is not None:
                 _announce(app, None, manner)
                 await serve_on_stdio(app, wire, stop.event)
@@ -158,6 +156,7 @@ async def _following(app: App, again: Again, stop: "Stop") -> AsyncIterator[None
 
         tasks.start_soon(follow_config, app, again.path, again.load)
         tasks.start_soon(follow_lock, app)
+        tasks.start_soon(collect_now_and_then, app.servers.has_learned_many)
         with on_hangup(reload, stop.ask):
             yield
         tasks.cancel_scope.cancel()

@@ -1,12 +1,13 @@
 """The catalogue: every tool by name, in one order, with the nearest name for a miss."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from toolpost.base.caller import Scope
 from toolpost.base.ids import PluginName, ToolName
-from toolpost.base.nearest import nearest_names
+from toolpost.base.nearest import nearest_name, nearest_names
 from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery.views import EVERYTHING, Excerpt, View, tags_of
 from toolpost.providers import HeldTool, Source
@@ -18,6 +19,8 @@ SCOPES_LIMIT = 1_024
 """How many callers' shares are kept: as many as are configured, in practice."""
 
 _COMPARED = 40
+_LOOKED_AT = 500
+"""A server decides how many names there are, and a caller how often one is missed: so many take some 5 ms."""
 
 
 class Catalogue:
@@ -116,11 +119,21 @@ class Catalogue:
     def _alike(self, name: str) -> list[str]:
         """Pick the names that share most with this one: comparing thousands letter by letter would hold everybody up."""
         wanted = _trigrams(name[:128])
-        return heapq.nlargest(_COMPARED, self._trigrams, key=lambda known: len(wanted & self._trigrams[known]))
+        return heapq.nlargest(_COMPARED, self._around(name), key=lambda known: len(wanted & _trigrams(known)))
+
+    def _around(self, name: str) -> Sequence[str]:
+        """Return the names that stand near this one in their order, where there are too many to look at each."""
+        if len(self._names) <= _LOOKED_AT:
+            return self._names
+        server, mark, tool = name.partition("__")
+        if mark and server not in self.tags and (near := nearest_name(server, self.servers[:_LOOKED_AT])) is not None:
+            name = f"{near}{mark}{tool}"
+        start = max(0, bisect_left(self._names, name) - _LOOKED_AT // 2)
+        return self._names[start : start + _LOOKED_AT]
 
     @cached_property
-    def _trigrams(self) -> dict[str, frozenset[str]]:
-        return {name: _trigrams(name) for name in map(self.listed_name, self)}
+    def _names(self) -> Sequence[str]:
+        return sorted(map(self.listed_name, self))
 
 
 def _trigrams(name: str) -> frozenset[str]:

@@ -108,6 +108,7 @@ class Connection:
         if method in (CANCELLED, CANCEL_REQUEST) and self._cancel(message):
             return
         if method in METHODS and message.id is not None:
+            await self._lane.prepare(self._view)
             if method == "tools/list":
                 cursor, meta = rpc.list_params(message)
                 if (revision := self._revision_of(message.id, meta)) is not None:

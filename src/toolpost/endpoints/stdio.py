@@ -17,7 +17,7 @@ from toolpost.endpoints.calls import Lane
 from toolpost.endpoints.duplex import Connection, Ending
 from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.protocol.lines import LineSplitter, TooLong
-from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, find_request_id
 
 GRACE_S: Final = 1.0
 """How long calls may go on when the client has closed its end: clients terminate a server that stays for two seconds."""
@@ -66,7 +66,10 @@ async def _messages(reader: "_Reader", writer: "_Writer") -> AsyncIterator[bytes
         # A client that does not read its answers is not read from either.
         await writer.has_room()
         if isinstance(line, TooLong):
-            refusal = ProtocolError(INVALID_REQUEST, f"A message has at most {reader.limit} bytes")
+            # The first bytes of the line are left, and its id is mostly among them.
+            refusal = ProtocolError(
+                INVALID_REQUEST, f"A message has at most {reader.limit} bytes", request_id=find_request_id(line)
+            )
             writer.send(refusal.as_response())
         else:
             yield line

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Literal
 
@@ -109,6 +110,7 @@ class _ListParams(msgspec.Struct):
 
 
 _wire = msgspec.json.Decoder(_Wire)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _call = msgspec.json.Decoder(_Call)
 _call_params = msgspec.json.Decoder(_CallParams)
 _list_params = msgspec.json.Decoder(_ListParams)
@@ -159,7 +161,29 @@ def refuse_bad_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
     try:
         check_shape(raw, value_limit=value_limit)
     except BadShape as error:
-        raise ProtocolError(INVALID_REQUEST, f"The message {error}") from error
+        raise ProtocolError(INVALID_REQUEST, f"The message {error}", request_id=find_request_id(raw)) from error
+
+
+# The members of a request besides its parameters. An id of other letters, or with escapes, is not looked for.
+_MEMBER = rb'\s*"(?:jsonrpc|id|method)"\s*:\s*(?:-?(?:0|[1-9][0-9]{0,63})|"[ !#-\[\]-~]{0,254}")\s*'
+_MEMBERS_BEFORE: Final = re.compile(rb"\s*\{((?:%b,){1,3})" % _MEMBER)
+_MEMBERS_BEHIND: Final = re.compile(rb"[\]}\"0-9el]\s*,((?:%b,){0,2}%b)\}\s*\Z" % (_MEMBER, _MEMBER))
+_FIELD_BYTES: Final = 1_024
+
+
+def find_request_id(raw: bytes) -> bytes:
+    """Return the id of a request that is refused unread, as it was written; `null` where it is not easily found.
+
+    Its parameters are what makes a request large, so the id stands before or behind them: a few bytes at both ends are looked
+    at, whatever is between them. A response has no method, and its id is that of a request of ours: it gets `null`.
+    """
+    members: dict[str, msgspec.Raw] = {}
+    before = _MEMBERS_BEFORE.match(raw[:_FIELD_BYTES])
+    behind = _MEMBERS_BEHIND.search(raw[-_FIELD_BYTES:])
+    for found in (before, behind):
+        if found is not None:
+            members |= _fields.decode(b"{%b}" % found[1].strip().rstrip(b","))
+    return bytes(members["id"]) if "id" in members and "method" in members else b"null"
 
 
 def _plain_call(raw: bytes) -> Message | None:

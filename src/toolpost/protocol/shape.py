@@ -19,16 +19,17 @@ SDK_VALUE_LIMIT: Final = 10_000
 DECODE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """What is larger is passed on in bytes, or not at all."""
 DIGIT_LIMIT: Final = 400
-"""Enough for any double that is written out; whole numbers are read in quadratic time."""
+"""Enough for any double that is written out; whole numbers are read and written in quadratic time, and Python writes none of
+more than 4,300 digits: a tool that adds one to a longer argument could not return the sum."""
 
 _SLICE_BYTES: Final = 256 * 1024
-_DIGITS_MATTER_BYTES: Final = 64 * 1024
-"""Numbers of any length are read within a millisecond or two from what is no larger than this."""
 _OTHERS: Final = bytes(set(range(256)) - set(b"[]{},"))
 _STEPS: Final = bytes.maketrans(b"[{]},", b"\x01\x01\xff\xff\x00")
 """Brackets as signed bytes that add up to the depth."""
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_NUMBER: Final = b"0" * (DIGIT_LIMIT + 1)
+_STRIDE: Final = 50
+_SAMPLED_NUMBER: Final = b"0" * (len(_LONG_NUMBER) // _STRIDE)
 
 
 class BadShape(ValueError):
@@ -53,7 +54,7 @@ def check_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
     if (
         opened <= DEPTH_LIMIT
         and (size < 2 * value_limit or opened + raw.count(b",") <= value_limit)
-        and (size <= _DIGITS_MATTER_BYTES or not _has_long_number(raw))
+        and not _has_long_number(raw)
     ):
         return
     # What stands in strings has been counted too: only now is it worth taking them out.
@@ -92,4 +93,5 @@ def _check_exactly(raw: bytes, value_limit: int) -> None:
 
 
 def _has_long_number(text: bytes) -> bool:
-    return _LONG_NUMBER in text.translate(_DIGITS)
+    # Every 50th byte first, of which a long number has eight in a row: to look at each would triple the time for a plain call.
+    return _SAMPLED_NUMBER in text[::_STRIDE].translate(_DIGITS) and _LONG_NUMBER in text.translate(_DIGITS)

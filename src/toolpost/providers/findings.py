@@ -15,6 +15,7 @@ from toolpost.base.ids import Digest, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import Look, Names, Suspicion, look_at
+from toolpost.upstreams.lists import Slices
 
 _log = logging.getLogger("toolpost.contracts")
 
@@ -38,17 +39,21 @@ class Watch:
         self._found: dict[PluginName, Suspicions] = {}
         self._asked = anyio.Event()
         self._names: Names | None = None
+        self._changes = 0
 
     def of(self, server: PluginName) -> Suspicions:
         """Return what is suspected of a server's tools, as far as they have been looked at."""
         return self._found.get(server, {})
 
-    @property
-    def names(self) -> Names:
-        """The names of all tools that there are."""
-        if self._names is None:
-            self._names = self._all_names(self._contracts())
-        return self._names
+    async def find_names(self) -> Names:
+        """Return the names of all tools that there are; after a change they are read in a thread, for there may be thousands."""
+        if self._names is not None:
+            return self._names
+        changes = self._changes
+        names = await anyio.to_thread.run_sync(self._all_names, self._contracts(), abandon_on_cancel=True)
+        if changes == self._changes:
+            self._names = names
+        return names
 
     def _all_names(self, contracts: Contracts) -> Names:
         return Names([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
@@ -56,6 +61,7 @@ class Watch:
     def look(self) -> None:
         """Look again soon: some server has other tools."""
         self._names = None
+        self._changes += 1
         self._asked.set()
 
     async def run(self) -> None:
@@ -74,7 +80,7 @@ class Watch:
                 stop.set()
             before, self._found = self._found, found
             for server, tools in found.items():
-                _tell(server, tools, before.get(server, {}))
+                await _tell(server, tools, before.get(server, {}))
 
     def _looked(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Suspicions]:
         """Look at every contract, until `stop` is set: a thread that nobody waits for would keep the process from its end."""
@@ -96,7 +102,8 @@ class Watch:
         return found
 
 
-def _tell(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
+async def _tell(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
+    slices = Slices()
     for tool, suspicions in tools.items():
         if suspicions != before.get(tool):
             event(
@@ -108,3 +115,4 @@ def _tell(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
                 reasons=[suspicion.told for suspicion in suspicions[:SHOWN_REASONS]],
                 hint="`toolpost servers` shows the words",
             )
+        await slices.give_way()

@@ -10,13 +10,14 @@ import anyio.to_thread
 import msgspec
 
 from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, PluginName, ToolName
+from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.drift import is_same
 from toolpost.contracts.findings import Look, Names, Suspicion, look_at
 from toolpost.contracts.lockfile import Tools
 from toolpost.store import Pins
+from toolpost.upstreams.lists import Slices, are_same
 
 _log = logging.getLogger("toolpost.contracts")
 
@@ -77,6 +78,14 @@ class _Verdict:
     new: Look
 
 
+async def _ignore(_server: PluginName) -> None:
+    pass
+
+
+async def _no_names() -> Names:
+    return Names()
+
+
 class Promises:
     """The promises of all servers, and the judge who compares. `run` must be running."""
 
@@ -85,13 +94,13 @@ class Promises:
         *,
         pins: Pins,
         locked: Tools | None = None,
-        on_judged: Callable[[PluginName], None] = lambda _server: None,
+        on_judged: Callable[[PluginName], Awaitable[None]] = _ignore,
         judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]],
     ) -> None:
         """Take pins and lock; `judge_slowly` judges what is not quickly judged, where that holds up nobody."""
         self.on_judged = on_judged
         """Told when a server's tools can be looked at again."""
-        self.names: Callable[[], Names] = Names
+        self.names: Callable[[], Awaitable[Names]] = _no_names
         """Gives the names of all tools, since a change may bring another server's."""
         self._judge_slowly = judge_slowly
         self._locked = locked
@@ -109,23 +118,26 @@ class Promises:
         """Whether there is a lock; without one, what is seen first is trusted."""
         return self._locked is not None
 
-    def relock(self, locked: Tools | None) -> bool:
+    async def relock(self, locked: Tools | None) -> bool:
         """Hold tools to another lock from now on, and say whether it is another; whoever looks again finds it."""
-        is_another = locked != self._locked
-        self._locked = locked
-        return is_another
+        before, self._locked = self._locked, locked
+        if before is None or locked is None or before.keys() != locked.keys():
+            return before is not locked
+        return not await are_same([*before.values()], [locked[name] for name in before])
 
     async def recall(self, server: PluginName) -> None:
         """Read what was pinned of a server at an earlier start. To be called before its tools are looked at."""
         found: dict[ToolName, Definition] = {}
+        slices = Slices()
         for name, written in (await self._pins.of_server(server)).items():
             try:
                 found[ToolName(name)] = Definition.from_json(written)
             except msgspec.ValidationError as error:
                 event(_log, logging.WARNING, "pin not readable", server=server, tool=name, reason=str(error))
+            await slices.give_way()
         self._pinned[server] = found
 
-    def standing(self, server: PluginName, contract: Contract) -> Standing | None:
+    async def standing(self, server: PluginName, contract: Contract) -> Standing | None:
         """Say how a tool stands to its promise; None if it is what it was, or has made none until now."""
         new = Definition.from_contract(contract)
         promised = self._promised(server, contract.name)
@@ -139,7 +151,7 @@ class Promises:
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
             return Standing(promise=promise, promised=old, judgement=None)
-        brought = self.names().find_new(verdict.old, verdict.new)
+        brought = (await self.names()).find_new(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
         return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
@@ -151,7 +163,7 @@ class Promises:
             self._asked = anyio.Event()
             self._is_judging = True
             for server in await self._judge_all():
-                self.on_judged(server)
+                await self.on_judged(server)
             self._is_judging = False
             self._settled.set()
             self._settled = anyio.Event()
@@ -168,7 +180,11 @@ class Promises:
         while self._fresh:
             server, tools = self._fresh.popitem()
             try:
-                await self._pins.add(server, {name: tool.to_json() for name, tool in tools.items()})
+                await self._pins.add(server, await _write_all(tools))
+            except anyio.get_cancelled_exc_class():
+                # The last save, at the end of the process, does it.
+                self._fresh[server] = tools | self._fresh.get(server, {})
+                raise
             except Exception as error:  # noqa: BLE001 (held all the same, until this process ends)
                 event(_log, logging.WARNING, "tools not pinned", server=server, reason=str(error))
                 continue
@@ -213,7 +229,7 @@ class Promises:
             # It may take its whole budget: calls go on meanwhile.
             verdict = await self._judged_pair(pair)
             self._judged[name] = pair, verdict
-            judgement, suspicions = verdict.judgement, self.names().find_new(verdict.old, verdict.new)
+            judgement, suspicions = verdict.judgement, (await self.names()).find_new(verdict.old, verdict.new)
             servers.add(pair.server)
             event(
                 _log,
@@ -226,6 +242,15 @@ class Promises:
                 suspicions=[suspicion.told for suspicion in suspicions],
             )
         return servers
+
+
+async def _write_all(tools: dict[ToolName, Definition]) -> dict[str, Json]:
+    written: dict[str, Json] = {}
+    slices = Slices()
+    for name, tool in tools.items():
+        written[name] = tool.to_json()
+        await slices.give_way()
+    return written
 
 
 def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:

@@ -24,7 +24,7 @@ def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool
         now: Standing | None = standing
         if standing.judgement is None:
             await promises.settle(JUDGED_S)
-            now = promises.standing(tool.source, tool.contract)
+            now = await promises.standing(tool.source, tool.contract)
         raise _refusal(tool.contract, now or standing)
 
     return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse, ask_ahead=None)

@@ -1,6 +1,7 @@
 """All servers of one gateway: kept running as they ask for, their tools remembered while they are down."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ JUDGE_LIMIT_S: Final = 5.0
 """How long the start waits for tools to be judged that are not as they were promised."""
 
 KEEP_READY_S: Final = 2.0
+
+LEARNED_S: Final = 300.0
+"""How long after a long list there may still be work with it: each tool that has changed is judged by itself."""
 
 WAIT_TOLD_S: Final = 1.5
 """How long an opening waits before it says for whom."""
@@ -85,7 +89,7 @@ class ServerHost:
         self.promises = promises
         promises.on_judged = self._reconsider
         self.watch = Watch(self._all_contracts, beside=beside)
-        promises.names = lambda: self.watch.names
+        promises.names = self.watch.find_names
         self._contracts: Mode = contracts
         self._default_timeout_s = default_timeout_s
         self._on_change = on_change
@@ -93,6 +97,8 @@ class ServerHost:
         self._learn_limit_s = LEARN_LIMIT_S if learn_limit_s is None else learn_limit_s
         self._seen = anyio.Event()
         self._unsaved: set[str] = set()
+        self._has_others_changed = anyio.Event()
+        self._unconsidered: set[PluginName] = set()
         self._tasks: TaskGroup | None = None
         self._running: dict[Supervisor, anyio.CancelScope] = {}
         self._applying = anyio.Lock()
@@ -215,6 +221,7 @@ class ServerHost:
                     await source.learn(remembered.definitions, remembered.build, remembered.description)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
+            tasks.start_soon(self._reconsider_noted)
             tasks.start_soon(self.promises.run)
             tasks.start_soon(self.watch.run)
             await self._learn_missing()
@@ -275,16 +282,32 @@ class ServerHost:
                 is_first = False
                 await anyio.sleep(KEEP_READY_S)
 
-    def relock(self, locked: Tools | None) -> bool:
+    def has_learned_many(self) -> bool:
+        """Whether a long list of tools was taken over a moment ago, or is being: there are very many new objects."""
+        now = time.monotonic()
+        return any(now - source.learned_many_at < LEARNED_S for source in self.sources.values())
+
+    async def relock(self, locked: Tools | None) -> bool:
         """Hold every tool to another lock, and say whether it is another."""
-        is_another = self.promises.relock(locked)
-        for name in self.sources if is_another else ():
-            self._reconsider(PluginName(name))
+        is_another = await self.promises.relock(locked)
+        for name in tuple(self.sources) if is_another else ():
+            await self._reconsider(PluginName(name))
         return is_another
 
-    def _reconsider(self, server: PluginName) -> None:
+    async def _reconsider(self, server: PluginName) -> None:
         if (source := self.sources.get(server)) is not None:
-            source.reconsider()
+            await source.reconsider()
+
+    async def _reconsider_noted(self) -> None:
+        """Look again at servers of which another server's tools may speak.
+
+        Not where the change is noted: that is amid the learning of one server, and two would wait for each other.
+        """
+        while True:
+            await self._has_others_changed.wait()
+            self._has_others_changed = anyio.Event()
+            while self._unconsidered:
+                await self._reconsider(self._unconsidered.pop())
 
     def _all_contracts(self) -> dict[PluginName, list[Contract]]:
         return {source.name: source.contracts for source in self.sources.values()}
@@ -296,7 +319,8 @@ class ServerHost:
         for other in self.sources.values():
             # What changed in another's tools may be a word about these.
             if other is not source and other.standings:
-                other.reconsider()
+                self._unconsidered.add(other.name)
+                self._has_others_changed.set()
 
     def _note_seen(self, source: ServerSource) -> None:
         self._unsaved.add(source.name)

@@ -1,6 +1,8 @@
 """A server behind the gateway as a source: its tools held to their own schemas, its results passed on as they came."""
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +25,7 @@ from toolpost.providers.promises import Mode, Promises, Standing
 from toolpost.providers.quarantine import withheld
 from toolpost.providers.tool import HeldTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
-from toolpost.upstreams.lists import Slices
+from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import News
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Sent, Supervisor
@@ -120,6 +122,8 @@ class ServerSource:
         self.standings: dict[ToolName, Standing] = {}
         """The tools that are not as they promised, and how they differ."""
         self._refused: list[ContractRefused] = []
+        self.learned_many_at = -math.inf
+        """When it last took over a list that was long, on the monotonic clock."""
         self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
 
     @property
@@ -159,22 +163,21 @@ class ServerSource:
         """
         async with self._learning:
             is_described_anew, self.description = description != self.description, description
-            if (definitions, build) == (self.definitions, self.build):
+            if build == self.build and await are_same(definitions, self.definitions):
                 self._on_seen(self)
                 if is_described_anew:
                     self._on_described()
                 return
-            known = self._known(build)
             if _are_quick(definitions):
-                prepared = self._prepare(definitions, build, known)
+                prepared = self._prepare(definitions, build)
             else:
-                prepared = await to_thread.run_sync(self._prepare, definitions, build, known, abandon_on_cancel=True)
-            slices, placed = Slices(), _Placed()
-            for name, tool in prepared.tools.items():
-                self._place(name, tool, placed)
-                await slices.give_way()
+                self.learned_many_at = time.monotonic()
+                prepared = await to_thread.run_sync(self._prepare, definitions, build, abandon_on_cancel=True)
+            placed = await self._place_all(prepared.tools)
+            slices = Slices()
             for refusal in prepared.refused:
                 event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+                await slices.give_way()
             self.definitions, self.build = definitions, build
             self._compiled, self._refused = prepared.tools, prepared.refused
             self._use(placed)
@@ -189,9 +192,8 @@ class ServerSource:
         held = {tool.contract.terms.name: tool for tool in self._compiled.values()}
         return {name: (definitions[name], tool) for name, tool in held.items() if name in definitions}
 
-    def _prepare(
-        self, definitions: list[JsonObject], build: str, known: Mapping[str, tuple[JsonObject, HeldTool]]
-    ) -> Prepared:
+    def _prepare(self, definitions: list[JsonObject], build: str) -> Prepared:
+        known = self._known(build)
         names = tool_names(self.name, [d["name"] for d in definitions if _is_named(d)])
         prepared = Prepared({}, [])
         for definition in definitions:
@@ -212,25 +214,31 @@ class ServerSource:
                 prepared.refused.append(refusal)
         return prepared
 
-    def reconsider(self) -> None:
-        """Look again at how the tools stand to their promises: one was judged, or there is another lock."""
-        before = self._held.keys(), self.standings
-        placed = _Placed()
-        for name, tool in self._compiled.items():
-            self._place(name, tool, placed)
-        self._use(placed)
-        if before != (self._held.keys(), self.standings):
-            self._on_change(self)
+    async def reconsider(self) -> None:
+        """Look again at how the tools stand to their promises: one was judged, or there is another lock.
 
-    def _place(self, name: ToolName, tool: HeldTool, placed: _Placed) -> None:
-        """List a tool that keeps its promises; one that does not is withheld, where that is enforced."""
-        standing = self._promises.standing(self.name, tool.contract)
-        if standing is not None:
-            placed.standings[name] = standing
-        if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
-            placed.withheld[name] = withheld(tool, standing, self._promises)
-        else:
-            placed.held[name] = tool
+        In slices, as `learn` does, and one after the other with it: both replace the same tools.
+        """
+        async with self._learning:
+            placed = await self._place_all(self._compiled)
+            is_same = placed.held.keys() == self._held.keys() and await _are_same(placed.standings, self.standings)
+            self._use(placed)
+            if not is_same:
+                self._on_change(self)
+
+    async def _place_all(self, tools: Mapping[ToolName, HeldTool]) -> _Placed:
+        """List the tools that keep their promises; one that does not is withheld, where that is enforced."""
+        placed, slices = _Placed(), Slices()
+        for name, tool in tools.items():
+            standing = await self._promises.standing(self.name, tool.contract)
+            if standing is not None:
+                placed.standings[name] = standing
+            if standing is not None and self._contracts == "enforce" and not standing.is_harmless:
+                placed.withheld[name] = withheld(tool, standing, self._promises)
+            else:
+                placed.held[name] = tool
+            await slices.give_way()
+        return placed
 
     def _use(self, placed: _Placed) -> None:
         self._held, self._withheld, self.standings = placed.held, placed.withheld, placed.standings
@@ -338,6 +346,10 @@ class ServerSource:
             return await self._asked(tool, wish + resumption_fields(resumption), mirrored, context)
 
         return await with_answers(fields, respondent, self.name, retry)
+
+
+async def _are_same(one: Mapping[ToolName, Standing], other: Mapping[ToolName, Standing]) -> bool:
+    return one.keys() == other.keys() and await are_same([*one.values()], [other[name] for name in one])
 
 
 def _are_quick(definitions: list[JsonObject]) -> bool:

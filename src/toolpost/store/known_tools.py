@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
+
 from toolpost.base.ids import JsonObject
 
 KEPT_S: Final = 24 * 60 * 60
@@ -31,3 +33,8 @@ class KnownTools(Protocol):
     async def recall(self, server: str) -> Known | None:
         """Return what is known of a server, None if it was not seen within a day."""
         ...
+
+
+def write_definitions(definitions: list[JsonObject]) -> str:
+    """Return definitions as JSON. For a thread, one by one: to write 20,000 in one go keeps the interpreter lock for as long."""
+    return f"[{','.join([msgspec.json.encode(definition).decode() for definition in definitions])}]"

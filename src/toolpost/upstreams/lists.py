@@ -6,7 +6,8 @@ the second decodes them, a few at a time, and only as many as there is room for.
 
 import logging
 import time
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import anyio.lowlevel
 import msgspec
@@ -37,6 +38,18 @@ class Slices:
         if time.perf_counter() >= self._until:
             await anyio.lowlevel.checkpoint()
             self._until = time.perf_counter() + SLICE_S
+
+
+async def are_same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    """Compare two lists in slices: one comparison of two large lists would hold the event loop until its end."""
+    if one is None or other is None or len(one) != len(other):
+        return one is other
+    slices = Slices()
+    for item, counterpart in zip(one, other, strict=True):
+        if item != counterpart:
+            return False
+        await slices.give_way()
+    return True
 
 
 class ListReader:

@@ -9,17 +9,25 @@ wire, under `error`.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 import anyio
-from anyio.lowlevel import checkpoint
+import msgspec
+from anyio import to_thread
 
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.nearest import nearest_name
-from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded, ToolpostError, UpstreamUnavailable
+from toolpost.contracts.errors import (
+    ContractRefused,
+    ErrorCode,
+    NotFound,
+    QueueOverloaded,
+    ToolpostError,
+    UpstreamUnavailable,
+)
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http.descriptors import has_run_out
 from toolpost.endpoints.http.exchange import send_json
@@ -27,7 +35,7 @@ from toolpost.endpoints.http.paths import SERVERS_PATH
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
-from toolpost.providers.findings import Watch
+from toolpost.providers.findings import Suspicions, Watch
 from toolpost.providers.servers import ServerSource
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
@@ -89,7 +97,7 @@ class Admin:
         source = _found(name, self._servers())
         if not action:
             _check_method(request, "GET")
-            return self._report(source)
+            return await self._report(source)
         _check_action(action)
         _check_method(request, "POST")
         _check_not_a_form(request)
@@ -98,17 +106,16 @@ class Admin:
             await _act(source.supervisor, action)
         except UpstreamUnavailable as error:
             raise _concealed(error, self._conceal(source.spec)) from error
-        return self._report(source)
+        return await self._report(source)
 
     async def _reports(self) -> list[JsonObject]:
         reports = []
         for source in self._servers().values():
-            reports.append(self._report(source))
             # Each looks at every process of a server: calls in flight get their turn in between.
-            await checkpoint()
+            reports.append(await self._report(source))
         return reports
 
-    def _report(self, source: ServerSource) -> JsonObject:
+    async def _report(self, source: ServerSource) -> JsonObject:
         report = source.supervisor.report()
         conceal = self._conceal(source.spec)
         return {
@@ -126,23 +133,38 @@ class Admin:
             "oddities": report.oddities,
             "tags": sorted(source.spec.tags),
             "tools": len(source.tools),
-            "contracts": {
-                name: standing.as_object() | {"withheld": name in source.withheld}
-                for name, standing in source.standings.items()
-            },
-            "suspicions": {
-                name: [found.to_json() | {"excerpt": conceal(found.excerpt)} for found in suspicions]
-                for name, suspicions in self._watch.of(source.name).items()
-            },
-            "refused": [
-                {
-                    "tool": refusal.details.get("tool"),
-                    "place": refusal.details.get("place"),
-                    "reason": refusal.details.get("reason", refusal.message),
-                }
-                for refusal in source.refused
-            ],
+            # In a thread: a server decides how many tools there are to tell of.
+            **await to_thread.run_sync(_report_tools, source, self._watch.of(source.name), conceal),
         }
+
+
+def _report_tools(
+    source: ServerSource, suspicions: Suspicions, conceal: Callable[[str], str]
+) -> dict[str, msgspec.Raw]:
+    """Write what there is to tell of single tools, one by one: all of it in one go would keep the interpreter lock as long."""
+    standings, withheld = source.standings, source.withheld
+    return {
+        "contracts": _joined(
+            (name, standing.as_object() | {"withheld": name in withheld}) for name, standing in standings.items()
+        ),
+        "suspicions": _joined(
+            (name, [each.to_json() | {"excerpt": conceal(each.excerpt)} for each in found])
+            for name, found in suspicions.items()
+        ),
+        "refused": msgspec.Raw(b"[%b]" % b",".join([encode(_told_refusal(refusal)) for refusal in source.refused])),
+    }
+
+
+def _joined(members: Iterable[tuple[str, Json]]) -> msgspec.Raw:
+    return msgspec.Raw(b"{%b}" % b",".join([b"%b:%b" % (encode(name), encode(value)) for name, value in members]))
+
+
+def _told_refusal(refusal: ContractRefused) -> JsonObject:
+    return {
+        "tool": refusal.details.get("tool"),
+        "place": refusal.details.get("place"),
+        "reason": refusal.details.get("reason", refusal.message),
+    }
 
 
 def _written(moment: float) -> str:

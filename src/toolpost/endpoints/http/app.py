@@ -120,7 +120,7 @@ class HttpEndpoint:
         """Answer a call or a list that is in every way plain; False leaves it to `__call__`."""
         try:
             message = rpc.parse(body)
-            if message.method not in METHODS or message.id is None:
+            if message.method not in METHODS or message.id is None or not self._lane.is_ready(head.admission.view):
                 return False
             session = None if head.is_modern else self._sessions.find(head.session_id, head.caller)
             if session is None and not head.is_modern:
@@ -217,6 +217,7 @@ class HttpEndpoint:
         if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
             admission = await self._access.admitted(request)
             request.view = view.within(admission.scopes)
+            await self._lane.prepare(request.view)
             self._lane.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
                 await self._post(request, admission)

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 import msgspec
+from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
-from toolpost.store.known_tools import KEPT_S, Known
+from toolpost.store.known_tools import KEPT_S, Known, write_definitions
 
 if TYPE_CHECKING:
     from toolpost.store.postgres.store import PostgresStore
@@ -28,7 +29,8 @@ class PostgresKnownTools:
         self, server: str, definitions: list[JsonObject], build: str = "", description: str = ""
     ) -> None:
         """Keep a server's definitions."""
-        row = (server, self._store.clock.now(), msgspec.json.encode(definitions).decode(), build, description)
+        written = await to_thread.run_sync(write_definitions, definitions)
+        row = (server, self._store.clock.now(), written, build, description)
         await self._store.write(lambda connection: connection.execute(_REMEMBER, *row), repeatable=True)
 
     async def recall(self, server: str) -> Known | None:

@@ -4,9 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
+from anyio import to_thread
 
 from toolpost.base.ids import Json
+from toolpost.store.pins import read_pins, written_pins
 
 if TYPE_CHECKING:
     from toolpost.store.postgres.store import PostgresStore
@@ -25,12 +26,12 @@ class PostgresPins:
         rows = await self._store.read(
             lambda connection: connection.fetch("SELECT tool, definition FROM pins WHERE server = $1", server)
         )
-        return {row["tool"]: msgspec.json.decode(row["definition"]) for row in rows}
+        return await to_thread.run_sync(read_pins, rows)
 
     async def add(self, server: str, tools: Mapping[str, Json]) -> None:
         """Pin tools; one that is pinned already stays as it is."""
         now = time.time()
-        rows = [(server, tool, now, msgspec.json.encode(definition).decode()) for tool, definition in tools.items()]
+        rows = await to_thread.run_sync(written_pins, server, now, tools)
         await self._store.write(lambda connection: connection.executemany(_ADD, rows), repeatable=True)
 
     async def drop(self, server: str, tools: Sequence[str]) -> None:

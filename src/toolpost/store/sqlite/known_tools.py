@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
-from toolpost.store.known_tools import KEPT_S, Known
+from toolpost.store.known_tools import KEPT_S, Known, write_definitions
 
 Job = Callable[[sqlite3.Connection], Any]
 
@@ -30,7 +31,7 @@ class SqliteKnownTools:
         self, server: str, definitions: list[JsonObject], build: str = "", description: str = ""
     ) -> None:
         """Keep a server's definitions."""
-        row = (server, self._now(), msgspec.json.encode(definitions).decode(), build, description)
+        row = (server, self._now(), await to_thread.run_sync(write_definitions, definitions), build, description)
         await self._write(
             lambda connection: (
                 connection.execute(

@@ -5,9 +5,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
+from anyio import to_thread
 
 from toolpost.base.ids import Json
+from toolpost.store.pins import read_pins, written_pins
 
 Job = Callable[[sqlite3.Connection], Any]
 
@@ -26,12 +27,12 @@ class SqlitePins:
                 "SELECT tool, definition FROM pins WHERE server = ?", (server,)
             ).fetchall()
         )
-        return {tool: msgspec.json.decode(definition) for tool, definition in rows}
+        return await to_thread.run_sync(read_pins, rows)
 
     async def add(self, server: str, tools: Mapping[str, Json]) -> None:
         """Pin tools; one that is pinned already stays as it is."""
         now = time.time()
-        rows = [(server, tool, now, msgspec.json.encode(definition).decode()) for tool, definition in tools.items()]
+        rows = await to_thread.run_sync(written_pins, server, now, tools)
         await self._write(
             lambda connection: (
                 connection.executemany("INSERT INTO pins VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows).rowcount

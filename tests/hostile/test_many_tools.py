@@ -1,0 +1,177 @@
+"""Servers with very many tools that change all of them: no stretch of the event loop grows with their number.
+
+`loop_watch` is a plugin in the gateway itself, which sees how long the loop does nothing else.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import TOOLPOST
+from tests.hostile.attacks import attack
+from tests.hostile.served import Served, call_body, open_gateway
+from tests.ways import ENVELOPE, server_environment
+
+SERVER = Path(__file__).parent / "servers" / "many_tools.py"
+WATCH = "tests.hostile.loop_watch:plugin"
+
+BLOCKED_S = 0.05
+
+
+@contextmanager
+def many(name: str, count: int, transport: str, contracts: str) -> Iterator[str]:
+    """Give the configuration of a server with so many tools; over HTTP it is started."""
+    command = [sys.executable, "-S", "-E", str(SERVER), str(count)]
+    table = f'[servers.{name}]\ncontracts = "{contracts}"\n'
+    if transport == "stdio":
+        yield f"{table}command = {json.dumps(command[0])}\nargs = {json.dumps(command[1:])}\n"
+        return
+    with subprocess.Popen([*command, "--http"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield f'{table}url = "http://127.0.0.1:{process.stdout.readline().strip()}/mcp"\n'
+        process.kill()
+
+
+def call(gateway: Served, name: str, **arguments: Any) -> Any:
+    status, answer, _ = gateway.ask(json.loads(call_body("x", name, arguments=arguments)), mcp_name=name)
+    assert status == 200, answer
+    return answer["result"]
+
+
+def stretch(gateway: Served) -> tuple[float, Any]:
+    """Return the longest stretch of CPU time since the last look, and where the loop was when it was late."""
+    found = call(gateway, "watch__stretches")["structuredContent"]["data"]
+    return found["cpu"], [found["collections"], *found["stacks"]]
+
+
+def changed(gateway: Served) -> int:
+    _, text, _ = gateway.ask(None, path="/metrics", verb="GET", mcp_method="", mcp_name="")
+    found = re.search(rb"^toolpost_tools_changed (\d+)", text, re.MULTILINE)
+    assert found is not None, text
+    return int(found[1])
+
+
+def until(holds: Callable[[], bool], limit_s: float) -> None:
+    ends = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.2)
+
+
+@attack(
+    "server",
+    "lists thousands of tools and changes every other one of them",
+    "they are compiled, compared and kept in slices or threads: the longest stretch of the event loop does not grow with them",
+)
+def test_the_loop_is_not_held_by_the_number_of_tools(tmp_path: Path) -> None:
+    with many("few", 250, "stdio", "observe") as few, many("many", 3_000, "stdio", "observe") as lots:
+        with open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway:
+            stretch(gateway)
+            call(gateway, "few__change", how="text")
+            until(lambda: changed(gateway) == 125, 60)
+            least_s, _ = stretch(gateway)
+            call(gateway, "many__change", how="text")
+            until(lambda: changed(gateway) == 125 + 1_500, 120)
+            most_s, where = stretch(gateway)
+
+    # Twelve times as many tools: what is linear takes 200 ms here, slices take 5 ms and what is around them.
+    assert most_s < 2 * least_s + BLOCKED_S, where
+
+
+@attack(
+    "server",
+    "lists 20,000 tools, changes, breaks and poisons all of them, and is asked for them in every way",
+    "no stretch of the event loop takes 50 ms, with a lock and without, in both modes, on both transports",
+)
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("contracts", ["observe", "enforce"])
+@pytest.mark.parametrize("is_locked", [False, True], ids=["no lock", "lock"])
+def test_twenty_thousand_tools(tmp_path: Path, transport: str, contracts: str, is_locked: bool) -> None:
+    count, found = 20_000, {}
+    lock = tmp_path / "toolpost.lock"
+    with (
+        many("many", count, transport, contracts) as config,
+        open_gateway(tmp_path, config, plugins=[WATCH]) as gateway,
+    ):
+        # At the start nobody is served yet; the list may still be taken over when the gateway is.
+        until(lambda: b"toolpost_tools 2" in _metrics(gateway), 120)
+        if is_locked:
+            subprocess.run([TOOLPOST, "lock"], cwd=tmp_path, env=server_environment(), check=True, capture_output=True)
+            until(lambda: "lock taken over" in gateway.log, 60)
+        stretch(gateway)
+        for how, expected in (("text", count // 2), ("break", count), ("orders", count), ("back", 0)):
+            call(gateway, "many__change", how=how)
+            until(lambda expected=expected: changed(gateway) == expected, 300)  # type: ignore[misc]
+            found[how] = stretch(gateway)
+            _QUESTIONS["servers"](gateway)
+            found[f"servers, {how}"] = stretch(gateway)
+        if is_locked:
+            lock.write_text(lock.read_text().replace("Do the work", "Do this work"))
+            until(lambda: changed(gateway) == count, 300)
+            found["another lock"] = stretch(gateway)
+        for name, ask in _QUESTIONS.items():
+            ask(gateway)
+            found[name] = stretch(gateway)
+
+    assert {name: where for name, (cpu_s, where) in found.items() if cpu_s > BLOCKED_S} == {}
+
+
+def _metrics(gateway: Served) -> bytes:
+    text = gateway.ask(None, path="/metrics", verb="GET", mcp_method="", mcp_name="")[1]
+    assert isinstance(text, bytes)
+    return text
+
+
+def _list(path: str) -> Callable[[Served], Any]:
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
+    return lambda gateway: gateway.ask(asked, path=path, mcp_method="tools/list", mcp_name="")
+
+
+def _miss(name: str) -> Callable[[Served], Any]:
+    return lambda gateway: gateway.ask(json.loads(call_body("x", name)), mcp_name=name)
+
+
+_QUESTIONS: dict[str, Callable[[Served], Any]] = {
+    "a list": _list("/mcp"),
+    "a view": _list("/mcp/server/many"),
+    "an unknown tool": _miss("many__work_on_x"),
+    "metrics": _metrics,
+    "servers": lambda gateway: gateway.ask(None, path="/api/servers", verb="GET", mcp_method="", mcp_name=""),
+}
+
+
+@attack(
+    "caller",
+    "lists a server with thousands of tools by its own path, under names of its own, and calls tools that there are not",
+    "what a path shows is made in a thread, and a miss is compared with a bounded number of names: the event loop is not held",
+)
+def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
+    found = {}
+    with (
+        many("few", 250, "stdio", "observe") as few,
+        many("many", 9_900, "stdio", "observe") as lots,
+        open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway,
+    ):
+        until(lambda: b"toolpost_tools 101" in _metrics(gateway), 120)
+        _list("/mcp/server/few")(gateway)
+        stretch(gateway)
+        for name, ask in _QUESTIONS.items():
+            ask(gateway)
+            found[name] = stretch(gateway)
+        _, listed, _ = _list("/mcp/server/many")(gateway)
+        _, missed, _ = _miss("many__work_on_x")(gateway)
+
+    assert len(listed["result"]["tools"]) == 1_000
+    assert "many__work_on_" in missed["error"]["data"]["hint"]
+    # A page of 1,000 tools takes 10 ms to write; what is linear in all tools takes 60 ms and more here.
+    assert {name: (cpu_s, where) for name, (cpu_s, where) in found.items() if cpu_s > 0.6 * BLOCKED_S} == {}
