@@ -247,8 +247,11 @@ def run(seed: int, *, pairs: float = float("inf"), seconds: float = float("inf")
 class _Alone(Walk):
     """A walk that asks nobody, so that it must be right by itself."""
 
-    def _asked(self, old: Any, new: Any, answer: Answer, first: int) -> Answer:
+    def _ask(self, old: Any, new: Any, answer: Answer, first: int) -> Answer:
         return answer
+
+
+assert hasattr(Walk, "_ask"), "what is overridden above has another name now"
 
 
 def _walks(old: Side, new: Side, *, old_is_narrow: bool) -> bool:
