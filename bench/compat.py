@@ -58,7 +58,7 @@ def targets(figures: Figures) -> list[Target]:
         (AGREED, "at least 95 %", lambda value: value >= 95),
         (PAIR, "under 2 ms", lambda value: value < 2),
         (MISSED, "none", lambda value: value == 0),
-        (ALL, "under 20 s", lambda value: value < 20),
+        (ALL, "under 10 s", lambda value: value < 10),
     ]
     for metric, aim, is_reached in aims:
         if (value := figures.median(metric, OURS)) is not None:
