@@ -7,7 +7,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolpost.authoring import Context, Plugin, Result, Tool, tool
+    from toolpost.authoring import (
+        CallRequest,
+        CallResult,
+        Context,
+        Middleware,
+        Next,
+        Plugin,
+        Result,
+        Tool,
+        tool,
+    )
     from toolpost.authoring.hookspecs import hookimpl
     from toolpost.base.version import __version__
     from toolpost.contracts.contract import Keyed
@@ -27,7 +37,17 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "toolpost.authoring": ("Context", "Plugin", "Result", "Tool", "tool"),
+    "toolpost.authoring": (
+        "CallRequest",
+        "CallResult",
+        "Context",
+        "Middleware",
+        "Next",
+        "Plugin",
+        "Result",
+        "Tool",
+        "tool",
+    ),
     "toolpost.authoring.hookspecs": ("hookimpl",),
     "toolpost.contracts.contract": ("Keyed",),
     "toolpost.contracts.envelope": ("ResultStyle",),
@@ -49,12 +69,16 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "CallRequest",
+    "CallResult",
     "CapabilityMissing",
     "Context",
     "ErrorCode",
     "Forbidden",
     "InvalidArguments",
     "Keyed",
+    "Middleware",
+    "Next",
     "NoIndex",
     "NotFound",
     "Plugin",

@@ -260,7 +260,14 @@ def _assembled(
     validators: Validators,
 ) -> App:
     shares = _shares(config, callers)
-    pipeline = Pipeline(store.audit, shares.calls, callers, waiting_limit=config.limits.waiting, validators=validators)
+    pipeline = Pipeline(
+        store.audit,
+        shares.calls,
+        callers,
+        waiting_limit=config.limits.waiting,
+        validators=validators,
+        middleware=host.middleware,
+    )
     catalogue = catalogue_of(config, host, servers)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalogue, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
@@ -398,6 +405,7 @@ def _loaded_host(
     # A plugin beside the configuration is found; last, so that it shadows nothing that is installed.
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
+    host.load_middleware(config.middleware.load)
     given = [Candidate(name=plugin.name, load=lambda p=plugin: p) for plugin in plugins]  # type: ignore[misc]
     bundled, others = list(ours or ()), candidates_of(config.plugins.load)
     if ours is not None:

@@ -130,6 +130,7 @@ class Gateway:
             respondent=respondent,
             resumption=resumption,
             via=via,
+            runs_code=self.pipeline.has_middleware,
         )
         if asked_as not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, asked_as)

@@ -84,6 +84,9 @@ installed = false
 only = "time"
 tags = {time = ["safe"]}
 
+[middleware]
+load = ["policy:no_passwords"]
+
 [discovery]
 mode = "automatic"
 

@@ -2,8 +2,23 @@
 
 from toolpost.authoring.context import Context
 from toolpost.authoring.conversation import Conversations, InvokeOptions, ToolCall, TurnInfo
+from toolpost.authoring.middleware import CallRequest, CallResult, Middleware, Next
 from toolpost.authoring.plugin import Plugin
 from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool, tool
 
-__all__ = ["Context", "Conversations", "InvokeOptions", "Plugin", "Result", "Tool", "ToolCall", "TurnInfo", "tool"]
+__all__ = [
+    "CallRequest",
+    "CallResult",
+    "Context",
+    "Conversations",
+    "InvokeOptions",
+    "Middleware",
+    "Next",
+    "Plugin",
+    "Result",
+    "Tool",
+    "ToolCall",
+    "TurnInfo",
+    "tool",
+]

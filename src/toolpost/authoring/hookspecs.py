@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 import pluggy
 
 from toolpost.authoring.conversation import Conversations, ToolCall, TurnInfo
+from toolpost.authoring.middleware import Middleware
 from toolpost.authoring.tool import Tool
 from toolpost.base.turns import TurnEnded
 from toolpost.store.threads import Message
@@ -18,6 +19,11 @@ hookimpl = pluggy.HookimplMarker("toolpost")
 @hookspec
 def toolpost_tools() -> Iterable[Tool]:  # type: ignore[empty-body]
     """Bring tools. Asked once, before `toolpost_start`."""
+
+
+@hookspec
+def toolpost_middleware() -> Iterable[Middleware]:  # type: ignore[empty-body]
+    """Bring middleware, which runs around every call of any tool, the outermost first. Asked once, before `toolpost_start`."""
 
 
 @hookspec

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar, overload
 
 from toolpost.authoring.hookspecs import hookimpl
+from toolpost.authoring.middleware import Middleware
 from toolpost.authoring.tool import Function, Tool
 from toolpost.authoring.tool import tool as declare
 from toolpost.contracts.errors import PluginFailed
@@ -34,11 +35,21 @@ class Plugin:
         return f"Hello {name}"
     """
 
-    def __init__(self, name: str, *, version: str = "", description: str = "", tools: Iterable[Tool] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "",
+        description: str = "",
+        tools: Iterable[Tool] = (),
+        middleware: Iterable[Middleware] = (),
+    ) -> None:
+        """Take tools, and middleware around the calls of all tools, its outermost first."""
         self.name = name
         self.version = version
         self.description = description
         self._tools = list(tools)
+        self._middleware = list(middleware)
         self._starting: list[Step] = []
         self._stopping: list[Step] = []
 
@@ -56,6 +67,11 @@ class Plugin:
         """Add a tool that is declared already."""
         self._tools.append(tool)
         return tool
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Run this around every call, of any plugin and server; decorates an `async def`. The first added is outermost."""
+        self._middleware.append(function)
+        return function
 
     def on_start(self, step: Step) -> Step:
         """Run this before the first call; decorates a function, sync or async."""
@@ -83,6 +99,11 @@ class Plugin:
     def toolpost_tools(self) -> Iterable[Tool]:
         """Bring the tools."""
         return tuple(self._tools)
+
+    @hookimpl
+    def toolpost_middleware(self) -> Iterable[Middleware]:
+        """Bring the middleware."""
+        return tuple(self._middleware)
 
     @hookimpl
     async def toolpost_start(self) -> None:

@@ -70,6 +70,11 @@ class Contract:
     came_as: JsonObject | None = None
     """The definition of an upstream's tool, as it came: listed unchanged, but for its name and our facts."""
 
+    @property
+    def is_upstream(self) -> bool:
+        """Whether the tool is a server's, whose results have a form of their own."""
+        return self.came_as is not None
+
     def faults_in_arguments(self, arguments: Json) -> list[Fault]:
         """Say what is wrong with these arguments; nothing, most of the time.
 

@@ -1,8 +1,9 @@
-"""What every call passes: tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
+"""What every call passes: users' middleware → tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.middleware.audit import AuditExit, audit_enter
 from toolpost.middleware.call import Call
 from toolpost.middleware.cancel_scope import within_limits
@@ -11,6 +12,7 @@ from toolpost.middleware.fast_path import Ahead, Delivery
 from toolpost.middleware.interface import Outcome, compose
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.progress import ProgressNote, ProgressShaper
+from toolpost.middleware.user import UserMiddleware
 from toolpost.middleware.validate import Validation
 from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
@@ -23,7 +25,14 @@ class Pipeline:
     """The way of every call."""
 
     def __init__(
-        self, audit_log: AuditLog, shares: Shares, callers: Callers, *, waiting_limit: int, validators: Validators
+        self,
+        audit_log: AuditLog,
+        shares: Shares,
+        callers: Callers,
+        *,
+        waiting_limit: int,
+        validators: Validators,
+        middleware: Sequence[NamedMiddleware] = (),
     ) -> None:
         """Build what every call passes; this list is the order, and the only one."""
         validation = Validation(validators)
@@ -33,14 +42,19 @@ class Pipeline:
             [
                 audit,  # acts last, and outside the limits: a refused or cancelled call is recorded too
                 within_limits,
-                lock,
+                *([UserMiddleware(middleware, validation)] if middleware else ()),
+                lock,  # behind the middleware: a lock's key may be one of the arguments
             ],
             [validation.validate_arguments, audit_enter],
             partial(dispatch, validation=validation),
         )
+        self.has_middleware = bool(middleware)
         self._ahead = Ahead(audit, lock)
-        self.ask = self._ahead.ask
-        """Asks the server of a call ahead of `begin`, if that can be: what is done until then costs no time."""
+
+    def ask(self, call: Call) -> None:
+        """Ask the server of a call ahead of `begin`, if that can be: what is done until then costs no time."""
+        if not self.has_middleware:
+            self._ahead.ask(call)
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         """Let a call pass."""

@@ -6,9 +6,9 @@ from functools import lru_cache, partial
 
 from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
-from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, ToolpostError
+from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, GatewayError, ToolpostError
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import Next, Outcome
+from toolpost.middleware.interface import NextStep, Outcome
 from toolpost.store import AuditEntry, AuditLog
 from toolpost.store import Outcome as Recorded
 
@@ -34,7 +34,7 @@ class AuditExit:
         """Put a call on the record together with others; done when it is there."""
         return asyncio.ensure_future(self._log.append(_entry_of(call, outcome)))
 
-    async def __call__(self, call: Call, proceed: Next) -> Outcome:
+    async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
         """Let the call pass, then put it on the record."""
         if call.unrecorded is not None:
             raise call.unrecorded
@@ -61,6 +61,8 @@ class AuditExit:
 def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
     if isinstance(error, CallCancelled):
         return "cancelled"
+    if isinstance(error, GatewayError):
+        return "error"  # something is broken, a middleware for instance; nobody has refused anything
     # A withheld tool lets a call in only to turn it away.
     return "error" if call.has_entered and not isinstance(error, ContractChanged) else "refused"
 

@@ -32,6 +32,7 @@ class Call:
         "draft",
         "ends_at",
         "has_entered",
+        "held_by",
         "id",
         "is_logged",
         "progress",
@@ -55,7 +56,9 @@ class Call:
         respondent: Respondent | None = None,
         resumption: Resumption | None = None,
         via: ToolName | None = None,
+        runs_code: bool = False,
     ) -> None:
+        """Take also whether code of users runs in the call's own task: it may swallow a cancellation."""
         self.id = call_id
         self.caller = caller
         self.tool = tool
@@ -78,9 +81,11 @@ class Call:
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
         self.scope: Limit | anyio.CancelScope = (
-            Limit(self.ends_at) if tool.waits else anyio.CancelScope(deadline=self.ends_at)
+            Limit(self.ends_at) if tool.waits and not runs_code else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
+        self.held_by: str | None = None
+        """The middleware that the call is in; None while it is on its way to the tool or in it."""
         self.draft: Callable[..., AuditEntry] | None = None
         """Makes its audit entry of what became of it, once the rest of the entry is known."""
         self.asked_as: str | None = None
@@ -133,7 +138,9 @@ class Call:
         return ToolTimedOut(
             f"`{self.tool.contract.name}` did not answer within {limit_s:g} s.",
             timeout_ms=round(limit_s * 1000),
-            hint="ask for less at once, or raise the tool's time limit",
+            hint="ask for less at once, or raise the tool's time limit"
+            if self.held_by is None
+            else f"the middleware `{self.held_by}` did not return in time",
         )
 
     def blame(self, reason: str) -> None:

@@ -45,7 +45,7 @@ async def _invoked(call: Call) -> ToolReturn:
     except ToolpostError:
         raise
     except asyncio.CancelledError as error:
-        if call.scope.cancel_called or _is_being_cancelled():
+        if call.scope.cancel_called or is_being_cancelled():
             raise
         raise ToolFailed("The tool waited for something that was cancelled.", exception="CancelledError") from error
     except (Exception, SystemExit) as error:
@@ -61,7 +61,8 @@ def _failure(error: BaseException) -> ToolpostError:
     return ToolFailed(str(error) or type(error).__name__, exception=type(error).__name__)
 
 
-def _is_being_cancelled() -> bool:
+def is_being_cancelled() -> bool:
+    """Whether the task that runs this is on its way out."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -1,4 +1,4 @@
-"""What a stage is: it takes a call and what comes next, and gives an outcome. A gate only looks at the call."""
+"""What a step is: it takes a call and what comes next, and gives an outcome. A gate only looks at the call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -22,14 +22,14 @@ class Outcome(msgspec.Struct, frozen=True):
     """What is told about the answer beside it, under our key in `_meta`."""
 
 
-Next = Callable[[Call], Awaitable[Outcome]]
-Stage = Callable[[Call, Next], Awaitable[Outcome]]
+NextStep = Callable[[Call], Awaitable[Outcome]]
+Step = Callable[[Call, NextStep], Awaitable[Outcome]]
 Gate = Callable[[Call], Awaitable[None] | None]
 """Lets a call pass, or raises; one that has to wait for that, which is rare, returns what to wait for."""
 
 
-def compose(stages: Sequence[Stage], gates: Sequence[Gate], last: Next) -> Next:
-    """Chain stages, outermost first, and the gates behind them."""
+def compose(steps: Sequence[Step], gates: Sequence[Gate], last: NextStep) -> NextStep:
+    """Chain steps, outermost first, and the gates behind them."""
 
     def passed_gates(call: Call) -> Awaitable[Outcome]:
         for number, gate in enumerate(gates, 1):
@@ -37,12 +37,12 @@ def compose(stages: Sequence[Stage], gates: Sequence[Gate], last: Next) -> Next:
                 return _passed_later(call, waiting, compose((), gates[number:], last))
         return last(call)
 
-    chain: Next = passed_gates
-    for stage in reversed(stages):
-        chain = partial(stage, proceed=chain)  # type: ignore[call-arg]
+    chain: NextStep = passed_gates
+    for step in reversed(steps):
+        chain = partial(step, proceed=chain)  # type: ignore[call-arg]
     return chain
 
 
-async def _passed_later(call: Call, waiting: Awaitable[None], proceed: Next) -> Outcome:
+async def _passed_later(call: Call, waiting: Awaitable[None], proceed: NextStep) -> Outcome:
     await waiting
     return await proceed(call)

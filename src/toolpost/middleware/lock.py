@@ -6,7 +6,7 @@ import msgspec
 
 from toolpost.contracts.contract import Keyed
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import Next, Outcome
+from toolpost.middleware.interface import NextStep, Outcome
 from toolpost.shares import Callers, FairQueue, Shares
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -39,7 +39,7 @@ class Lock:
             self._running.remove(call)
             self._shares.give_back(call.caller.id)
 
-    async def __call__(self, call: Call, proceed: Next) -> Outcome:
+    async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
         """Let the call pass when it is its turn."""
         self.enter(call)
         try:

@@ -87,7 +87,7 @@ def _duplicate(contract: Contract, plugin: PluginName) -> ContractRefused:
 
 def _on_the_loop(tool: Tool) -> Any:
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
-        return _returned(await tool.run(arguments, context))
+        return to_tool_return(await tool.run(arguments, context))
 
     return invoke
 
@@ -113,16 +113,17 @@ def _in_a_thread(tool: Tool, threads: FairQueue | None) -> Any:
         finally:
             if threads is not None:
                 threads.leave(context.caller.id)
-        return _returned(value)
+        return to_tool_return(value)
 
     return invoke
 
 
-def _returned(value: Any) -> ToolReturn:
-    """Turn what a function returned into plain JSON values."""
-    content: Sequence[JsonObject] = ()
+def to_tool_return(value: Any, content: Sequence[JsonObject] = ()) -> ToolReturn:
+    """Turn what a function returned into plain JSON values; raise `ToolFailed` if there are none for it."""
     if isinstance(value, Result):
-        value, content = value.data, [_checked_block(block) for block in value.content]
+        value, content = value.data, value.content
+    if content:
+        content = [_checked_block(block) for block in content]
     try:
         return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
     except (TypeError, ValueError, RecursionError) as error:

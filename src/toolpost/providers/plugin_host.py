@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import pluggy
 
-from toolpost.authoring import Plugin, hookspecs
+from toolpost.authoring import Middleware, Plugin, hookspecs
+from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
@@ -39,6 +40,7 @@ class LoadedPlugin:
     """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
     source: FunctionSource | None = None
+    middleware: tuple[Middleware, ...] = ()
 
     def as_object(self) -> JsonObject:
         """Say it in JSON."""
@@ -64,6 +66,22 @@ def candidates_of(references: Iterable[str]) -> list[Candidate]:
 def candidates_made_by(references: Iterable[str]) -> list[Candidate]:
     """Name plugins by `package.module:function`, which makes one: each server has its own."""
     return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
+
+
+_SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
+
+
+def _problem_of(middleware: Any) -> str | None:
+    """Say why something is no middleware; None if it may be one."""
+    if not callable(middleware):
+        return "is not a function"
+    if not inspect.iscoroutinefunction(middleware) and not inspect.iscoroutinefunction(type(middleware).__call__):
+        return "is not an `async def`"
+    try:
+        inspect.signature(middleware).bind(object(), object())
+    except TypeError:
+        return "does not take a call and what comes next"
+    return None
 
 
 def installed_candidates() -> list[Candidate]:
@@ -99,6 +117,7 @@ class PluginHost:
         """Take the limits of every tool; `only` serves the plugin of this name alone, its tools under bare names."""
         self._only = only
         self.plugins: list[LoadedPlugin] = []
+        self._configured: list[NamedMiddleware] = []
         self._manager = pluggy.PluginManager("toolpost")
         self._manager.add_hookspecs(hookspecs)
         self._default_timeout_s = default_timeout_s
@@ -109,6 +128,34 @@ class PluginHost:
     def sources(self) -> list[FunctionSource]:
         """The sources of the plugins that serve."""
         return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
+
+    @property
+    def middleware(self) -> list[NamedMiddleware]:
+        """What runs around every call, the outermost first: what is configured, then that of the plugins that serve."""
+        return self._configured + [
+            NamedMiddleware(f"{plugin.name}:{getattr(function, '__name__', type(function).__name__)}", function)
+            for plugin in self.plugins
+            if plugin.state in ("healthy", "degraded")
+            for function in plugin.middleware
+        ]
+
+    def load_middleware(self, references: Iterable[str]) -> None:
+        """Load middleware by `package.module:function`; raise `BadConfiguration` if one is missing.
+
+        A plugin that cannot be loaded is left out, and the rest serves. A middleware may be what keeps callers from something,
+        so that nothing is served without it.
+        """
+        for reference in references:
+            try:
+                found = _resolve(reference)
+            except Exception as error:
+                raise BadConfiguration(
+                    f"middleware.load: `{reference}` cannot be loaded: {type(error).__name__}: {error}",
+                    hint="write package.module:function, of a module beside the configuration or an installed one",
+                ) from error
+            if problem := _problem_of(found):
+                raise BadConfiguration(f"middleware.load: `{reference}` {problem}.", hint=_SIGNATURE)
+            self._configured.append(NamedMiddleware(reference, found))
 
     def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless its name is among those to leave out; a failure stays its own."""
@@ -183,6 +230,10 @@ class PluginHost:
             raise PluginFailed(f"another plugin is called `{loaded.name}` already")
         self._manager.register(found, loaded.name)
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
+        loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())
+        for function in loaded.middleware:
+            if problem := _problem_of(function):
+                raise PluginFailed(f"middleware {function!r} {problem}", hint=_SIGNATURE)
         loaded.source = FunctionSource(
             loaded.name,
             tools,

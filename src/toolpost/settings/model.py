@@ -130,6 +130,15 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     installed: Annotated[bool, Meta(description="load plugins announced by installed packages")] = True
 
 
+class MiddlewareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Functions around every call."""
+
+    load: Annotated[
+        list[str],
+        Meta(description="package.module:function, the outermost first; plugins' own middleware stands inside these"),
+    ] = []
+
+
 def check_bundled(names: Iterable[str], place: str) -> None:
     """Refuse the name of a plugin that we do not bring."""
     for name in names:
@@ -249,6 +258,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
+    middleware: MiddlewareSettings = MiddlewareSettings()
     discovery: DiscoverySettings = DiscoverySettings()
     bus: BusSettings = BusSettings()
     tasks: TaskSettings = TaskSettings()

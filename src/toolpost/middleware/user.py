@@ -1,0 +1,168 @@
+"""Runs the middleware of users around a call, and holds what it makes of the call to the tool's contract.
+
+It stands inside the audit and the deadline, and outside the lock, the validation and the tool: what it refuses, or hangs on, is
+on the record, and what it hands on is validated like what a client sends. Without any, this step is not in the chain at all.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from toolpost.authoring.middleware import CallRequest, CallResult, NamedMiddleware, Next
+from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolFailed, ToolpostError
+from toolpost.middleware.call import Call
+from toolpost.middleware.dispatch import is_being_cancelled
+from toolpost.middleware.interface import NextStep, Outcome
+from toolpost.middleware.validate import Validation
+from toolpost.protocol.shape import BadShape, decode
+from toolpost.providers.functions import to_tool_return
+from toolpost.providers.input_required import is_asking
+
+_encode = msgspec.json.Encoder().encode
+_ERRORS: Final = (TypeError, ValueError, RecursionError)
+
+
+class UserMiddleware:
+    """All middleware of one server, the outermost first."""
+
+    def __init__(self, middleware: Sequence[NamedMiddleware], validation: Validation) -> None:
+        self._middleware = tuple(middleware)
+        self._validation = validation
+
+    async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
+        """Run them around a call; raise `GatewayError` for whatever one raises that is no `ToolpostError`."""
+        run = _Run(call, proceed)
+        chain: Next = run.proceed
+        for middleware in reversed(self._middleware):
+            chain = partial(run.enter, middleware, proceed=chain)
+        result = await chain(_request_of(call))
+        for outcome in run.outcomes:
+            if result.origin is outcome and not result.replaced:
+                return outcome
+        return await self._made(call, result, run)
+
+    async def _made(self, call: Call, result: CallResult, run: "_Run") -> Outcome:
+        """Make an outcome of a result that the tool did not give in this call; one that breaks the schema is refused."""
+        try:
+            returned = to_tool_return(result.data, result.content)
+            encoded = _encode(returned.value)
+        except (ToolFailed, *_ERRORS) as error:
+            raise GatewayError(f"A middleware's result for `{call.tool.contract.name}` is not JSON: {error}") from error
+        if not call.tool.contract.is_upstream:
+            if result.is_error:
+                raise ToolFailed(_text_of(returned.value))
+            await self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
+            facts = run.outcomes[-1].facts if run.outcomes else None
+            return Outcome(encoded, returned.content, facts=facts)
+        if not result.is_error:
+            await self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
+        fields = _fields_of(call, result, returned.value, returned.content)
+        return Outcome(_encode(fields), passed=fields, is_error=result.is_error)
+
+
+class _Run:
+    """One call on its way through the middleware."""
+
+    def __init__(self, call: Call, proceed: NextStep) -> None:
+        self._call = call
+        self._proceed = proceed
+        self.outcomes: list[Outcome] = []
+        """What the tool gave, once for each time that a middleware let the call go on."""
+
+    async def enter(self, middleware: NamedMiddleware, request: CallRequest, proceed: Next) -> CallResult:
+        """Run one middleware; whatever goes wrong in it is told with its name."""
+        call = self._call
+        call.held_by = middleware.name
+        try:
+            result = await middleware.function(request, proceed)
+        except ToolpostError:
+            raise
+        except asyncio.CancelledError as error:
+            if call.scope.cancel_called or is_being_cancelled():
+                raise
+            raise _failed(middleware, error) from error
+        except (Exception, SystemExit) as error:
+            raise _failed(middleware, error) from error
+        if not isinstance(result, CallResult):
+            raise GatewayError(
+                f"The middleware `{middleware.name}` returned {type(result).__name__}, which is no CallResult"
+            )
+        return result
+
+    async def proceed(self, request: CallRequest) -> CallResult:
+        """Let the call go on to the tool, with the arguments of this request."""
+        call = self._call
+        try:
+            # Into plain values first: a date is none, and what is validated must be what is sent.
+            call.arguments = msgspec.to_builtins(request.arguments, str_keys=True)
+        except _ERRORS as error:
+            raise InvalidArguments(f"A middleware made the arguments something that is not JSON: {error}") from error
+        holder, call.held_by = call.held_by, None
+        try:
+            outcome = await self._proceed(call)
+        finally:
+            call.held_by = holder
+        self.outcomes.append(outcome)
+        return CallResult.of(
+            outcome,
+            partial(_read, call, outcome),
+            is_error=outcome.is_error,
+            needs_input=outcome.passed is not None and is_asking(outcome.passed),
+        )
+
+
+def _request_of(call: Call) -> CallRequest:
+    contract = call.tool.contract
+    return CallRequest(
+        id=call.id,
+        trace_id=call.trace_id,
+        caller=call.caller,
+        tool=contract.name,
+        provider=call.tool.source,
+        arguments=call.arguments,
+        via=call.via,
+        annotations=contract.terms.annotations,
+    )
+
+
+def _failed(middleware: NamedMiddleware, error: BaseException) -> GatewayError:
+    return GatewayError(f"The middleware `{middleware.name}` raised {type(error).__name__}: {error}", cause=error)
+
+
+def _read(call: Call, outcome: Outcome) -> tuple[Json, Sequence[JsonObject]]:
+    try:
+        if outcome.passed is None:
+            return msgspec.json.decode(outcome.encoded), outcome.content
+        data, content = (_decoded(outcome.passed, key) for key in ("structuredContent", "content"))
+    except (BadShape, msgspec.DecodeError) as error:
+        name = call.tool.contract.name
+        raise InvalidResult(f"The result of `{name}` cannot be shown to a middleware: it {error}") from error
+    return data, content if isinstance(content, list) else []
+
+
+def _decoded(fields: Mapping[str, msgspec.Raw], key: str) -> Any:
+    return decode(bytes(fields[key])) if key in fields else None
+
+
+def _fields_of(call: Call, result: CallResult, data: Json, content: Sequence[JsonObject]) -> dict[str, msgspec.Raw]:
+    """Write the result of a server's tool: what a middleware replaced, and the rest as the server sent it."""
+    origin = result.origin
+    fields = dict(origin.passed) if isinstance(origin, Outcome) and origin.passed is not None else {}
+    if "data" in result.replaced:
+        fields.pop("structuredContent", None)
+        if isinstance(data, dict) or (data is not None and call.tool.contract.gives is not None):
+            fields["structuredContent"] = msgspec.Raw(_encode(data))
+        if "content" not in result.replaced or not content:
+            content = [{"type": "text", "text": _text_of(data)}]
+    fields["content"] = msgspec.Raw(_encode(list(content)))
+    if result.is_error:
+        fields["isError"] = msgspec.Raw(b"true")
+    return fields
+
+
+def _text_of(data: Json) -> str:
+    return data if isinstance(data, str) else _encode(data).decode()
