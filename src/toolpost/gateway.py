@@ -139,9 +139,8 @@ class Gateway:
         return call
 
     def begin(self, call: Call, delivery: Delivery) -> None:
-        """Have a call answered: ahead of its task, if its server was asked ahead, or by the task, which awaits `call`."""
-        if call.context.sent is not None:
-            self._calls.add(call)
+        """Have a call answered whose server was asked ahead: without a task, or by one, which awaits `call`."""
+        self._calls.add(call)
         self.pipeline.begin(call, delivery, self._answered_ahead)
 
     def _answered_ahead(self, call: Call, outcome: Outcome) -> None:

@@ -147,10 +147,9 @@ class Lane:
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
-    def ask(self, call: Call) -> None:
-        """Ask the server of a call before anything else is done, if that can be; `begin` must follow."""
-        if not isinstance(call.context.respondent, _OUTLIVING):
-            self.gateway.pipeline.ask(call)
+    def ask(self, call: Call) -> bool:
+        """Ask the server of a call before anything else is done, if that can be: then `begin` must follow, else a task."""
+        return not isinstance(call.context.respondent, _OUTLIVING) and self.gateway.pipeline.ask(call)
 
     def begin(
         self,
@@ -161,7 +160,7 @@ class Lane:
         carry: Callable[[], None],
         send: Callable[[bytes], None],
     ) -> None:
-        """Have a call answered: through `send` alone if that can be, else by a task, which `carry` starts, awaiting `answer`."""
+        """Have a call answered whose server was asked: through `send` alone if possible, else by a task that `carry` starts."""
 
         def write(outcome: Outcome) -> bytes:
             return result_response(request_id, call_result(success(call, outcome), revision))

@@ -162,9 +162,12 @@ class Connection:
             respondent=self._respondent,
             resumption=resumption,
         )
-        self._lane.ask(call)
+        is_asked = self._lane.ask(call)
         self._calls[key] = call
         request_id = message.id
+        if not is_asked:
+            self._carry(self._run(request_id, key, call, revision))
+            return
 
         def carry() -> None:
             self._carry(self._run(request_id, key, call, revision))

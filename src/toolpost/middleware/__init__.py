@@ -50,16 +50,18 @@ class Pipeline:
         )
         self.has_middleware = bool(middleware)
         self._ahead = Ahead(audit, lock)
-
-    def ask(self, call: Call) -> None:
-        """Ask the server of a call ahead of `begin`, if that can be: what is done until then costs no time."""
-        if not self.has_middleware:
-            self._ahead.ask(call)
+        self.ask: Callable[[Call], bool] = _never if middleware else self._ahead.ask
+        """Asks the server of a call, if that can be done at once: then `begin` must follow."""
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         """Let a call pass."""
         return self._chain(call)
 
     def begin(self, call: Call, delivery: Delivery, on_answer: Callable[[Call, Outcome], None]) -> None:
-        """Have a call answered ahead of its task, which `on_answer` then hears of, or by it."""
+        """Have a call answered whose server was asked: without a task, which `on_answer` then hears of, or by one."""
         self._ahead.begin(call, delivery, on_answer)
+
+
+def _never(_call: Call) -> bool:
+    # Middleware awaits, and may change the arguments: nothing is asked before it has run.
+    return False

@@ -34,6 +34,7 @@ class Call:
         "has_entered",
         "held_by",
         "id",
+        "is_counted",
         "is_logged",
         "progress",
         "scope",
@@ -92,6 +93,8 @@ class Call:
         """The former name of the tool, if that is what was asked for."""
         self.carry: Callable[[], None] | None = None
         """Starts the task of a call that has none yet, since its server was asked ahead of it."""
+        self.is_counted = False
+        """Whether it has its place among the calls in flight, of its caller and of all."""
         self.is_logged = False
         """Whether the log says why it failed."""
         self.unrecorded: BaseException | None = None

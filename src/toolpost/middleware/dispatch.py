@@ -27,7 +27,8 @@ async def dispatch(call: Call, *, validation: Validation) -> Outcome:
         if returned.passed is not None:
             return await passed_on(call, returned.passed, returned.results, validation)
         encoded = _encoded(returned.value)
-        await validation.check_result(call, returned.value, encoded)
+        if (checking := validation.check_result(call, returned.value, encoded)) is not None:
+            await checking
         return Outcome(encoded, returned.content, facts=returned.facts)
     except ToolpostError as error:
         _log_failure(call, error)

@@ -48,25 +48,25 @@ class Ahead:
         self._answered: list[_Answered] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def ask(self, call: Call) -> None:
-        """Ask the server now, if every gate is open and nothing to be waited for; `begin` must follow."""
+    def ask(self, call: Call) -> bool:
+        """Ask the server now, if every gate is open and nothing to be waited for; then `begin` must follow."""
         tool = call.tool
+        if tool.ask_ahead is None:
+            return False
         if (
-            tool.ask_ahead is not None
-            and call.is_plain
+            call.is_plain
             and not call.scope.cancel_called
             and tool.contract.timeout_s > PATIENCE_S
             and self.lock.is_open_to(call)
             and tool.contract.admits_at_once(call.arguments)
         ):
             call.context.sent = tool.ask_ahead(call.arguments, call.context)
+        return call.context.sent is not None
 
     def begin(self, call: Call, delivery: Delivery, on_answer: OnAnswer) -> None:
-        """Have a call answered when its server answers what was asked; any other starts its task."""
-        if (sent := call.context.sent) is None:
-            delivery.carry()
-            return
-        asked = _Asked(call, delivery, on_answer, sent, self)
+        """Have a call answered when its server answers what was asked."""
+        assert call.context.sent is not None
+        asked = _Asked(call, delivery, on_answer, call.context.sent, self)
         loop = asyncio.get_running_loop()
         if self._timer is None:
             # One timer for all: to set one and clear it would cost every call.

@@ -20,7 +20,6 @@ class Lock:
         self._shares = shares
         self._callers = callers
         self._waiting_limit = waiting_limit
-        self._running: set[Call] = set()
         self._queues: dict[Hashable, FairQueue] = {}
 
     def is_open_to(self, call: Call) -> bool:
@@ -29,19 +28,21 @@ class Lock:
 
     def enter(self, call: Call) -> None:
         """Count a call as in flight, once; raise `QueueOverloaded` if there are too many, of its caller or of all."""
-        if call not in self._running:
+        if not call.is_counted:
             self._shares.take(call.caller.id)
-            self._running.add(call)
+            call.is_counted = True
 
     def leave(self, call: Call) -> None:
         """Count a call as in flight no longer."""
-        if call in self._running:
-            self._running.remove(call)
+        if call.is_counted:
+            call.is_counted = False
             self._shares.give_back(call.caller.id)
 
     async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
         """Let the call pass when it is its turn."""
-        self.enter(call)
+        if not call.is_counted:  # as in `enter`, which would be a call more for every call
+            self._shares.take(call.caller.id)
+            call.is_counted = True
         try:
             concurrency = call.tool.contract.terms.concurrency
             if concurrency == "parallel":

@@ -39,7 +39,9 @@ async def passed_on(
     if call.tool.contract.gives is not None and not is_error and results != "off":
         try:
             raw = fields.get("structuredContent", _NOTHING)
-            await validation.check_result(call, _structured(call, raw), raw, content_of=lambda: _content(fields))
+            checking = validation.check_result(call, _structured(call, raw), raw, content_of=lambda: _content(fields))
+            if checking is not None:
+                await checking
         except InvalidResult as violation:
             call.blame(violation.message)
             if results == "enforce":

@@ -21,6 +21,7 @@ from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.functions import to_tool_return
 from toolpost.providers.input_required import is_asking
+from toolpost.providers.tool import ToolReturn
 
 _encode = msgspec.json.Encoder().encode
 _ERRORS: Final = (TypeError, ValueError, RecursionError)
@@ -55,13 +56,18 @@ class UserMiddleware:
         if not call.tool.contract.is_upstream:
             if result.is_error:
                 raise ToolFailed(_text_of(returned.value))
-            await self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
+            await self._check(call, returned, encoded)
             facts = run.outcomes[-1].facts if run.outcomes else None
             return Outcome(encoded, returned.content, facts=facts)
         if not result.is_error:
-            await self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
+            await self._check(call, returned, encoded)
         fields = _fields_of(call, result, returned.value, returned.content)
         return Outcome(_encode(fields), passed=fields, is_error=result.is_error)
+
+    async def _check(self, call: Call, returned: ToolReturn, encoded: bytes) -> None:
+        checking = self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
+        if checking is not None:
+            await checking
 
 
 class _Run:

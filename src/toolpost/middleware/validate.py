@@ -8,6 +8,7 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import InvalidArguments, InvalidResult
 from toolpost.contracts.issues import Fault, faults_in_unencodable, quick_faults
+from toolpost.contracts.schema import Schema
 from toolpost.middleware.call import Call
 from toolpost.upstreams.validation.pool import Validators
 
@@ -41,22 +42,37 @@ class Validation:
         if faults := await self._validators.faults_in(contract.takes, encoded, source=call.tool.source):
             raise _invalid_arguments(contract, faults)
 
-    async def check_result(
+    def check_result(
         self,
         call: Call,
         result: Json,
         encoded: bytes | msgspec.Raw,
         *,
         content_of: Callable[[], Sequence[Json]] = tuple,
-    ) -> None:
-        """Turn away a result that breaks the contract; what the tool gave is still there to read."""
+    ) -> Awaitable[None] | None:
+        """Turn away a result that breaks the contract; return what to wait for if that cannot be told at once.
+
+        What the tool gave is in the refusal, still there to read.
+        """
         schema = call.tool.contract.gives
         if schema is None:
-            return
+            return None
         faults = quick_faults(schema, result, len(memoryview(encoded)))
         if faults is None:
-            faults = await self._validators.faults_in(schema, bytes(encoded), source=call.tool.source)
+            return self._check_elsewhere(call, schema, result, encoded, content_of)
         if faults:
+            raise _invalid_result(call.tool.contract, faults, result, content_of())
+        return None
+
+    async def _check_elsewhere(
+        self,
+        call: Call,
+        schema: Schema,
+        result: Json,
+        encoded: bytes | msgspec.Raw,
+        content_of: Callable[[], Sequence[Json]],
+    ) -> None:
+        if faults := await self._validators.faults_in(schema, bytes(encoded), source=call.tool.source):
             raise _invalid_result(call.tool.contract, faults, result, content_of())
 
 

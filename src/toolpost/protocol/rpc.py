@@ -10,7 +10,7 @@ import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
-from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
+from toolpost.protocol.shape import SMALL_BYTES, VALUE_LIMIT, BadShape, check_shape
 
 _log = logging.getLogger("toolpost.endpoints")
 
@@ -125,7 +125,8 @@ async def parse_off_loop(raw: bytes) -> Message:
 
 def parse(raw: bytes) -> Message:
     """Read one message, or say what is wrong with it."""
-    refuse_bad_shape(raw)
+    if len(raw) >= SMALL_BYTES:
+        refuse_bad_shape(raw)
     if not raw.isascii():
         _refuse_bad_utf8(raw)
     if (call := _plain_call(raw)) is not None:

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 
 DEPTH_LIMIT: Final = 256
+SMALL_BYTES: Final = 2 * DEPTH_LIMIT
+"""What is smaller breaks no limit: each level has two brackets, and each value but the first has a comma."""
 VALUE_LIMIT: Final = 50_000
 """Decoded, redacted and written again within 50 ms. An empty object or array counts as two."""
 SDK_VALUE_LIMIT: Final = 10_000
@@ -47,8 +49,7 @@ def decode(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> Any:
 def check_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
     """Raise `BadShape` unless this JSON nests, holds and counts within the limits."""
     size = len(raw)
-    # Each level has two brackets, and each value but the first has a comma.
-    if size < 2 * DEPTH_LIMIT:
+    if size < SMALL_BYTES:
         return
     opened = raw.count(b"[") + raw.count(b"{")
     if (

@@ -161,12 +161,15 @@ class HttpEndpoint:
         )
         if session is None and call.mirrors_arguments:
             return False
-        self._lane.ask(call)
+        is_asked = self._lane.ask(call)
         # From here on the server is at work, if it was asked.
         if session is not None:
             session.calls[message.key] = call
         else:
             front.begin(call)
+        if not is_asked:
+            front.carry(self._answer(front, message, call, session))
+            return True
         revision = session.revision if session else era.MODERN
 
         def carry() -> None:
@@ -182,8 +185,11 @@ class HttpEndpoint:
 
     async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
         assert message.id is not None
+        status, revision = 200, session.revision if session else era.MODERN
         try:
-            status, body = await self._told(message.id, call, session.revision if session else era.MODERN)
+            body = await self._lane.answer(message.id, call, revision)
+        except ProtocolError as error:
+            status, body = _status_in(error.code, revision.version), error.as_response()
         finally:
             if session is not None:
                 del session.calls[message.key]
