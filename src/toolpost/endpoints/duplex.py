@@ -14,18 +14,16 @@ from toolpost.base.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.calls import METHODS, Lane, log_refused
 from toolpost.endpoints.client_session import Conversation, Correspondent
+from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
 from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
-from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError, Resumption
+from toolpost.protocol.rpc import Message, ProtocolError, Resumption
 from toolpost.upstreams.server_requests import askable_capabilities
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkConnection
-
-CANCELLED = "notifications/cancelled"
-CANCEL_REQUEST = "$/cancelRequest"
 
 
 class _Initialized(msgspec.Struct):
@@ -62,8 +60,7 @@ class Connection:
         self._conversation: Conversation | None = None
         self._respondent: Correspondent | None = None
         """The client as servers may turn to it; None as long as there was no handshake."""
-        self._calls: dict[str, Call] = {}
-        self._silenced: set[str] = set()
+        self._calls = InFlight()
         self._asked: dict[str, anyio.Event] = {}
         """What the SDK has not answered yet."""
         self._idle = anyio.Event()
@@ -94,8 +91,7 @@ class Connection:
         if self._calls or self._asked:
             with anyio.move_on_after(ending.grace_s):
                 await self._idle.wait()
-        for call in tuple(self._calls.values()):
-            call.cancel(ending.reason)
+        self._calls.cancel_all(ending.reason)
         self._lane.rounds.end_of(self._caller)
 
     def _end_if_idle(self) -> None:
@@ -105,7 +101,7 @@ class Connection:
     async def _take(self, raw: bytes, feed: "_LateFeed") -> None:
         message = rpc.parse(raw) if len(raw) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(raw)
         method = message.method
-        if method in (CANCELLED, CANCEL_REQUEST) and self._cancel(message):
+        if method in (CANCELLED, CANCEL_REQUEST) and self._calls.cancel(message):
             return
         if method in METHODS and message.id is not None:
             await self._lane.prepare(self._view)
@@ -148,9 +144,7 @@ class Connection:
     ) -> None:
         assert message.id is not None
         key = message.key
-        if key in self._calls:
-            # Answered without an id: with one, the client would take it for the answer of the call in flight.
-            raise ProtocolError(INVALID_REQUEST, f"A request with the id {key} is in flight already", data={"id": key})
+        self._calls.check_new(key)
         call = self._lane.admit(
             message.id,
             name,
@@ -163,7 +157,7 @@ class Connection:
             resumption=resumption,
         )
         is_asked = self._lane.ask(call)
-        self._calls[key] = call
+        self._calls.add(key, call)
         request_id = message.id
         if not is_asked:
             self._carry(self._run(request_id, key, call, revision))
@@ -173,8 +167,8 @@ class Connection:
             self._carry(self._run(request_id, key, call, revision))
 
         def send(raw: bytes) -> None:
-            del self._calls[key]
-            self._send(raw)
+            if self._calls.remove(key):
+                self._send(raw)
             self._end_if_idle()
 
         self._lane.begin(request_id, call, revision, carry=carry, send=send)
@@ -198,8 +192,7 @@ class Connection:
                 await asyncio.wait(self._running)
         finally:
             with anyio.CancelScope(shield=True):
-                for call in tuple(self._calls.values()):
-                    call.cancel("the connection has ended")
+                self._calls.cancel_all("the connection has ended")
                 # One that had no task has its own now, which must have begun to be ended with its record.
                 await asyncio.sleep(0)
                 for task in self._running:
@@ -208,16 +201,14 @@ class Connection:
                     await asyncio.wait(self._running)
 
     async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
+        response = None
         try:
-            try:
-                response = await self._lane.answer(request_id, call, revision)
-            except ProtocolError as error:
-                response = error.as_response()
-            if key not in self._silenced:
-                self._send(response)
+            response = await self._lane.answer(request_id, call, revision)
+        except ProtocolError as error:
+            response = error.as_response()
         finally:
-            del self._calls[key]
-            self._silenced.discard(key)
+            if self._calls.remove(key) and response is not None:
+                self._send(response)
             self._end_if_idle()
 
     def _is_about_task(self, message: Message) -> bool:
@@ -236,18 +227,6 @@ class Connection:
             self._send(await lane.answer(message, self._caller))
         except ProtocolError as error:
             self._send(error.as_response())
-
-    def _cancel(self, message: Message) -> bool:
-        """Stop a call of ours. MCP's cancellation takes no answer; the older `$/cancelRequest` takes one, `CANCELLED`."""
-        params = rpc.params_object(message)
-        key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))
-        call = self._calls.get(key)
-        if call is None:
-            return False
-        if message.method == CANCELLED:
-            self._silenced.add(key)
-        call.cancel("the client asked for it")
-        return True
 
     async def _ask_sdk(self, message: Message, feed: "_LateFeed") -> None:
         if message.id is None or message.method is None:

@@ -18,7 +18,6 @@ from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.calls import METHODS, Lane, log_refused, progress_token
 from toolpost.endpoints.client_session import Correspondent
-from toolpost.endpoints.duplex import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.connection import FrontProtocol
 from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
@@ -30,6 +29,7 @@ from toolpost.endpoints.http.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, 
 from toolpost.endpoints.http.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.http.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.http.sessions import Session, Sessions
+from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.sdk.http import SdkHttp
 from toolpost.endpoints.sdk.lazy import LateSdk, parameter_header_problem
 from toolpost.endpoints.tasks import TASK_METHODS, task_id
@@ -164,7 +164,7 @@ class HttpEndpoint:
         is_asked = self._lane.ask(call)
         # From here on the server is at work, if it was asked.
         if session is not None:
-            session.calls[message.key] = call
+            session.calls.add(message.key, call)
         else:
             front.begin(call)
         if not is_asked:
@@ -177,7 +177,7 @@ class HttpEndpoint:
 
         def send(body: bytes) -> None:
             if session is not None:
-                del session.calls[message.key]
+                session.calls.remove(message.key)
             front.respond(body)
 
         self._lane.begin(message.id, call, revision, carry=carry, send=send)
@@ -192,7 +192,7 @@ class HttpEndpoint:
             status, body = _status_in(error.code, revision.version), error.as_response()
         finally:
             if session is not None:
-                del session.calls[message.key]
+                session.calls.remove(message.key)
         front.respond(body, status)
 
     async def _told(self, request_id: bytes, call: Call, revision: era.Revision) -> tuple[int, bytes]:
@@ -347,6 +347,8 @@ class HttpEndpoint:
         may_tell = may_tell or (session is not None and session.conversation.is_open)
         stream = EventStream(request.send, session) if may_tell and request.takes(b"text/event-stream") else None
         respondent = Correspondent(session.conversation, stream.notify) if session and stream else None
+        if session is not None:
+            _check_new(session, message)
         call = self._lane.admit(
             message.id,
             name,
@@ -420,25 +422,29 @@ def _noted(session: Session | None, message: Message, call: Call) -> Iterator[No
     if session is None:
         yield
         return
+    # Again: there was a wait since it was looked at before.
+    _check_new(session, message)
     key = message.key
-    if key in session.calls:
-        raise ProtocolError(
-            INVALID_REQUEST, f"A request with the id {key} is in flight already", request_id=message.id or b"null"
-        )
-    session.calls[key] = call
+    session.calls.add(key, call)
     try:
         yield
     finally:
-        del session.calls[key]
+        session.calls.remove(key)
+
+
+def _check_new(session: Session, message: Message) -> None:
+    """Refuse an id that is in flight already; the refusal is the response of its own request, and so has its id."""
+    try:
+        session.calls.check_new(message.key)
+    except ProtocolError as error:
+        error.request_id = message.id or b"null"
+        raise
 
 
 async def _cancel(session: Session, message: Message, send: Send) -> bool:
     """Stop a call of this session; in this era its own response then says `CANCELLED`."""
-    params = rpc.params_object(message)
-    key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))
-    if (call := session.calls.get(key)) is None:
+    if not session.calls.cancel(message):
         return False
-    call.cancel("the client asked for it")
     await _accept(send)
     return True
 

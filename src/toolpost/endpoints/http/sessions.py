@@ -11,6 +11,7 @@ from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.client_session import Conversation
 from toolpost.endpoints.http.event_log import EventLog, EventLogs
+from toolpost.endpoints.in_flight import InFlight
 from toolpost.middleware import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 from toolpost.shares import Shares
@@ -38,7 +39,7 @@ class Session:
     """What the path showed on which it was opened; on a path that shows something else, the session does not exist."""
     conversation: Conversation = field(default_factory=lambda: Conversation(None, None))
     """Its client as servers may turn to it."""
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: InFlight = field(default_factory=InFlight)
     logs: EventLogs = field(default_factory=EventLogs)
     """What its response streams have said, for a client that lost one."""
     streams: int = 0
@@ -131,8 +132,7 @@ class Sessions:
         """Forget a session and cancel what it has in flight."""
         if (session := self._sessions.pop(session_id, None)) is not None:
             self._shares.give_back(session.caller.id)
-            for call in tuple(session.calls.values()):
-                call.cancel("the session was closed")
+            session.calls.cancel_all("the session was closed")
 
     def of_others_than(self, is_known: Callable[[CallerId], bool]) -> list[str]:
         """Return the sessions of callers who may come in no more."""

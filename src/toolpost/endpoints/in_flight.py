@@ -1,0 +1,69 @@
+"""The calls of one client that are not answered yet, by the ids of their requests.
+
+A two-way channel has one `InFlight`, and so has a session over HTTP, for the calls that are answered at the front of a
+connection and for those that are not. In the stateless era over HTTP there is none: a call ends with its response.
+"""
+
+from typing import Final
+
+from toolpost.middleware import Call
+from toolpost.protocol import rpc
+from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError
+
+CANCELLED: Final = "notifications/cancelled"
+"""MCP's cancellation, which is a notification and takes no answer."""
+CANCEL_REQUEST: Final = "$/cancelRequest"
+"""The older one of JSON-RPC: the call that it stops is answered with `CANCELLED`."""
+
+
+class InFlight:
+    """Calls by request id. Whoever adds one removes it when it has an answer, whatever that is."""
+
+    __slots__ = ("_calls", "_silenced")
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Call] = {}
+        self._silenced: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._calls
+
+    def check_new(self, key: str) -> None:
+        """Refuse a request whose id another one has that is in flight, before anything is done for it.
+
+        The refusal has no id: on a channel the client would take it for the answer of the other one.
+        """
+        if key in self._calls:
+            raise ProtocolError(INVALID_REQUEST, f"A request with the id {key} is in flight already", data={"id": key})
+
+    def add(self, key: str, call: Call) -> None:
+        """Keep a call where cancellations find it; the id must be new."""
+        self._calls[key] = call
+
+    def remove(self, key: str) -> bool:
+        """Forget a call; return whether its client still wants the answer."""
+        del self._calls[key]
+        if key not in self._silenced:
+            return True
+        self._silenced.discard(key)
+        return False
+
+    def cancel(self, message: Message) -> bool:
+        """Stop the call that a cancellation names; return False for one that is not here."""
+        params = rpc.params_object(message)
+        key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))
+        call = self._calls.get(key)
+        if call is None:
+            return False
+        if message.method == CANCELLED:
+            self._silenced.add(key)
+        call.cancel("the client asked for it")
+        return True
+
+    def cancel_all(self, reason: str) -> None:
+        """Stop every call; each is removed when it has ended."""
+        for call in tuple(self._calls.values()):
+            call.cancel(reason)
