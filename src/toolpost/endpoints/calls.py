@@ -149,7 +149,9 @@ class Lane:
 
     def ask(self, call: Call) -> bool:
         """Ask the server of a call before anything else is done, if that can be: then `begin` must follow, else a task."""
-        return not isinstance(call.context.respondent, _OUTLIVING) and self.gateway.pipeline.ask(call)
+        if call.tool.ask_ahead is None or isinstance(call.context.respondent, _OUTLIVING):
+            return False
+        return self.gateway.pipeline.ask(call)
 
     def begin(
         self,

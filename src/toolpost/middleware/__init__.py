@@ -6,10 +6,10 @@ from functools import partial
 from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.middleware.audit import AuditExit, audit_enter
 from toolpost.middleware.call import Call
-from toolpost.middleware.cancel_scope import within_limits
+from toolpost.middleware.deadline import within_limits
 from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Ahead, Delivery
-from toolpost.middleware.interface import Outcome, compose
+from toolpost.middleware.interface import Gate, NextStep, Outcome, Step
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.progress import ProgressNote, ProgressShaper
 from toolpost.middleware.user import UserMiddleware
@@ -38,7 +38,7 @@ class Pipeline:
         validation = Validation(validators)
         audit = AuditExit(audit_log)
         lock = Lock(shares, callers, waiting_limit=waiting_limit)
-        self._chain = compose(
+        self._chain = _compose(
             [
                 audit,  # acts last, and outside the limits: a refused or cancelled call is recorded too
                 within_limits,
@@ -65,3 +65,23 @@ class Pipeline:
 def _never(_call: Call) -> bool:
     # Middleware awaits, and may change the arguments: nothing is asked before it has run.
     return False
+
+
+def _compose(steps: Sequence[Step], gates: Sequence[Gate], last: NextStep) -> NextStep:
+    """Chain steps, outermost first, and the gates behind them."""
+
+    def pass_gates(call: Call) -> Awaitable[Outcome]:
+        for number, gate in enumerate(gates, 1):
+            if (waiting := gate(call)) is not None:
+                return _pass_later(call, waiting, _compose((), gates[number:], last))
+        return last(call)
+
+    chain: NextStep = pass_gates
+    for step in reversed(steps):
+        chain = partial(step, proceed=chain)  # type: ignore[call-arg]
+    return chain
+
+
+async def _pass_later(call: Call, waiting: Awaitable[None], proceed: NextStep) -> Outcome:
+    await waiting
+    return await proceed(call)

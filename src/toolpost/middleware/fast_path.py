@@ -51,10 +51,9 @@ class Ahead:
     def ask(self, call: Call) -> bool:
         """Ask the server now, if every gate is open and nothing to be waited for; then `begin` must follow."""
         tool = call.tool
-        if tool.ask_ahead is None:
-            return False
         if (
-            call.is_plain
+            tool.ask_ahead is not None
+            and call.is_plain
             and not call.scope.cancel_called
             and tool.contract.timeout_s > PATIENCE_S
             and self.lock.is_open_to(call)

@@ -1,7 +1,6 @@
 """What a step is: it takes a call and what comes next, and gives an outcome. A gate only looks at the call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 
@@ -26,23 +25,3 @@ NextStep = Callable[[Call], Awaitable[Outcome]]
 Step = Callable[[Call, NextStep], Awaitable[Outcome]]
 Gate = Callable[[Call], Awaitable[None] | None]
 """Lets a call pass, or raises; one that has to wait for that, which is rare, returns what to wait for."""
-
-
-def compose(steps: Sequence[Step], gates: Sequence[Gate], last: NextStep) -> NextStep:
-    """Chain steps, outermost first, and the gates behind them."""
-
-    def passed_gates(call: Call) -> Awaitable[Outcome]:
-        for number, gate in enumerate(gates, 1):
-            if (waiting := gate(call)) is not None:
-                return _passed_later(call, waiting, compose((), gates[number:], last))
-        return last(call)
-
-    chain: NextStep = passed_gates
-    for step in reversed(steps):
-        chain = partial(step, proceed=chain)  # type: ignore[call-arg]
-    return chain
-
-
-async def _passed_later(call: Call, waiting: Awaitable[None], proceed: NextStep) -> Outcome:
-    await waiting
-    return await proceed(call)

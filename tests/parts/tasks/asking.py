@@ -93,6 +93,27 @@ class HttpPeer:
     def ask(
         self, method: str, params: dict[str, Any], *, meta: dict[str, Any] = DECLARED, **headers: str
     ) -> dict[str, Any]:
+        body, said = self._request(method, params, meta)
+        connection = http.client.HTTPConnection(self._host, timeout=20)
+        try:
+            connection.request("POST", "/mcp", json.dumps(body), said | headers)
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return answer
+
+    def written(self, method: str, params: dict[str, Any], *, meta: dict[str, Any] = DECLARED) -> bytes:
+        """Return a whole request, for a connection that somebody else holds."""
+        body, said = self._request(method, params, meta)
+        raw = json.dumps(body).encode()
+        head = "".join(
+            f"{k}: {v}\r\n" for k, v in (said | {"Host": self._host, "Content-Length": str(len(raw))}).items()
+        )
+        return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + raw
+
+    def _request(
+        self, method: str, params: dict[str, Any], meta: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}}
         said = {
             "Content-Type": "application/json",
@@ -103,13 +124,7 @@ class HttpPeer:
         }
         if self._token:
             said["Authorization"] = f"Bearer {self._token}"
-        connection = http.client.HTTPConnection(self._host, timeout=20)
-        try:
-            connection.request("POST", "/mcp", json.dumps(body), said | headers)
-            answer: dict[str, Any] = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        return answer
+        return body, said
 
 
 class PipePeer:

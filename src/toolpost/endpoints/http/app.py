@@ -122,7 +122,7 @@ class HttpEndpoint:
             message = rpc.parse(body)
             if message.method not in METHODS or message.id is None or not self._lane.is_ready(head.admission.view):
                 return False
-            session = None if head.is_modern else self._sessions.find(head.session_id, head.caller)
+            session = None if head.is_modern else self._sessions.find(head.session_id, head.admission.caller)
             if session is None and not head.is_modern:
                 return False
             if message.method == "tools/list":
@@ -154,7 +154,7 @@ class HttpEndpoint:
         respondent = None
         if session is not None and session.conversation.is_open and head.takes_events:
             respondent = Correspondent(session.conversation, front.sender(lambda: session.open_log(call)))
-        caller = session.caller if session else head.caller
+        caller = session.caller if session else head.admission.caller
         view = head.admission.view
         call = self._lane.admit(
             message.id, name, arguments, meta, caller=caller, notify=None, view=view, respondent=respondent

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolpost.base.caller import Caller
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.protocol import era
 
@@ -19,11 +18,6 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     name: str | None
     takes_events: bool
-
-    @property
-    def caller(self) -> Caller:
-        """Who is calling."""
-        return self.admission.caller
 
 
 _DIGITS = 12
