@@ -358,7 +358,7 @@ def _harness(
         Hooks(host),
         limits=limits,
         metrics=metrics,
-        shelf=store.shelf,
+        key_values=store.key_values,
         wakeups=store.wakeups,
         callers=callers,
     )

@@ -183,7 +183,7 @@ async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump
         said.append(prompt)
 
     async with open_store("sqlite::memory:") as store:
-        conversations = SimpleNamespace(shelf=store.shelf, handle_message=handle_message)
+        conversations = SimpleNamespace(key_values=store.key_values, handle_message=handle_message)
         clock = schedule._Clock(cast("Lead", SimpleNamespace(conversations=conversations, is_ready=True)))
         for number in range(50):
             value: JsonObject = {
@@ -194,11 +194,11 @@ async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump
                 "next": time.time() + 60,
                 "standing": {"transport": "http", "scopes": []},
             }
-            await store.shelf.put(schedule.NAME, Item(owner=CallerId("ada"), id=f"s-{number}", value=value))
+            await store.key_values.put(schedule.NAME, Item(owner=CallerId("ada"), id=f"s-{number}", value=value))
         jump(jump_s)
         for _ in range(3):
             await clock._fire_what_is_due()
-        coming_s = [item.value["next"] - time.time() for item in await store.shelf.items(schedule.NAME)]
+        coming_s = [item.value["next"] - time.time() for item in await store.key_values.items(schedule.NAME)]
         await clock.stop()
 
     assert said == []

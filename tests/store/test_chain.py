@@ -9,8 +9,7 @@ from tests.hostile.attacks import attack
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, AuditVerdict, open_store
 from toolpost.store.chain import BEGINNING, linked
-from toolpost.store.postgres.store import PostgresStore
-from toolpost.store.sqlite.store import SqliteStore
+from toolpost.store.scripts import Script, Statement
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]
@@ -200,10 +199,12 @@ async def test_appending_to_a_chain_without_its_head_is_refused(url: str, tamper
 
 @pytest.mark.parametrize("statement", ["UPDATE audit SET caller = 'eve'", "DELETE FROM audit"])
 async def test_a_change_by_accident_is_refused(url: str, statement: str) -> None:
+    def script() -> Script[None]:
+        yield Statement(statement)
+
     async with open_store(url) as store:
-        assert isinstance(store, SqliteStore | PostgresStore)
         with pytest.raises(GatewayError, match="only ever added to"):
-            await store.write(lambda connection: connection.execute(statement))
+            await store.scripts.run(script)
         verdict = await store.audit.verify()
 
     assert verdict.is_intact

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, Gatew
 from toolpost.store import AuditEntry, AuditFilter, open_store
 from toolpost.store.postgres.connection import Connection
 from toolpost.store.postgres.store import PostgresStore
+from toolpost.store.scripts import Script, Statement, alone
 from toolpost.store.urls import PostgresPlace, place_of, shown_url
 
 pytestmark = pytest.mark.anyio
@@ -287,17 +289,20 @@ async def test_a_write_whose_fate_is_unknown_is_only_repeated_if_it_may_be(
 async def test_a_write_that_is_cancelled_leaves_neither_rows_nor_locks(postgres: Postgres, url: str) -> None:
     store = await opened(url, pool=1)
 
-    async def job(connection: Connection) -> None:
-        await store.lock_within(connection, "x")
-        await connection.execute("INSERT INTO known_tools VALUES ('half', 1, '[]')")
-        await connection.execute("SELECT pg_sleep(60)")
+    def hang() -> Script[None]:
+        yield alone("x")
+        yield Statement("INSERT INTO known_tools VALUES ('half', 1, '[]')")
+        yield Statement("SELECT pg_sleep(60)")
+
+    def count_rows() -> Script[int]:
+        yield alone("x")
+        ((count,),) = yield Statement("SELECT count(*) FROM known_tools")
+        return int(count)
 
     with anyio.move_on_after(0.3) as scope:
-        await store.write(job)
+        await store.scripts.run(hang)
     with anyio.fail_after(10):
-        async with store.open_transaction() as connection:
-            await store.lock_within(connection, "x")
-            count = await connection.fetchval("SELECT count(*) FROM known_tools")
+        count = await store.scripts.run(count_rows)
     await store.aclose()
 
     assert scope.cancelled_caught
@@ -353,38 +358,16 @@ async def test_a_full_pool_makes_readers_wait(url: str) -> None:
     assert found == [0] * 50
 
 
-async def test_only_one_holds_a_lock_of_a_name(store: PostgresStore, url: str) -> None:
-    other = await opened(url)
-    async with store.open_lock("reaper") as ours, other.open_lock("reaper") as theirs:
-        async with other.open_lock("something else") as free:
-            assert ours is not None
-            assert await ours.is_held()
-            assert theirs is None
-            assert free is not None
-    async with other.open_lock("reaper") as theirs:
-        assert theirs is not None
-    await other.aclose()
-
-
-async def test_a_lock_is_lost_with_its_connection(postgres: Postgres, store: PostgresStore) -> None:
-    async with store.open_lock("reaper") as lock:
-        await anyio.to_thread.run_sync(postgres.restart, "immediate")
-
-        assert lock is not None
-        assert not await lock.is_held()
-
-
 async def test_transactions_with_a_lock_come_one_after_the_other(store: PostgresStore) -> None:
     order: list[str] = []
 
-    async def job(name: str) -> None:
-        async with store.open_transaction() as connection:
-            await store.lock_within(connection, "x")
-            order.append(f"{name} in")
-            await asyncio.sleep(0.02)
-            order.append(f"{name} out")
+    def script(name: str) -> Script[None]:
+        yield alone("x")
+        order.append(f"{name} in")
+        yield Statement("SELECT pg_sleep(0.02)")
+        order.append(f"{name} out")
 
-    await asyncio.gather(job("a"), job("b"), job("c"))
+    await asyncio.gather(*(store.scripts.run(partial(script, name)) for name in "abc"))
 
     assert [step.split()[1] for step in order] == ["in", "out"] * 3
 
@@ -506,7 +489,7 @@ async def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
 
 
 async def test_without_its_package_the_capability_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("toolpost.store.postgres.store")]:
+    for name in [name for name in sys.modules if name.startswith("toolpost.store.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 

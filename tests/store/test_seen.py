@@ -1,6 +1,5 @@
 """What each session has been sent: kept for a while, bounded, and nobody's at the cost of somebody else."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,10 +9,6 @@ import pytest
 from toolpost.base.ids import CallerId
 from toolpost.store import open_store, seen
 from toolpost.store.clock import StoreClock
-from toolpost.store.postgres.seen import PostgresSeenTools
-from toolpost.store.postgres.store import PostgresStore
-from toolpost.store.sqlite import seen as room
-from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -26,13 +21,9 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 @asynccontextmanager
-async def small_room(url: str, limit: int) -> AsyncIterator[seen.SeenTools]:
+async def limited(url: str, limit: int) -> AsyncIterator[seen.SeenTools]:
     async with open_store(url) as store:
-        if isinstance(store, PostgresStore):
-            yield PostgresSeenTools(store, limit=limit)
-        else:
-            assert isinstance(store, SqliteStore)
-            yield room.SqliteSeenTools(write=store.write, read=store.read, now=time.time, limit=limit)
+        yield seen.SeenTools(store.scripts, limit=limit)
 
 
 async def test_what_was_sent_is_known_after_a_restart(url: str) -> None:
@@ -74,7 +65,7 @@ async def test_a_session_that_nobody_uses_is_forgotten(url: str, monkeypatch: py
 
 
 async def test_the_session_used_longest_ago_goes_first(url: str) -> None:
-    async with small_room(url, limit=10) as sessions:
+    async with limited(url, limit=10) as sessions:
         for number in range(10):
             await sessions.remember(ADA, f"{number}", {"t": "x"})
         await sessions.remember(ADA, "0", {})
@@ -85,7 +76,7 @@ async def test_the_session_used_longest_ago_goes_first(url: str) -> None:
 
 
 async def test_whoever_opens_thousands_pushes_out_nobody_else(url: str) -> None:
-    async with small_room(url, limit=100) as sessions:
+    async with limited(url, limit=100) as sessions:
         for number in range(5):
             await sessions.remember(BOB, f"{number}", {"t": "x"})
         for number in range(400):
@@ -99,7 +90,7 @@ async def test_whoever_opens_thousands_pushes_out_nobody_else(url: str) -> None:
 
 
 async def test_many_callers_with_one_session_each_share_the_room(url: str) -> None:
-    async with small_room(url, limit=10) as sessions:
+    async with limited(url, limit=10) as sessions:
         for number in range(30):
             await sessions.remember(CallerId(f"caller{number}"), "one", {"t": "x"})
         left = [number for number in range(30) if await sessions.recall(CallerId(f"caller{number}"), "one")]

@@ -7,7 +7,7 @@ from typing import Protocol
 from toolpost.base.caller import Caller, Standing
 from toolpost.base.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
 from toolpost.base.turns import TurnEnded, TurnEvent
-from toolpost.store.key_values import Shelf
+from toolpost.store.key_values import KeyValueStore
 from toolpost.store.threads import Message, Thread
 
 Listener = Callable[[TurnEvent], None]
@@ -62,8 +62,8 @@ class Conversations(Protocol):
     """All conversations of a server, for a plugin that leads one itself, in the name of a caller."""
 
     @property
-    def shelf(self) -> Shelf:
-        """Where a plugin keeps what is to outlive the server, for each caller."""
+    def key_values(self) -> KeyValueStore:
+        """Where a plugin keeps values of each caller that survive a restart of the server."""
         ...
 
     def has_room_for(self, standing: Standing) -> bool:

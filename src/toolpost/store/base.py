@@ -1,20 +1,21 @@
-"""The front door of the store: what it offers, and which implementation a URL means."""
+"""What a store offers, and which kind of it a URL names."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.audit import AuditLog, AuditVerdict
-from toolpost.store.key_values import Shelf
+from toolpost.store.key_values import KeyValueStore
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
+from toolpost.store.rows import Tables
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
-from toolpost.store.tables import Tables
 from toolpost.store.threads import Threads
 from toolpost.store.urls import MEMORY, PostgresPlace, SqlitePlace, place_of
 from toolpost.store.wakeups import Wakeups
@@ -28,81 +29,39 @@ RETRY_S: Final = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class StoreFacts:
-    """What a store is, for a person."""
+    """What a store is, to be shown to a person."""
 
     url: str
-    """Without what is secret in it."""
+    """Without its password."""
     kind: str
     version: str
     migration: int
-    """The newest that was applied."""
+    """The number of the newest that was applied."""
     size_bytes: int
 
 
-class Store(Protocol):
-    """What is remembered, one room per tenant."""
+class Store(ABC):
+    """What a gateway keeps, in a database of either kind: `scripts`, `audit` and `wakeups` differ, the rest is built on them."""
 
-    @property
-    def audit(self) -> AuditLog:
-        """The record of every call."""
-        ...
+    def __init__(self, *, scripts: Scripts, audit: AuditLog, wakeups: Wakeups) -> None:
+        self.scripts = scripts
+        self.audit = audit
+        self.wakeups = wakeups
+        self.keys = Keys(scripts)
+        self.known_tools = KnownTools(scripts)
+        self.pins = Pins(scripts)
+        self.seen = SeenTools(scripts)
+        self.threads = Threads(scripts)
+        self.key_values = KeyValueStore(scripts)
+        self.tables = Tables(scripts)
 
-    @property
-    def wakeups(self) -> Wakeups:
-        """Who waits for something to happen here, is told."""
-        ...
-
-    @property
-    def keys(self) -> Keys:
-        """Secrets that gateways of this store share."""
-        ...
-
-    @property
-    def known_tools(self) -> KnownTools:
-        """The tools of each server, as they were last seen."""
-        ...
-
-    @property
-    def pins(self) -> Pins:
-        """The tools of each server, as they were first seen."""
-        ...
-
-    @property
-    def seen(self) -> SeenTools:
-        """What each session has been sent of the tools."""
-        ...
-
-    @property
-    def scripts(self) -> Scripts:
-        """Transactions that are written once for every kind of store."""
-        ...
-
-    @property
-    def threads(self) -> Threads:
-        """Conversations, and what was said in them."""
-        ...
-
-    @property
-    def shelf(self) -> Shelf:
-        """What plugins keep for each caller."""
-        ...
-
-    @property
-    def tables(self) -> Tables:
-        """All rows as they are, for copying."""
-        ...
-
+    @abstractmethod
     async def facts(self) -> StoreFacts:
-        """Say what the store is and how large."""
-        ...
+        """Return what the store is and how large."""
 
-
-class OpenStore(Store, Protocol):
-    """A store that somebody has to close."""
-
+    @abstractmethod
     async def aclose(self) -> None:
-        """Commit all that waits, and let go."""
-        ...
+        """Commit what is queued, and close the database; a second time does nothing."""
 
 
 @asynccontextmanager
@@ -111,13 +70,13 @@ async def open_store(
 ) -> AsyncGenerator[Store]:
     """Open the store that a URL names: `sqlite:path`, a plain path, `sqlite::memory:` or `postgresql://…`.
 
-    With `full`, what was acknowledged outlives a power cut too; without, only the end of this process. PostgreSQL is always
-    full; `pool` is how many connections it may use, `retry_s` how long it is waited for when it is away.
+    With `full`, what was acknowledged survives a power cut; without it, a killed process. PostgreSQL is always full: `pool` is
+    how many connections it may use, `retry_s` how long to wait for it while it is unreachable.
     """
     place = place_of(url)
-    # Whoever runs another kind of store does not load this one.
+    # Each kind is imported when it is opened: one that is not used need not be installed.
     if isinstance(place, PostgresPlace):
-        opened: OpenStore = await _postgres().open(place, pool=pool, retry_s=retry_s)
+        opened: Store = await _postgres().open(place, pool=pool, retry_s=retry_s)
     else:
         from toolpost.store.sqlite.store import SqliteStore
 
@@ -129,7 +88,7 @@ async def open_store(
 
 
 async def store_exists(url: str | Path) -> bool:
-    """Say whether there is a store, without making one."""
+    """Return whether there is a store, without creating one."""
     place = place_of(url)
     if isinstance(place, PostgresPlace):
         return await _postgres().exists(place)
@@ -137,7 +96,7 @@ async def store_exists(url: str | Path) -> bool:
 
 
 async def verify_audit(url: str | Path) -> AuditVerdict:
-    """Verify the audit of a store that exists; a SQLite file is left as it is, whatever may be done to it."""
+    """Verify the audit of a store that exists; a SQLite file is not written to, not even by a migration."""
     place = place_of(url)
     if isinstance(place, SqlitePlace) and isinstance(place.path, Path):
         from toolpost.store.sqlite.verify import verify_file

@@ -19,6 +19,9 @@ BEGINNING = Digest("sha256:" + "0" * 64)
 FIELDS = AuditEntry.__struct_fields__
 """The fields in the order in which they are hashed, which is that of the table's columns too."""
 
+COLUMNS = ("seq", *FIELDS, "previous", "hash")
+"""Those of the table."""
+
 # NewTypes and literals are plain text to a database; what it gives back must hash to what was put in.
 Values = tuple[
     str, CallId, TraceId, CallerId, ToolName, str, str, int, str, str, Outcome, str | None, float, str | None

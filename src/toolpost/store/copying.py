@@ -13,7 +13,9 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
-from toolpost.store.tables import AUDIT, TABLES, Row, Table
+from toolpost.store.rows import Table
+from toolpost.store.scripts import Row
+from toolpost.store.tables import AUDIT, TABLES
 
 CHUNK: Final = 1_000
 
@@ -87,7 +89,7 @@ async def _copy_audit(source: Store, target: Store, copied: Copied, progress: Pr
     progress("audit", done, total)
     while not dry_run and done < total:
         rows = await source.tables.up_to(AUDIT, (done,), (min(done + CHUNK, total),))
-        await target.tables.extend_audit(rows)
+        await target.tables.extend_audit(AUDIT, rows)
         done = rows[-1][0]
         progress("audit", done, total)
 
@@ -106,7 +108,7 @@ async def _copy_table(
         kept = {table.key_of(row) for row in ours}
         gone = [table.key_of(row) for row in theirs if table.key_of(row) not in kept]
         if (fresh or gone) and not dry_run:
-            await target.tables.mend(table, gone=gone, rows=fresh)
+            await target.tables.write(table, gone=gone, rows=fresh)
         done, written, after = done + len(ours), written + len(fresh), last
         progress(table.name, done, max(total, done))
         if last is None:

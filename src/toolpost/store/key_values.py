@@ -1,47 +1,88 @@
-"""What plugins keep for each caller: small values under names. No I/O."""
+"""The key-value store of plugins: small JSON values by plugin, caller and id. Its table has an older name, `shelf`."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 import msgspec
 
 from toolpost.base.ids import CallerId, JsonObject
+from toolpost.store.scripts import NOW, Row, Script, Scripts, Statement, change
+
+_COLUMNS: Final = "SELECT owner, id, value FROM shelf WHERE plugin = ?1"
+_PUT: Final = (
+    "INSERT INTO shelf (plugin, owner, id, changed_at, value) VALUES (?1, ?2, ?3, ?4, ?5)"
+    " ON CONFLICT (plugin, owner, id) DO UPDATE SET changed_at = excluded.changed_at, value = excluded.value"
+)
+_THIS: Final = "WHERE plugin = ?1 AND owner = ?2 AND id = ?3 AND value = ?4"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Something that is kept."""
+    """A value, whose it is, and its id."""
 
     owner: CallerId
     id: str
     value: JsonObject
 
 
-class Shelf(Protocol):
-    """Everything that plugins keep."""
+class KeyValueStore:
+    """What all plugins keep, for each caller apart."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
 
     async def items(self, plugin: str, owner: CallerId | None = None) -> list[Item]:
-        """Return what a plugin keeps for a caller, or for everybody, in the order of the names."""
-        ...
+        """Return what a plugin keeps for a caller, or for all of them, by owner and id."""
+        return await self._scripts.read(lambda: _items(plugin, owner))
 
     async def find(self, plugin: str, owner: CallerId, item: str) -> Item | None:
-        """Return one of them."""
-        ...
+        """Return the item of this id, None if there is none."""
+        return await self._scripts.read(lambda: _find(plugin, owner, item))
 
     async def put(self, plugin: str, item: Item) -> None:
-        """Keep a value, in place of what had its name."""
-        ...
+        """Keep an item, in place of the one that had its id."""
+        await self._scripts.run(lambda: _put(plugin, item), full=False)
 
     async def swap(self, plugin: str, item: Item, value: JsonObject | None) -> bool:
-        """Put a value in the place of this one, or None to forget it; False if somebody else was faster."""
-        ...
+        """Replace the value of an item, or with None delete it; False if its value is no longer the one given.
+
+        Raises `StoreUnavailable` if the database was lost during the commit: it may have been replaced or not.
+        """
+        return await self._scripts.run(lambda: _swap(plugin, item, value), full=False, repeatable=False)
 
 
-def written(value: JsonObject) -> str:
-    """Write a value; the same one always in the same words, so that it can be compared."""
+def _items(plugin: str, owner: CallerId | None) -> Script[list[Item]]:
+    where = "AND (CAST(?2 AS TEXT) IS NULL OR owner = ?2) ORDER BY owner, id"
+    rows = yield Statement(f"{_COLUMNS} {where}", (plugin, owner))
+    return [_item(row) for row in rows]
+
+
+def _find(plugin: str, owner: CallerId, item: str) -> Script[Item | None]:
+    rows = yield Statement(f"{_COLUMNS} AND owner = ?2 AND id = ?3", (plugin, owner, item))
+    return _item(rows[0]) if rows else None
+
+
+def _put(plugin: str, item: Item) -> Script[None]:
+    ((now,),) = yield NOW
+    yield Statement(_PUT, (plugin, item.owner, item.id, now, _encode(item.value)))
+
+
+def _swap(plugin: str, item: Item, value: JsonObject | None) -> Script[bool]:
+    this = (plugin, item.owner, item.id, _encode(item.value))
+    if value is None:
+        changed = yield change(f"DELETE FROM shelf {_THIS}", this)  # noqa: S608 - constants
+    else:
+        ((now,),) = yield NOW
+        sql = f"UPDATE shelf SET changed_at = ?5, value = ?6 {_THIS}"  # noqa: S608 - constants
+        changed = yield change(sql, (*this, now, _encode(value)))
+    return bool(changed)
+
+
+def _encode(value: JsonObject) -> str:
+    # Sorted: values are compared as text.
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def item_of(owner: str, name: str, value: str) -> Item:
-    """Read what `written` wrote."""
+def _item(row: Row) -> Item:
+    owner, name, value = row
     return Item(owner=CallerId(owner), id=name, value=msgspec.json.decode(value))

@@ -1,13 +1,38 @@
-"""Secrets that gateways of one store share, and nobody types: made by whoever needs one first."""
+"""Secrets that the gateways of one store share. No person types them: the first gateway that needs one makes it."""
 
-from typing import Final, Protocol
+import secrets
+from typing import Final
+
+from toolpost.store.scripts import NOW, Script, Scripts, Statement
 
 SECRET_BYTES: Final = 32
 
 
-class Keys(Protocol):
+class Keys:
     """Random bytes by name."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
 
     async def of(self, name: str) -> bytes:
         """Return the secret of this name, the same for all who open the store; made if there is none."""
-        ...
+        if (known := await self._scripts.read(lambda: _find(name))) is None:
+            new = secrets.token_bytes(SECRET_BYTES)
+            known = await self._scripts.run(lambda: _add(name, new), full=False)
+        return known
+
+
+def _find(name: str) -> Script[bytes | None]:
+    rows = yield Statement("SELECT secret FROM keys WHERE name = ?1", (name,))
+    return bytes(rows[0][0]) if rows else None
+
+
+def _add(name: str, secret: bytes) -> Script[bytes]:
+    ((now,),) = yield NOW
+    yield Statement(
+        "INSERT INTO keys (name, made_at, secret) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING", (name, now, secret)
+    )
+    # Another gateway may have been faster: the one that was stored counts.
+    known = yield from _find(name)
+    assert known is not None
+    return known

@@ -1,34 +1,54 @@
-"""The tools of each server as they were first seen: what they are held to where no lock names them."""
+"""The tools of each server as they were first seen: what they are compared with where no lock names them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from anyio import to_thread
 
 from toolpost.base.ids import Json
+from toolpost.store.scripts import NOW, Many, Row, Script, Scripts, Statement
 
 
-class Pins(Protocol):
-    """The first definition of every tool, as plain JSON."""
+class Pins:
+    """The first definition of every tool, as plain JSON. A server may have 20,000 tools: they are coded in a thread."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
 
     async def of_server(self, server: str) -> Mapping[str, Json]:
         """Return what is pinned of a server, by the names of its tools."""
-        ...
+        rows = await self._scripts.read(lambda: _of_server(server))
+        return await to_thread.run_sync(_decode, rows)
 
     async def add(self, server: str, tools: Mapping[str, Json]) -> None:
         """Pin tools; one that is pinned already stays as it is."""
-        ...
+        encoded = await to_thread.run_sync(_encode, tools)
+        await self._scripts.run(lambda: _add(server, encoded), full=False)
 
     async def drop(self, server: str, tools: Sequence[str]) -> None:
         """Forget pins: what is seen next is pinned instead."""
-        ...
+        await self._scripts.run(lambda: _drop(server, tools), full=False)
 
 
-def written_pins(server: str, now: float, tools: Mapping[str, Json]) -> list[tuple[str, str, float, str]]:
-    """Return the rows of pins. For a thread, one by one: a server may have 20,000 tools."""
-    return [(server, tool, now, msgspec.json.encode(definition).decode()) for tool, definition in tools.items()]
+def _encode(tools: Mapping[str, Json]) -> list[tuple[str, str]]:
+    return [(tool, msgspec.json.encode(definition).decode()) for tool, definition in tools.items()]
 
 
-def read_pins(rows: Iterable[Any]) -> dict[str, Json]:
-    """Read rows of tool and definition. For a thread too."""
+def _decode(rows: Sequence[Row]) -> dict[str, Json]:
     return {tool: msgspec.json.decode(definition) for tool, definition in rows}
+
+
+def _of_server(server: str) -> Script[list[Row]]:
+    return (yield Statement("SELECT tool, definition FROM pins WHERE server = ?1", (server,)))
+
+
+def _add(server: str, tools: Sequence[tuple[str, str]]) -> Script[None]:
+    ((now,),) = yield NOW
+    yield Many(
+        "INSERT INTO pins (server, tool, pinned_at, definition) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+        [(server, tool, now, definition) for tool, definition in tools],
+    )
+
+
+def _drop(server: str, tools: Sequence[str]) -> Script[None]:
+    yield Many("DELETE FROM pins WHERE server = ?1 AND tool = ?2", [(server, tool) for tool in tools])

@@ -1,11 +1,24 @@
-"""Scripts: transactions written once for every kind of store, as generators that ask for rows.
+"""Scripts: transactions written once for SQLite and PostgreSQL, as generators that yield statements and are sent rows.
 
-A script yields statements and is sent the rows of each; what it returns is the result. Its SQL keeps to what SQLite and
-PostgreSQL share: parameters are `?1`, `?2`…, a parameter whose type nothing tells is cast. `/*lock*/` at the end of a SELECT
-keeps the rows for this transaction, `/*skip locked*/` passes over those that another one has: comments to SQLite, where only
-one transaction writes at a time.
+A script knows no connection, so that the same generator runs on both databases. What it returns is the result:
 
-A script may be run again from its beginning, so it changes nothing but the database, and does nothing new the second time.
+    def rename(thread: str, title: str) -> Script[bool]:
+        ((now,),) = yield NOW
+        changed = yield change("UPDATE threads SET title = ?1, changed_at = ?2 WHERE id = ?3", (title, now, thread))
+        return bool(changed)
+
+    await store.scripts.run(lambda: rename("t-1", "Plans"))
+
+Its SQL keeps to what both databases share:
+
+- parameters are `?1`, `?2`…; one whose type PostgreSQL cannot infer from its place is cast (`CAST(?1 AS TEXT) IS NULL`);
+- `/*lock*/` at the end of a SELECT locks its rows until the transaction ends, `/*skip locked*/` leaves out the rows that another
+  transaction has locked. For SQLite these are comments: there only one transaction writes at a time;
+- `tool GLOB ?1` matches a pattern of `*` and `?`, with regard to case (`glob()` escapes the rest).
+
+A script may be run again from its beginning: after a conflict, after another script of its group failed, or after the connection
+was lost while it was committed. So it changes nothing but the database, and does nothing new the second time (an upsert by key,
+or a look for its own id first). One that cannot promise this is run with `repeatable=False`.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -13,7 +26,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-Row = Sequence[Any]
+Row = tuple[Any, ...]
 Result = TypeVar("Result")
 
 
@@ -23,50 +36,73 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     sql: str
     values: tuple[Any, ...] = ()
     counts: bool = False
-    """Whether as many rows are to be sent as were changed, of whatever."""
+    """Whether to send one empty row for each row that was changed, instead of what the statement returns."""
     may_wait: bool = False
     """Whether it may be run at the end of its transaction: no script that writes reads what it adds."""
 
 
 class Together(msgspec.Struct, frozen=True, gc=False):
-    """Statements that touch different rows, in whatever order; the rows of the first are asked for."""
+    """Statements on different rows, run in any order and in one round trip; the rows of the first are sent."""
 
     statements: tuple[Statement, ...]
 
 
+class Many(msgspec.Struct, frozen=True, gc=False):
+    """A statement run once for each of these values; no rows are sent."""
+
+    sql: str
+    values: Sequence[tuple[Any, ...]]
+
+
 def change(sql: str, values: tuple[Any, ...]) -> Statement:
-    """Change rows, and be told how many. SQLite counts them; to have `RETURNING` say it would cost it more than the change."""
+    """Change rows, and be sent one row for each that was changed.
+
+    SQLite counts them by itself: `RETURNING` would cost it more than the change.
+    """
     return Statement(sql, values, counts=True)
 
 
 NOW: Final = Statement("now")
-"""Asks for the store's own time, in seconds since 1970: one clock for all who share it, without jumps (`store/clock.py`)."""
+"""Asks for the store's time, in seconds since 1970: one clock for all who share it, without jumps (`store/clock.py`)."""
 
 ALONE: Final = "SELECT ?1 /*alone*/"
 
 
 def alone(name: str) -> Statement:
-    """Ask to be the only one with this name, on whichever server, until the transaction ends. SQLite has one writer anyway."""
+    """Lock a name until the transaction ends, among all processes of the store. SQLite has one writer anyway."""
     return Statement(ALONE, (name,))
 
 
-Script = Generator[Statement | Together, list[Row], Result]
+def glob(pattern: str) -> str:
+    """Return what `GLOB` takes for a pattern in which only `*` and `?` have a meaning."""
+    return pattern.replace("[", "[[]")
+
+
+def marks(count: int, *, after: int = 0) -> str:
+    """Return so many parameters, `?1, ?2, …`, past the first `after`."""
+    return ", ".join(f"?{number}" for number in range(after + 1, after + count + 1))
+
+
+Step = Statement | Together | Many
+Script = Generator[Step, list[Row], Result]
 
 
 class Scripts(Protocol):
     """Runs scripts, each in a transaction."""
 
     def run(
-        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False
+        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False, repeatable: bool = True
     ) -> Awaitable[Result]:
-        """Run a script; done when it is committed, and outlives a power cut; without `full` perhaps not that.
+        """Run a script that `make` returns; done when it is committed, and with `full` when it survives a power cut.
 
-        One that is short touches a few small rows: it may be run together with others, and where all else runs.
+        One that `is_short` touches a few small rows: it may share a transaction with others, and SQLite runs it on the event
+        loop. One that is not `repeatable` raises `StoreUnavailable` if the connection was lost during its commit: whether it
+        was kept is then unknown.
         """
         ...
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
-        """Run a script that only looks; it waits for nobody who writes."""
+        """Run a script that changes nothing; it does not wait for writers."""
         ...
 
     def wall(self, at: float) -> float:

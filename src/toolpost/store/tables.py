@@ -1,54 +1,16 @@
-"""Every table of a store, in the order in which they are copied; and what copying asks of a store.
+"""Every table of a store, in the order in which they are copied.
 
 Both kinds of store have the same tables with the same columns, whose values read the same: texts, whole numbers, floats
 and bytes. A test compares this list with what the migrations make.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final
 
-Row = tuple[Any, ...]
-Key = tuple[Any, ...]
+from toolpost.store.chain import COLUMNS
+from toolpost.store.rows import Table
+from toolpost.store.threads import TABLES as THREAD_TABLES
 
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table, and what tells its rows apart."""
-
-    name: str
-    key: tuple[str, ...]
-    columns: tuple[str, ...]
-    """All of them, those of the key first."""
-
-    def key_of(self, row: Row) -> Key:
-        """Return what tells this row apart."""
-        return row[: len(self.key)]
-
-
-AUDIT: Final = Table(
-    name="audit",
-    key=("seq",),
-    columns=(
-        "seq",
-        "at_utc",
-        "call_id",
-        "trace_id",
-        "caller",
-        "tool",
-        "source",
-        "contract",
-        "schema_version",
-        "tooling_version",
-        "arguments",
-        "outcome",
-        "code",
-        "duration_ms",
-        "result",
-        "previous",
-        "hash",
-    ),
-)
+AUDIT: Final = Table(name="audit", key=("seq",), columns=COLUMNS)
 """Copied first and by itself: its chain proves where the rest comes from."""
 
 _TASK: Final = (
@@ -121,71 +83,9 @@ TABLES: Final = (
         ),
     ),
     Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
-    Table(
-        name="threads",
-        key=("id",),
-        columns=(
-            "id",
-            "caller",
-            "title",
-            "agent",
-            "model",
-            "created_at",
-            "changed_at",
-            "last_seq",
-            "session",
-            "session_profile",
-            "session_told",
-        ),
-    ),
-    Table(
-        name="thread_messages",
-        key=("thread", "seq"),
-        columns=("thread", "seq", "turn", "role", "text", "at_utc", "details"),
-    ),
-    Table(
-        name="thread_turns",
-        key=("id",),
-        columns=(
-            "id",
-            "thread",
-            "state",
-            "trace_id",
-            "runner",
-            "started_at",
-            "alive_at",
-            "ended_at",
-            "partial",
-            "error",
-            "stop_asked",
-        ),
-    ),
+    *THREAD_TABLES,
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
 OWN: Final = frozenset({"migrations", "audit_head", "keys", "store_clock", "bus_watches"})
 """What each store writes for itself."""
-
-
-class Tables(Protocol):
-    """A store's rows, as they are."""
-
-    async def chunk(self, table: Table, after: Key | None, limit: int) -> list[Row]:
-        """Return rows in the order of their keys, past `after`."""
-        ...
-
-    async def up_to(self, table: Table, after: Key | None, last: Key | None) -> list[Row]:
-        """Return rows in the order of their keys, past `after`, up to and with `last`, or all of the rest."""
-        ...
-
-    async def count(self, table: Table) -> int:
-        """Return how many rows there are."""
-        ...
-
-    async def mend(self, table: Table, *, gone: Sequence[Key], rows: Sequence[Row]) -> None:
-        """Remove some rows and write others, new or not, in one transaction."""
-        ...
-
-    async def extend_audit(self, rows: Sequence[Row]) -> None:
-        """Add the next records of a chain, and move its head, in one transaction."""
-        ...

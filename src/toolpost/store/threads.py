@@ -1,11 +1,19 @@
-"""Conversations: threads, what was said in them, and every turn of theirs. Values, and what is asked of a store. No I/O."""
+"""Conversations: threads, the messages in them, and their turns (one for each time an agent is to answer).
+
+To add a column to a thread: a migration for each database, a field of `Thread`, and its caller. The statements and what is copied
+from store to store follow from the fields.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+import msgspec
 
 from toolpost.base.ids import AgentSessionId, CallerId, JsonObject, ThreadId, TraceId, TurnId
 from toolpost.base.turns import TurnState
+from toolpost.store.rows import Table
+from toolpost.store.scripts import Row, Script, Scripts, Statement, marks
 
 Role = Literal["user", "assistant"]
 
@@ -16,25 +24,25 @@ class Thread:
 
     id: ThreadId
     caller: CallerId
-    """Whose it is; for anybody else it is not there."""
+    """Its owner; for other callers it does not exist."""
     title: str
     agent: str | None
-    """Who answers; None is whoever is the default when a message comes."""
+    """The agent that answers; None is the default at the time of a message."""
     model: str | None
     created_at: float
     changed_at: float
     last_seq: int = 0
     session: AgentSessionId | None = None
-    """What the agent calls the session that it last had for this thread, if it can be resumed by that."""
+    """The agent's own id of its last session for this thread, if it can be resumed by that."""
     session_profile: str | None = None
-    """The profile under which it had it: under another one it is not resumed."""
+    """The profile of that session: under another one it is not resumed."""
     session_told: int = 0
-    """The last message that this session knows of."""
+    """The `seq` of the last message that this session knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Something that was said."""
+    """What a caller or an agent said."""
 
     thread: ThreadId
     seq: int
@@ -47,14 +55,14 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One time that somebody was answered, or was to be."""
+    """An answer to one message, in progress or ended."""
 
     id: TurnId
     thread: ThreadId
     state: TurnState
     trace_id: TraceId
     runner: str
-    """The process that runs it."""
+    """The id of the process that runs it."""
     started_at: float
     alive_at: float
     ended_at: float | None = None
@@ -69,7 +77,7 @@ class Ending:
     turn: TurnId
     state: TurnState
     text: str | None
-    """The answer, kept as a message; None keeps none."""
+    """The answer, stored as a message; None stores none."""
     at_utc: float
     error: JsonObject | None = None
     details: JsonObject | None = None
@@ -83,70 +91,264 @@ class Resumable:
     profile: str
 
 
-class Threads(Protocol):
-    """Every conversation. What is done to one that is not there does nothing."""
+_THREAD: Final = tuple(field.name for field in fields(Thread))
+_MESSAGE: Final = tuple(field.name for field in fields(Message))
+_TURN: Final = tuple(field.name for field in fields(Turn))
+
+TABLES: Final = (
+    Table(name="threads", key=("id",), columns=_THREAD),
+    Table(name="thread_messages", key=("thread", "seq"), columns=_MESSAGE),
+    Table(name="thread_turns", key=("id",), columns=(*_TURN, "stop_asked")),
+)
+
+_THREADS: Final = f"SELECT {', '.join(_THREAD)} FROM threads"  # noqa: S608 - constants
+_MESSAGES: Final = f"SELECT {', '.join(_MESSAGE)} FROM thread_messages"  # noqa: S608 - constants
+_TURNS: Final = f"SELECT {', '.join(_TURN)} FROM thread_turns"  # noqa: S608 - constants
+
+
+class Threads:
+    """Every conversation. A method that names a thread or turn which does not exist changes nothing."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
 
     async def create(self, thread: Thread, *, share: int | None = None, total: int | None = None) -> int | None:
-        """Keep a new thread and return None; or how many its caller has, if that is `share`, or there are `total` of all."""
-        ...
+        """Store a new thread and return None; over a limit return how many its caller has, and store nothing.
+
+        `share` is the limit of its caller, `total` that of all callers together.
+        """
+        return await self._scripts.run(lambda: _create(thread, share, total), full=False)
 
     async def find(self, thread: ThreadId) -> Thread | None:
-        """Return a thread."""
-        ...
+        """Return a thread, None if there is none."""
+        return await self._scripts.read(lambda: _find(thread))
 
     async def page(self, caller: CallerId | None, *, before: float | None = None, limit: int = 50) -> list[Thread]:
-        """Return a caller's threads, or everybody's, those that changed last first."""
-        ...
+        """Return threads of a caller, or of all, that changed before a time, the latest first."""
+        return await self._scripts.read(lambda: _page(caller, before, limit))
 
     async def set(
         self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
     ) -> None:
-        """Change what a person may change of a thread; what is None stays, an agent or a model that is empty is forgotten."""
-        ...
+        """Change what a person may change of a thread; None leaves it, an empty agent or model unsets it."""
+        await self._scripts.run(lambda: _set(thread, title, agent, model), full=False)
 
     async def delete(self, thread: ThreadId) -> None:
-        """Forget a thread with all that was said in it."""
-        ...
+        """Delete a thread with its messages and turns."""
+        await self._scripts.run(lambda: _delete(thread), full=False)
 
     async def messages(self, thread: ThreadId, *, after: int = 0, limit: int = 100) -> list[Message]:
-        """Return messages past a number, in order."""
-        ...
+        """Return the first messages past a `seq`, in order."""
+        return await self._scripts.read(lambda: _messages(thread, after, limit))
 
     async def last_messages(self, thread: ThreadId, *, after: int, up_to: int, limit: int) -> list[Message]:
         """Return the last messages of those past `after` and up to and with `up_to`, in order."""
-        ...
+        return await self._scripts.read(lambda: _last_messages(thread, after, up_to, limit))
 
     async def turns(self, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
         """Return a thread's turns, the latest first."""
-        ...
+        return await self._scripts.read(lambda: _turns(thread, limit))
 
     async def find_turn(self, turn: TurnId) -> Turn | None:
-        """Return a turn."""
-        ...
+        """Return a turn, None if there is none."""
+        return await self._scripts.read(lambda: _find_turn(turn))
 
     async def begin(self, turn: Turn, text: str, details: JsonObject | None = None, *, title: str = "") -> int | None:
-        """Keep a message and the turn that it begins; returns its number, None if there is no such thread.
+        """Store a message and the turn that it begins; returns its `seq`, None if there is no such thread.
 
-        A thread that has no title gets this one.
+        A thread without a title gets this one.
         """
-        ...
+        return await self._scripts.run(lambda: _begin(turn, text, details, title), full=False)
 
     async def note(self, turn: TurnId, *, partial: str, at_utc: float) -> None:
-        """Keep what has come of an answer so far, and that somebody is at it."""
-        ...
+        """Store what there is of an answer so far, and that its runner was alive at this time."""
+        await self._scripts.run(lambda: _note(turn, partial, at_utc), full=False)
 
     async def end(self, ending: Ending, *, resumable: Resumable | None = None) -> int | None:
-        """End a turn that runs; returns the number of its answer. One that has ended already stays as it is."""
-        ...
+        """End a running turn; returns the `seq` of its answer. One that has ended already stays as it is."""
+        return await self._scripts.run(lambda: _end(ending, resumable), full=False)
 
-    async def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> Sequence[Turn]:
-        """Ask for a turn of a thread to be stopped, or for all, except those of one runner; returns which were asked for."""
-        ...
+    async def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> list[Turn]:
+        """Ask the runners of a turn, or of all turns of a thread, to stop them, except the runner `but`; returns which."""
+        return await self._scripts.run(lambda: _ask_to_stop(thread, turn, but), full=False)
 
-    async def asked_to_stop(self, runner: str) -> Sequence[tuple[TurnId, bool]]:
-        """Return the turns of a runner that are to stop, and of each whether all others of its thread are, too."""
-        ...
+    async def asked_to_stop(self, runner: str) -> list[tuple[TurnId, bool]]:
+        """Return the turns that a runner is to stop, each with whether its whole thread is to stop."""
+        return await self._scripts.read(lambda: _asked_to_stop(runner))
 
-    async def running(self) -> Sequence[Turn]:
+    async def running(self) -> list[Turn]:
         """Return every turn that has not ended."""
-        ...
+        return await self._scripts.read(_running)
+
+
+def _create(thread: Thread, share: int | None, total: int | None) -> Script[int | None]:
+    if share is not None and total is not None:
+        # The thread itself does not count: it is there already if this is run again.
+        count = "SELECT count(*) FROM (SELECT 1 FROM threads WHERE id <> ?1{} LIMIT ?2) AS kept"
+        ((own,),) = yield Statement(count.format(" AND caller = ?3"), (thread.id, share, thread.caller))
+        ((kept,),) = yield Statement(count.format(""), (thread.id, total))
+        if own >= share or kept >= total:
+            return int(own)
+    values = tuple(getattr(thread, name) for name in _THREAD)
+    yield Statement(f"{_insert('threads', _THREAD)} ON CONFLICT (id) DO NOTHING", values)
+    return None
+
+
+def _find(thread: ThreadId) -> Script[Thread | None]:
+    rows = yield Statement(f"{_THREADS} WHERE id = ?1", (thread,))
+    return _thread(rows[0]) if rows else None
+
+
+def _page(caller: CallerId | None, before: float | None, limit: int) -> Script[list[Thread]]:
+    values: tuple[Any, ...]
+    where, values = "changed_at < ?1", (float("inf") if before is None else before, limit)
+    if caller is not None:
+        # Its own statement: with `?3 IS NULL OR caller = ?3` SQLite would not use the index on callers.
+        where, values = f"{where} AND caller = ?3", (*values, caller)
+    rows = yield Statement(f"{_THREADS} WHERE {where} ORDER BY changed_at DESC, id LIMIT ?2", values)
+    return [_thread(row) for row in rows]
+
+
+def _set(thread: ThreadId, title: str | None, agent: str | None, model: str | None) -> Script[None]:
+    yield Statement(
+        "UPDATE threads SET title = COALESCE(?2, title), agent = NULLIF(COALESCE(?3, agent), ''),"
+        " model = NULLIF(COALESCE(?4, model), '') WHERE id = ?1",
+        (thread, title, agent, model),
+    )
+
+
+def _delete(thread: ThreadId) -> Script[None]:
+    yield Statement("DELETE FROM thread_messages WHERE thread = ?1", (thread,))
+    yield Statement("DELETE FROM thread_turns WHERE thread = ?1", (thread,))
+    yield Statement("DELETE FROM threads WHERE id = ?1", (thread,))
+
+
+def _messages(thread: ThreadId, after: int, limit: int) -> Script[list[Message]]:
+    where = "thread = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
+    rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, limit))
+    return [_message(row) for row in rows]
+
+
+def _last_messages(thread: ThreadId, after: int, up_to: int, limit: int) -> Script[list[Message]]:
+    where = "thread = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT ?4"
+    rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, up_to, limit))
+    return [_message(row) for row in reversed(rows)]
+
+
+def _turns(thread: ThreadId, limit: int) -> Script[list[Turn]]:
+    rows = yield Statement(f"{_TURNS} WHERE thread = ?1 ORDER BY started_at DESC, id LIMIT ?2", (thread, limit))
+    return [_turn(row) for row in rows]
+
+
+def _find_turn(turn: TurnId) -> Script[Turn | None]:
+    rows = yield Statement(f"{_TURNS} WHERE id = ?1", (turn,))
+    return _turn(rows[0]) if rows else None
+
+
+def _begin(turn: Turn, text: str, details: JsonObject | None, title: str) -> Script[int | None]:
+    known = yield Statement("SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'user'", (turn.id,))
+    if known:
+        return int(known[0][0])  # run again
+    seq = yield from _next_seq(turn.thread, turn.started_at, title)
+    if seq is None:
+        return None
+    yield _message_insert(turn.thread, seq, turn.id, "user", text, turn.started_at, details)
+    values = tuple(_encode(turn.error) if name == "error" else getattr(turn, name) for name in _TURN)
+    yield Statement(_insert("thread_turns", _TURN), values)
+    return seq
+
+
+def _note(turn: TurnId, partial: str, at_utc: float) -> Script[None]:
+    yield Statement(
+        "UPDATE thread_turns SET partial = ?2, alive_at = ?3 WHERE id = ?1 AND state = 'running'",
+        (turn, partial, at_utc),
+    )
+
+
+def _end(ending: Ending, resumable: Resumable | None) -> Script[int | None]:
+    rows = yield Statement(
+        "UPDATE thread_turns SET state = ?2, ended_at = ?3, error = ?4, partial = ''"
+        " WHERE id = ?1 AND state = 'running' RETURNING thread",
+        (ending.turn, ending.state, ending.at_utc, _encode(ending.error)),
+    )
+    if not rows:
+        find = "SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'assistant'"
+        known = yield Statement(find, (ending.turn,))
+        return int(known[0][0]) if known else None
+    thread = ThreadId(rows[0][0])
+    seq = None
+    if ending.text is not None:
+        seq = yield from _next_seq(thread, ending.at_utc)
+        if seq is not None:
+            yield _message_insert(thread, seq, ending.turn, "assistant", ending.text, ending.at_utc, ending.details)
+    if resumable is not None:
+        yield Statement(
+            "UPDATE threads SET session = ?2, session_profile = ?3, session_told = last_seq WHERE id = ?1",
+            (thread, resumable.session, resumable.profile),
+        )
+    return seq
+
+
+def _ask_to_stop(thread: ThreadId, turn: TurnId | None, but: str) -> Script[list[Turn]]:
+    where = "thread = ?1 AND state = 'running' AND runner <> ?2"
+    # To stop the whole thread includes to stop this turn, so that a request for the turn does not replace it.
+    asked = "'thread'" if turn is None else "COALESCE(stop_asked, 'turn')"
+    rows = yield Statement(
+        f"UPDATE thread_turns SET stop_asked = {asked} WHERE {where} AND (CAST(?3 AS TEXT) IS NULL OR id = ?3)"  # noqa: S608
+        f" RETURNING {', '.join(_TURN)}",
+        (thread, but, turn),
+    )
+    return [_turn(row) for row in rows]
+
+
+def _asked_to_stop(runner: str) -> Script[list[tuple[TurnId, bool]]]:
+    where = "state = 'running' AND runner = ?1 AND stop_asked IS NOT NULL"
+    rows = yield Statement(f"SELECT id, stop_asked FROM thread_turns WHERE {where}", (runner,))  # noqa: S608
+    return [(TurnId(turn), asked == "thread") for turn, asked in rows]
+
+
+def _running() -> Script[list[Turn]]:
+    rows = yield Statement(f"{_TURNS} WHERE state = 'running' ORDER BY started_at")
+    return [_turn(row) for row in rows]
+
+
+def _next_seq(thread: ThreadId, at_utc: float, title: str = "") -> Script[int | None]:
+    rows = yield Statement(
+        "UPDATE threads SET last_seq = last_seq + 1, changed_at = ?2, title = CASE WHEN title = '' THEN ?3 ELSE title END"
+        " WHERE id = ?1 RETURNING last_seq",
+        (thread, at_utc, title),
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def _message_insert(
+    thread: ThreadId, seq: int, turn: TurnId, role: Role, text: str, at_utc: float, details: JsonObject | None
+) -> Statement:
+    values = (thread, seq, turn, role, text, at_utc, _encode(details))
+    return Statement(_insert("thread_messages", _MESSAGE), values)
+
+
+def _insert(table: str, columns: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks(len(columns))})"  # noqa: S608 - constants
+
+
+def _encode(value: JsonObject | None) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _decode(text: str | None) -> JsonObject | None:
+    return None if text is None else msgspec.json.decode(text, type=JsonObject)
+
+
+def _thread(row: Row) -> Thread:
+    return Thread(**dict(zip(_THREAD, row, strict=True)))
+
+
+def _message(row: Row) -> Message:
+    values: dict[str, Any] = dict(zip(_MESSAGE, row, strict=True))
+    return Message(**values | {"details": _decode(values["details"])})
+
+
+def _turn(row: Row) -> Turn:
+    values: dict[str, Any] = dict(zip(_TURN, row, strict=True))
+    return Turn(**values | {"error": _decode(values["error"])})

@@ -34,7 +34,7 @@ from toolpost.parts.conversations.session_pool import Pool, PoolLimits, Warm
 from toolpost.parts.conversations.turn import TurnRun
 from toolpost.parts.conversations.turn_runner import CLOSE_S, Way
 from toolpost.shares import Callers
-from toolpost.store.key_values import Shelf
+from toolpost.store.key_values import KeyValueStore
 from toolpost.store.threads import Thread, Threads
 from toolpost.store.wakeups import Wakeups
 
@@ -69,14 +69,14 @@ class Harness(UnderWay):
         *,
         limits: HarnessLimits | None = None,
         metrics: Metrics | None = None,
-        shelf: Shelf,
+        key_values: KeyValueStore,
         wakeups: Wakeups,
         callers: Callers | None = None,
     ) -> None:
         self.limits = limits or HarnessLimits()
         callers = callers or Callers()
         super().__init__(threads, crew, callers, kept=self.limits.kept)
-        self.shelf = shelf
+        self.key_values = key_values
         self.hooks = hooks
         self.pool = Pool(self.limits.pool, metrics or Metrics(), callers)
         self._keeping = Keeping(threads, beat_s=self.limits.beat_s)

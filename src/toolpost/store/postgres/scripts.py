@@ -12,7 +12,7 @@ from toolpost.base.clocks import steady_s
 from toolpost.contracts.errors import GatewayError, StoreUnavailable
 from toolpost.store.clock import Correction, Look, StoreClock
 from toolpost.store.postgres.connection import Connection
-from toolpost.store.scripts import ALONE, NOW, Result, Row, Script, Statement, Together
+from toolpost.store.scripts import ALONE, NOW, Many, Result, Row, Script, Statement, Step
 
 if TYPE_CHECKING:
     from toolpost.store.postgres.store import PostgresStore
@@ -31,6 +31,12 @@ WHERE ctid = (SELECT ctid FROM store_clock WHERE epoch = $3 AND seconds = $4 FOR
 """
 
 _ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('toolpost ' || current_schema() || ' alone ' || $1, 0))"
+
+# A pattern of GLOB as one of LIKE: its escaped bracket, then what only LIKE gives a meaning, then `*` and `?`.
+_LIKE: Final = (
+    r"replace(replace(replace(replace(replace(replace("
+    r"{}, '[[]', '['), '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')"
+)
 
 _Make = Callable[[], Script[Any]]
 
@@ -58,13 +64,13 @@ class PostgresScripts:
         self._is_closing = False
 
     def run(
-        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False
+        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False, repeatable: bool = True
     ) -> Awaitable[Result]:
-        """Run a script; done when it is committed, which here always outlives a power cut."""
+        """Run a script; done when it is committed, which here always survives a power cut."""
         if self._is_closing:
             raise GatewayError("the store is closed")
         if not is_short:
-            return self._run_alone(make)
+            return self._store.write(lambda connection: _played(connection, make(), self._clock), repeatable=repeatable)
         done: asyncio.Future[Result] = self._loop.create_future()
         self._waiting.append(_Asked(make, done, full=full))
         if len(self._lanes) < LANES and len(self._waiting) == 1:
@@ -72,8 +78,8 @@ class PostgresScripts:
         return done
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
-        """Run a script that only looks."""
-        return self._run_alone(make)
+        """Run a script that changes nothing, without a transaction: each of its statements sees what is committed by then."""
+        return self._store.read(lambda connection: _played(connection, make(), self._clock))
 
     def wall(self, at: float) -> float:
         """Return what the wall clock shows at a moment of the store's time."""
@@ -85,9 +91,6 @@ class PostgresScripts:
         with anyio.CancelScope(shield=True):
             while self._lanes:
                 await asyncio.wait(self._lanes)
-
-    async def _run_alone(self, make: Callable[[], Script[Result]]) -> Result:
-        return await self._store.write(lambda connection: _played(connection, make(), self._clock), repeatable=True)
 
     async def _run_groups(self) -> None:
         try:
@@ -151,7 +154,10 @@ async def _played(connection: Connection, script: Script[Result], clock: StoreCl
         return result
 
 
-async def _rows(connection: Connection, step: Statement | Together) -> list[Row]:
+async def _rows(connection: Connection, step: Step) -> list[Row]:
+    if isinstance(step, Many):
+        await connection.executemany(_translated(step.sql), step.values)
+        return []
     if isinstance(step, Statement):
         sql, values = _translated(_text_of(step)), step.values
     else:
@@ -170,6 +176,7 @@ def _translated(sql: str, after: int = 0) -> str:
         return _ALONE
     sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
     sql = sql.replace("/*lock w*/", "FOR UPDATE OF w").replace("/*skip locked w*/", "FOR UPDATE OF w SKIP LOCKED")
+    sql = re.sub(r"GLOB (\?\d+)", lambda found: f"LIKE {_LIKE.format(found[1])}", sql)
     return re.sub(r"\?(\d+)", lambda found: f"${int(found[1]) + after}", sql)
 
 

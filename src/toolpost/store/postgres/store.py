@@ -1,21 +1,16 @@
 """A store in PostgreSQL, for more than one machine: several gateways share one schema of one database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 
 import anyio
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
-from toolpost.store.audit import AuditLog
-from toolpost.store.base import POOL, RETRY_S, StoreFacts
+from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
 from toolpost.store.clock import StoreClock
-from toolpost.store.key_values import Shelf
-from toolpost.store.keys import Keys
-from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
-from toolpost.store.pins import Pins
 from toolpost.store.postgres.audit import ChainWriter, PostgresAuditLog
 from toolpost.store.postgres.connection import (
     COMMAND_S,
@@ -24,7 +19,6 @@ from toolpost.store.postgres.connection import (
     ROLLED_BACK,
     Connection,
     Database,
-    OwnConnection,
     Pool,
     check_server,
     explained,
@@ -32,23 +26,11 @@ from toolpost.store.postgres.connection import (
     persist,
 )
 from toolpost.store.postgres.groups import Groups
-from toolpost.store.postgres.key_values import PostgresShelf
-from toolpost.store.postgres.keys import PostgresKeys
-from toolpost.store.postgres.known_tools import PostgresKnownTools
 from toolpost.store.postgres.link import Link
-from toolpost.store.postgres.migrate import lock_within, migrate
-from toolpost.store.postgres.pins import PostgresPins
+from toolpost.store.postgres.migrate import migrate
 from toolpost.store.postgres.scripts import PostgresScripts, look_at_clock
-from toolpost.store.postgres.seen import PostgresSeenTools
-from toolpost.store.postgres.tables import PostgresTables
-from toolpost.store.postgres.threads import postgres_threads
 from toolpost.store.postgres.wakeups import PostgresWakeups
-from toolpost.store.scripts import Scripts
-from toolpost.store.seen import SeenTools
-from toolpost.store.tables import Tables
-from toolpost.store.threads import Threads
 from toolpost.store.urls import PostgresPlace
-from toolpost.store.wakeups import Wakeups
 
 Result = TypeVar("Result")
 PostgresJob = Callable[[Connection], Awaitable[Result]]
@@ -65,7 +47,7 @@ class _FateUnknown(Exception):
     """The connection was lost while a commit was under way."""
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """A schema, shared with whatever other gateways use it."""
 
     def __init__(self, database: Database, pool: Pool, link: Link) -> None:
@@ -76,17 +58,12 @@ class PostgresStore:
         self.clock = StoreClock()
         self._groups = Groups(ChainWriter(database, link).write)
         self._wakeups = PostgresWakeups(database, self.read)
-        self.wakeups: Wakeups = self._wakeups
-        self.audit: AuditLog = PostgresAuditLog(groups=self._groups, read=self.read)
-        self.keys: Keys = PostgresKeys(self)
-        self.known_tools: KnownTools = PostgresKnownTools(self)
-        self.pins: Pins = PostgresPins(self)
-        self.shelf: Shelf = PostgresShelf(self)
-        self.seen: SeenTools = PostgresSeenTools(self)
         self._scripts = PostgresScripts(self)
-        self.scripts: Scripts = self._scripts
-        self.threads: Threads = postgres_threads(self)
-        self.tables: Tables = PostgresTables(self)
+        super().__init__(
+            scripts=self._scripts,
+            audit=PostgresAuditLog(groups=self._groups, read=self.read),
+            wakeups=self._wakeups,
+        )
 
     @classmethod
     async def open(
@@ -143,17 +120,6 @@ class PostgresStore:
                 hint="whether the change was kept is not known: look, before it is made again",
             ) from error
 
-    @asynccontextmanager
-    async def open_transaction(self) -> AsyncGenerator[Connection]:
-        """Lend a connection within a transaction. Nothing is tried again: that is up to whoever asked."""
-        self._refuse_if_closed()
-        try:
-            async with self._pool.acquire() as connection, connection.transaction():
-                yield connection
-        except DATABASE_ERRORS as error:
-            kind = StoreUnavailable if is_passing(error) else GatewayError
-            raise explained(error, self.database.place, kind) from error
-
     async def facts(self) -> StoreFacts:
         """Say what the store is and how large."""
         row = await self.read(lambda connection: connection.fetchrow(_FACTS, self.database.place.schema))
@@ -165,24 +131,6 @@ class PostgresStore:
             migration=row["migration"],
             size_bytes=row["size"],
         )
-
-    async def lock_within(self, connection: Connection, name: str) -> None:
-        """Wait until no other transaction in this schema holds the lock of this name, then hold it to the end of ours."""
-        await lock_within(connection, self.database.place.schema, name)
-
-    @asynccontextmanager
-    async def open_lock(self, name: str) -> AsyncGenerator["HeldLock | None"]:
-        """Be the only one with this name among all gateways: yields None if another one is."""
-        self._refuse_if_closed()
-        link = Link(self.database)
-        try:
-            connection = await persist(link.connection, self.database)
-            key = f"toolpost {self.database.place.schema} held {name}"
-            is_ours = await connection.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", key)
-            yield HeldLock(connection) if is_ours else None
-        finally:
-            with anyio.CancelScope(shield=True):
-                await link.aclose()
 
     async def aclose(self) -> None:
         """Commit all that waits, and let go of the database."""
@@ -208,20 +156,6 @@ class PostgresStore:
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise GatewayError("the store is closed")
-
-
-class HeldLock:
-    """A lock that goes with its connection."""
-
-    def __init__(self, connection: OwnConnection) -> None:
-        self._connection = connection
-
-    async def is_held(self) -> bool:
-        """Say whether it is still ours: who has lost the connection has lost the lock."""
-        try:
-            return bool(await self._connection.fetchval("SELECT true", timeout=CONNECT_S))
-        except DATABASE_ERRORS:
-            return False
 
 
 async def _migrate(database: Database) -> None:

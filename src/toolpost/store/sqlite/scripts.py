@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from toolpost.base.clocks import boot_id, steady_s
 from toolpost.store.clock import Correction, Look, StoreClock
-from toolpost.store.scripts import NOW, Result, Row, Script, Statement, Together
+from toolpost.store.scripts import NOW, Many, Result, Row, Script, Statement, Together
 from toolpost.store.sqlite.transactions import Work
 
 
@@ -61,9 +61,14 @@ class SqliteScripts:
         self._read = read
 
     def run(
-        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False
+        self,
+        make: Callable[[], Script[Result]],
+        *,
+        full: bool = True,
+        is_short: bool = False,
+        repeatable: bool = True,  # noqa: ARG002 - a commit in this process is never lost halfway
     ) -> Awaitable[Result]:
-        """Run a script; done when it is committed, with `full` when it outlives a power cut too."""
+        """Run a script; done when it is committed, with `full` when it survives a power cut."""
         return self._submit(self._player.short if is_short else self._player.usual, make, full=full)
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
@@ -91,6 +96,10 @@ def _played(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statem
         while True:
             if step is NOW:
                 step = script.send(now)
+                continue
+            if isinstance(step, Many):
+                cursor.executemany(step.sql, step.values)
+                step = script.send([])
                 continue
             others: Sequence[Statement] = ()
             if isinstance(step, Together):

@@ -8,36 +8,19 @@ from typing import Any, Self, TypeVar
 import anyio.to_thread
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError
-from toolpost.store.audit import AuditLog
-from toolpost.store.base import StoreFacts
+from toolpost.store.base import Store, StoreFacts
 from toolpost.store.clock import StoreClock
-from toolpost.store.key_values import Shelf
-from toolpost.store.keys import Keys
-from toolpost.store.known_tools import KnownTools
 from toolpost.store.migrate import known_migrations
-from toolpost.store.pins import Pins
-from toolpost.store.scripts import Scripts
-from toolpost.store.seen import SeenTools
 from toolpost.store.sqlite.audit import SqliteAuditLog, append_all
 from toolpost.store.sqlite.connection import explained, open_at_once, open_writer
 from toolpost.store.sqlite.disk import Disk, LateDisk
 from toolpost.store.sqlite.group_commit import GroupCommit
 from toolpost.store.sqlite.journal import open_notes, take_over_notes
-from toolpost.store.sqlite.key_values import SqliteShelf
-from toolpost.store.sqlite.keys import SqliteKeys
-from toolpost.store.sqlite.known_tools import SqliteKnownTools
 from toolpost.store.sqlite.migrate import migrate
-from toolpost.store.sqlite.pins import SqlitePins
 from toolpost.store.sqlite.readers import SqliteReaders
 from toolpost.store.sqlite.scripts import Player, SqliteScripts, look_at_clock
-from toolpost.store.sqlite.seen import SqliteSeenTools
-from toolpost.store.sqlite.tables import SqliteTables
-from toolpost.store.sqlite.threads import sqlite_threads
 from toolpost.store.sqlite.wakeups import SqliteWakeups
-from toolpost.store.tables import Tables
-from toolpost.store.threads import Threads
 from toolpost.store.urls import MEMORY
-from toolpost.store.wakeups import Wakeups
 
 Result = TypeVar("Result")
 SqliteJob = Callable[[sqlite3.Connection], Result]
@@ -46,7 +29,7 @@ QUEUE_LIMIT = 4_096
 BUSY_TIMEOUT_S = 10.0
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """One database file, shared with whatever other processes have it open."""
 
     def __init__(self, path: str | Path, writer: GroupCommit, readers: SqliteReaders | None, player: Player) -> None:
@@ -55,16 +38,11 @@ class SqliteStore:
         self._readers = readers
         self._is_closed = False
         self._wakeups = SqliteWakeups(path)
-        self.wakeups: Wakeups = self._wakeups
-        self.audit: AuditLog = SqliteAuditLog(submit=writer.submit, note=writer.note, read=self.read)
-        self.keys: Keys = SqliteKeys(write=self.write, read=self.read)
-        self.known_tools: KnownTools = SqliteKnownTools(write=self.write, read=self.read, now=player.clock.now)
-        self.pins: Pins = SqlitePins(write=self.write, read=self.read)
-        self.shelf: Shelf = SqliteShelf(write=self.write, read=self.read)
-        self.seen: SeenTools = SqliteSeenTools(write=self.write, read=self.read, now=player.clock.now)
-        self.scripts: Scripts = SqliteScripts(player, submit=writer.submit, read=self.read)
-        self.threads: Threads = sqlite_threads(write=self.write, read=self.read)
-        self.tables: Tables = SqliteTables(write=self.write, read=self.read)
+        super().__init__(
+            scripts=SqliteScripts(player, submit=writer.submit, read=self.read),
+            audit=SqliteAuditLog(submit=writer.submit, note=writer.note, read=self.read),
+            wakeups=self._wakeups,
+        )
 
     @classmethod
     async def open(

@@ -22,7 +22,7 @@ from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.parts.conversations.plugins.schedule import list_items, remove_item, shown
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
-from toolpost.store.key_values import Item, Shelf
+from toolpost.store.key_values import Item, KeyValueStore
 
 caller_option = click.option("--caller", metavar="NAME", help="What this caller has scheduled alone.")
 
@@ -81,32 +81,32 @@ def stop(context: click.Context, schedule: str, caller: str | None, config_path:
 
 
 async def _list(config: Config, caller: str | None) -> list[Item]:
-    async with _open_shelf(config) as shelf:
-        return [] if shelf is None else await list_items(shelf, CallerId(caller) if caller else None)
+    async with _open_values(config) as values:
+        return [] if values is None else await list_items(values, CallerId(caller) if caller else None)
 
 
 async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
-    async with _open_shelf(config) as shelf:
+    async with _open_values(config) as values:
         owner = CallerId(caller) if caller else None
-        found = [] if shelf is None else [item for item in await list_items(shelf, owner) if item.id == schedule]
+        found = [] if values is None else [item for item in await list_items(values, owner) if item.id == schedule]
         if len(found) > 1:
             named = ", ".join(item.owner for item in found)
             raise InvalidRequest(f"Several callers have a schedule `{schedule}`.", hint=f"--caller names one: {named}")
         # It may have come for the last time between the two looks.
-        stopped = await remove_item(shelf, found[0].owner, schedule) if shelf is not None and found else None
+        stopped = await remove_item(values, found[0].owner, schedule) if values is not None and found else None
         if stopped is None:
             raise NotFound(f"Nothing is scheduled as `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
         return stopped
 
 
 @asynccontextmanager
-async def _open_shelf(config: Config) -> AsyncIterator[Shelf | None]:
+async def _open_values(config: Config) -> AsyncIterator[KeyValueStore | None]:
     """Open what plugins keep; None where there is no store yet: to look makes none."""
     if not await store_exists(config.store_url):
         yield None
         return
     async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
-        yield store.shelf
+        yield store.key_values
 
 
 def _row(item: Item) -> tuple[str, ...]:

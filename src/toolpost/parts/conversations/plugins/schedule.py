@@ -32,7 +32,7 @@ from toolpost.contracts.errors import (
     ToolpostError,
 )
 from toolpost.parts.conversations.plugins.service import Lead
-from toolpost.store.key_values import Item, Shelf
+from toolpost.store.key_values import Item, KeyValueStore
 
 _log = logging.getLogger("toolpost.plugins")
 
@@ -91,35 +91,35 @@ def make() -> Plugin:
             "standing": _kept(standing),
         }
         item = Item(owner=standing.caller.id, id=f"s-{secrets.token_hex(4)}", value=value)
-        await clock.lead.conversations.shelf.put(NAME, item)
+        await clock.lead.conversations.key_values.put(NAME, item)
         clock.changed.set()
         return shown(item)
 
     @plugin.tool(name="list", annotations={"readOnlyHint": True, "openWorldHint": False})
     async def list_schedules(ctx: Context) -> list[Schedule]:
         """List what you have scheduled, the next first."""
-        return [shown(item) for item in await list_items(clock.lead.conversations.shelf, ctx.caller.id)]
+        return [shown(item) for item in await list_items(clock.lead.conversations.key_values, ctx.caller.id)]
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND])
     async def remove(ctx: Context, id: str) -> Schedule:  # noqa: A002 (what it is called)
         """Have a prompt come no more."""
-        if (item := await remove_item(clock.lead.conversations.shelf, ctx.caller.id, id)) is not None:
+        if (item := await remove_item(clock.lead.conversations.key_values, ctx.caller.id, id)) is not None:
             return shown(item)
         raise NotFound(f"Nothing is scheduled as `{id[:64]}`.", hint="`schedule__list` lists yours")
 
     return plugin
 
 
-async def list_items(shelf: Shelf, owner: CallerId | None = None) -> list[Item]:
+async def list_items(values: KeyValueStore, owner: CallerId | None = None) -> list[Item]:
     """Return what a caller has scheduled, or everybody, the next first."""
-    return sorted(await shelf.items(NAME, owner), key=lambda item: float(item.value["next"]))
+    return sorted(await values.items(NAME, owner), key=lambda item: float(item.value["next"]))
 
 
-async def remove_item(shelf: Shelf, owner: CallerId, schedule: str) -> Item | None:
+async def remove_item(values: KeyValueStore, owner: CallerId, schedule: str) -> Item | None:
     """Have a prompt come no more, at whichever server; None if nothing is scheduled under this id."""
     # A server that fires meanwhile changes the item, and the removal is tried on what it has become.
-    while (item := await shelf.find(NAME, owner, schedule)) is not None:
-        if await shelf.swap(NAME, item, None):
+    while (item := await values.find(NAME, owner, schedule)) is not None:
+        if await values.swap(NAME, item, None):
             return item
     return None
 
@@ -136,7 +136,7 @@ class _Clock:
         self._fired: set[asyncio.Task[None]] = set()
 
     async def items(self, owner: CallerId | None) -> list[Item]:
-        return await self.lead.conversations.shelf.items(NAME, owner)
+        return await self.lead.conversations.key_values.items(NAME, owner)
 
     async def start(self) -> None:
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
@@ -171,7 +171,7 @@ class _Clock:
                 # And what was to come next may be days ahead by now.
                 moved = {**item.value, "next": _next(item.value["cron"], item.value["timezone"])}
                 if moved != item.value:
-                    await self.lead.conversations.shelf.swap(NAME, item, moved)
+                    await self.lead.conversations.key_values.swap(NAME, item, moved)
                     pause_s = 0.0
                     continue
             left_s = item.value["next"] - time.time()
@@ -181,7 +181,7 @@ class _Clock:
             cron = item.value["cron"]
             later = {**item.value, "next": _next(cron, item.value["timezone"])} if cron else None
             # Whoever gets to write it down is the one who fires.
-            if await self.lead.conversations.shelf.swap(NAME, item, later):
+            if await self.lead.conversations.key_values.swap(NAME, item, later):
                 task = asyncio.get_running_loop().create_task(self._fire(item))
                 self._fired.add(task)
                 task.add_done_callback(self._fired.discard)
@@ -198,8 +198,8 @@ class _Clock:
             await self.lead.conversations.handle_message(_standing(item), thread, item.value["prompt"])
         except NotFound:
             # The thread was deleted, and what was scheduled for it goes with it.
-            if (now := await self.lead.conversations.shelf.find(NAME, item.owner, item.id)) is not None:
-                await self.lead.conversations.shelf.swap(NAME, now, None)
+            if (now := await self.lead.conversations.key_values.find(NAME, item.owner, item.id)) is not None:
+                await self.lead.conversations.key_values.swap(NAME, now, None)
         except ToolpostError as error:
             event(_log, logging.ERROR, "scheduled prompt failed", thread=thread, id=item.id, reason=error.message)
 

@@ -15,7 +15,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded
 from toolpost.parts.conversations.plugins.service import Lead
-from toolpost.store.key_values import Item, Shelf
+from toolpost.store.key_values import Item, KeyValueStore
 
 NAME: Final = "tasks"
 LIMIT: Final = 1_000
@@ -90,7 +90,7 @@ class _Desk:
         """Held from the look at all tasks to the change of one: two changes at once could close a circle between them."""
 
     async def all(self, owner: CallerId) -> dict[str, Item]:
-        return {item.id: item for item in await self._shelf.items(NAME, owner)}
+        return {item.id: item for item in await self._values.items(NAME, owner)}
 
     async def add(self, owner: CallerId, value: JsonObject) -> Task:
         async with self._changing:
@@ -99,7 +99,7 @@ class _Desk:
                 raise QueueOverloaded(f"There are {LIMIT} tasks already.", retry_s=60, hint="remove some that are done")
             item = Item(owner=owner, id=f"k-{secrets.token_hex(4)}", value=value)
             _check(item.id, value, known)
-            await self._shelf.put(NAME, item)
+            await self._values.put(NAME, item)
         return _shown(item, {**known, item.id: item})
 
     async def update(self, owner: CallerId, task: str, given: JsonObject) -> Task:
@@ -108,7 +108,7 @@ class _Desk:
             item = _found(task, known)
             changed = Item(owner=owner, id=task, value=item.value | given)
             _check(task, changed.value, known)
-            if not await self._shelf.swap(NAME, item, changed.value):
+            if not await self._values.swap(NAME, item, changed.value):
                 raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
             if given.get("after"):
                 await self._undo_circle(item, changed)
@@ -120,7 +120,7 @@ class _Desk:
             item = _found(task, known)
             if waiting := [other.id for other in known.values() if task in other.value["after"]]:
                 raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
-            await self._shelf.swap(NAME, item, None)
+            await self._values.swap(NAME, item, None)
         return _shown(item, known)
 
     async def _undo_circle(self, before: Item, after: Item) -> None:
@@ -128,12 +128,12 @@ class _Desk:
         try:
             _check(after.id, after.value, await self.all(after.owner))
         except (InvalidRequest, NotFound):
-            await self._shelf.swap(NAME, after, before.value)
+            await self._values.swap(NAME, after, before.value)
             raise
 
     @property
-    def _shelf(self) -> Shelf:
-        return self._lead.conversations.shelf
+    def _values(self) -> KeyValueStore:
+        return self._lead.conversations.key_values
 
 
 def _found(task: str, known: Mapping[str, Item]) -> Item:

@@ -1,0 +1,98 @@
+"""Rows as the tables hold them, read and written whole: what copying a store needs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolpost.contracts.errors import GatewayError
+from toolpost.store.scripts import Many, Row, Script, Scripts, Statement, change, marks
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, and the columns of its primary key."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    """All of them, those of the key first."""
+
+    def key_of(self, row: Row) -> Key:
+        """Return the key of a row."""
+        return row[: len(self.key)]
+
+
+class Tables:
+    """All rows of a store, as they are."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def chunk(self, table: Table, after: Key | None, limit: int) -> list[Row]:
+        """Return rows in the order of their keys, past `after`, at most `limit`."""
+        return await self._scripts.read(lambda: _select(table, after, None, limit))
+
+    async def up_to(self, table: Table, after: Key | None, last: Key | None) -> list[Row]:
+        """Return rows in the order of their keys, past `after`, up to and with `last`; None is the end of the table."""
+        return await self._scripts.read(lambda: _select(table, after, last, None))
+
+    async def count(self, table: Table) -> int:
+        """Return how many rows there are."""
+        return await self._scripts.read(lambda: _count(table))
+
+    async def write(self, table: Table, *, gone: Sequence[Key], rows: Sequence[Row]) -> None:
+        """Delete some rows and insert or update others, in one transaction."""
+        await self._scripts.run(lambda: _write(table, gone, rows), full=False)
+
+    async def extend_audit(self, audit: Table, rows: Sequence[Row]) -> None:
+        """Add the next records of a chain and move its head, in one transaction.
+
+        Raises `GatewayError` if the chain has grown otherwise since they were read.
+        """
+        await self._scripts.run(lambda: _extend_audit(audit, rows), full=False)
+
+
+def _select(table: Table, after: Key | None, last: Key | None, limit: int | None) -> Script[list[Row]]:
+    key, width = ", ".join(table.key), len(table.key)
+    conditions, values = ["true"], Key()
+    if after is not None:
+        conditions.append(f"({key}) > ({marks(width)})")
+        values = after
+    if last is not None:
+        conditions.append(f"({key}) <= ({marks(width, after=len(values))})")
+        values = (*values, *last)
+    end = "" if limit is None else f" LIMIT {limit}"
+    columns = ", ".join(table.columns)
+    sql = f"SELECT {columns} FROM {table.name} WHERE {' AND '.join(conditions)} ORDER BY {key}{end}"  # noqa: S608 - constants
+    return (yield Statement(sql, values))
+
+
+def _count(table: Table) -> Script[int]:
+    ((count,),) = yield Statement(f"SELECT count(*) FROM {table.name}")  # noqa: S608 - constants
+    return int(count)
+
+
+def _write(table: Table, gone: Sequence[Key], rows: Sequence[Row]) -> Script[None]:
+    this = " AND ".join(f"{column} = ?{number}" for number, column in enumerate(table.key, start=1))
+    changed = ", ".join(f"{column} = excluded.{column}" for column in table.columns[len(table.key) :])
+    instead = f"UPDATE SET {changed}" if changed else "NOTHING"
+    yield Many(f"DELETE FROM {table.name} WHERE {this}", gone)  # noqa: S608 - constants
+    yield Many(f"{_insert(table)} ON CONFLICT ({', '.join(table.key)}) DO {instead}", rows)
+
+
+def _extend_audit(audit: Table, rows: Sequence[Row]) -> Script[None]:
+    first, last = rows[0], rows[-1]
+    known = yield Statement("SELECT hash FROM audit WHERE seq = ?1", (last[0],))
+    if known and known[0][0] == last[-1]:
+        return  # run again: it was committed the first time
+    moved = yield change("UPDATE audit_head SET seq = ?1, hash = ?2 WHERE seq = ?3", (last[0], last[-1], first[0] - 1))
+    if not moved:
+        raise GatewayError("the audit was written to while it was copied")
+    yield Many(_insert(audit), rows)
+
+
+def _insert(table: Table) -> str:
+    columns = ", ".join(table.columns)
+    return f"INSERT INTO {table.name} ({columns}) VALUES ({marks(len(table.columns))})"  # noqa: S608 - constants
