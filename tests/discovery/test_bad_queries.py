@@ -13,7 +13,7 @@ from tests.ways import AUTOMATIC, QUICK_WAYS, Way, stdio_peer
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.store import seen
-from toolpost.store.sqlite.store import SqliteStore
+from toolpost.store.scripts import Script, Statement
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.anyio
@@ -85,12 +85,16 @@ async def test_half_a_character_is_refused(tmp_path: Any) -> None:
     assert answer["error"]["code"] == -32700
 
 
+def sizes() -> Script[tuple[int, int]]:
+    ((count, longest),) = yield Statement("SELECT count(*), max(length(tools)) FROM seen_tools")
+    return count, longest
+
+
 async def test_thousands_of_sessions_of_one_caller_leave_the_others_alone() -> None:
     """The room is as small as a tenth for this test; what counts is that it is full many times over."""
     caller = Caller(id=CallerId("flood"), transport="http")
     async with office(AUTOMATIC) as app, Way("memory", "legacy").client_of(app) as client:
-        assert isinstance(app.store, SqliteStore)
-        app.store.seen._limit = 1_000  # type: ignore[attr-defined]
+        app.store.seen._limit = 1_000
         mine = await ask(client, "create a calendar event", sessionId="mine")
 
         async def flood(count: int) -> None:
@@ -106,9 +110,7 @@ async def test_thousands_of_sessions_of_one_caller_leave_the_others_alone() -> N
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        rows = await app.store.read(
-            lambda c: c.execute("SELECT count(*), max(length(tools)) FROM seen_tools").fetchone()
-        )
+        rows = await app.store.scripts.read(sizes)
         again = await ask(client, "create a calendar event", sessionId="mine")
 
     assert mine["tools"]

@@ -15,7 +15,7 @@ from tests.cli.conftest import PLUGIN, Run, environment, invoke  # noqa: F401 - 
 from tests.hostile.attacks import attack
 from toolpost.settings.locations import state_folder
 from toolpost.store import AuditEntry
-from toolpost.store.sqlite.journal import count_noted, open_notes
+from toolpost.store.sqlite.journal import count_journaled, open_journal
 from toolpost.store.sqlite.verify import verify_file
 
 
@@ -148,7 +148,7 @@ async def test_what_is_noted_and_not_in_the_chain_is_counted(store: Path) -> Non
     with closing(sqlite3.connect(store)) as connection:
         names = AuditEntry.__struct_fields__
         row = connection.execute(f"SELECT {', '.join(names)} FROM audit LIMIT 1").fetchone()
-    notes = open_notes(store)
+    notes = open_journal(store)
     assert notes is not None
     assert notes.add(AuditEntry(**dict(zip(names, row, strict=True))))
     verdict = await verify_file(store)
@@ -156,7 +156,7 @@ async def test_what_is_noted_and_not_in_the_chain_is_counted(store: Path) -> Non
     notes.close()
 
     assert (verdict.checked, verdict.noted, verdict.is_intact) == (2, 1, True)
-    assert count_noted(store) == 0
+    assert count_journaled(store) == 0
 
 
 def test_the_verdict_is_told_in_json(store: Path, invoke: Run) -> None:

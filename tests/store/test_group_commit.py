@@ -13,6 +13,8 @@ import pytest
 
 from toolpost.contracts.errors import GatewayError, StaleLease
 from toolpost.store import AuditEntry, AuditFilter
+from toolpost.store.scripts import Script, Statement
+from toolpost.store.sqlite import group_commit
 from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -21,15 +23,16 @@ EVERYTHING = AuditFilter()
 
 
 class Gate:
-    """A job that keeps the writer busy until it is opened."""
+    """A script that keeps the thread busy until it is opened."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
         self._opened = threading.Event()
 
-    def __call__(self, _connection: sqlite3.Connection) -> None:
+    def __call__(self) -> Script[None]:
         self.entered.set()
         assert self._opened.wait(10)
+        yield Statement("SELECT 1")
 
     def open(self) -> None:
         self._opened.set()
@@ -37,13 +40,13 @@ class Gate:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    async with aclosing(await SqliteStore.open(path, queue_limit=5)) as store:
+    async with aclosing(await SqliteStore.open(path)) as store:
         yield store
 
 
 async def close_the_gate(store: SqliteStore) -> tuple[Gate, asyncio.Future[None]]:
     gate = Gate()
-    held = asyncio.ensure_future(store.write(gate))
+    held = asyncio.ensure_future(store.scripts.run(gate, full=False))
     await anyio.to_thread.run_sync(gate.entered.wait)
     return gate, held
 
@@ -59,39 +62,35 @@ async def test_many_appends_share_few_commits(path: Path, entry: Make) -> None:
     assert commits < 500
 
 
-async def test_a_full_queue_makes_callers_wait_and_drops_nothing(store: SqliteStore, entry: Make) -> None:
+async def test_what_comes_while_the_thread_works_is_committed_after_it_in_order(
+    store: SqliteStore, entry: Make
+) -> None:
     gate, held = await close_the_gate(store)
     appends = [asyncio.ensure_future(store.audit.append(entry())) for _ in range(20)]
     await asyncio.sleep(0.01)
-    pending, waiting = store._writer.pending, store._writer.waiting
+    before = store.commits
     gate.open()
     await asyncio.gather(held, *appends)
     records = await store.audit.entries(EVERYTHING, limit=100)
 
-    assert (pending, waiting) == (5, 16)
+    assert before == 0
     assert [record.entry.call_id for record in records] == [f"call-{n}" for n in range(1, 21)]
 
 
-async def test_a_caller_who_was_to_wait_finds_that_there_is_room_by_now(store: SqliteStore, entry: Make) -> None:
-    gate, held = await close_the_gate(store)
-    appends = [store.audit.append(entry()) for _ in range(20)]
-    gate.open()
-    await held
-    await asyncio.gather(*appends[:4])
-    with anyio.fail_after(5):
-        await asyncio.gather(*appends[4:])
+async def test_a_group_is_bounded_and_the_rest_is_committed_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "LARGEST_GROUP", 10)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        done = await asyncio.gather(*(store.scripts.run(one, is_short=True) for _ in range(95)))
 
-    assert (await store.audit.verify()).checked == 20
+        assert done == [1] * 95
+        assert store.commits == 10
 
 
-async def test_a_caller_who_comes_after_the_end_is_told(path: Path, entry: Make) -> None:
-    store = await SqliteStore.open(path, queue_limit=1)
-    append, late = store.audit.append(entry()), store.audit.append(entry())
-    await append
-    await store.aclose()
-
-    with anyio.fail_after(5), pytest.raises(GatewayError, match="closed"):
-        await late
+def one() -> Script[int]:
+    ((number,),) = yield Statement("SELECT 1")
+    return int(number)
 
 
 async def test_a_cancelled_append_is_on_the_record_all_the_same(store: SqliteStore, entry: Make) -> None:
@@ -111,7 +110,7 @@ async def test_a_cancelled_append_is_on_the_record_all_the_same(store: SqliteSto
 
 
 async def test_closing_commits_what_still_waits(path: Path, entry: Make) -> None:
-    store = await SqliteStore.open(path, queue_limit=5)
+    store = await SqliteStore.open(path)
     appends = [asyncio.ensure_future(store.audit.append(entry())) for _ in range(20)]
     await asyncio.sleep(0)
     await store.aclose()
@@ -148,15 +147,15 @@ async def test_a_closed_store_takes_nothing(path: Path, entry: Make) -> None:
 
 @pytest.mark.parametrize("error", [StaleLease(), ZeroDivisionError(), StopIteration(), SystemExit()])
 async def test_a_failing_job_fails_alone(path: Path, entry: Make, error: BaseException) -> None:
-    def fail(connection: sqlite3.Connection) -> None:
-        connection.execute("UPDATE audit_head SET hash = 'half done'")
+    def fail() -> Script[None]:
+        yield Statement("UPDATE audit_head SET hash = 'half done'")
         raise error
 
     async with aclosing(await SqliteStore.open(path)) as store:
         gate, held = await close_the_gate(store)
         before = asyncio.ensure_future(store.audit.append(entry()))
-        failing = asyncio.ensure_future(store.write(fail))
-        after = asyncio.ensure_future(store.write(lambda connection: connection.total_changes))
+        failing = asyncio.ensure_future(store.scripts.run(fail, full=False))
+        after = asyncio.ensure_future(store.scripts.run(one, full=False))
         gate.open()
         outcomes = await asyncio.gather(held, before, failing, after, return_exceptions=True)
         verdict = await store.audit.verify()
@@ -168,15 +167,18 @@ async def test_a_failing_job_fails_alone(path: Path, entry: Make, error: BaseExc
 
 
 async def test_after_a_failed_commit_every_caller_is_told_and_the_next_one_served(path: Path, entry: Make) -> None:
-    def fill_the_disk(connection: sqlite3.Connection) -> None:
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count = {pages}")
+    def fill_the_disk() -> Script[None]:
+        ((pages,),) = yield Statement("PRAGMA page_count")
+        yield Statement(f"PRAGMA max_page_count = {pages}")
+
+    def free_the_disk() -> Script[None]:
+        yield Statement("PRAGMA max_page_count = 1000000")
 
     async with aclosing(await SqliteStore.open(path, full=True)) as store:
-        await store.write(fill_the_disk)
+        await store.scripts.run(fill_the_disk)
         large = [store.audit.append(entry(caller="x" * 50_000)) for _ in range(3)]
         outcomes = await asyncio.gather(*large, return_exceptions=True)
-        await store.write(lambda connection: connection.execute("PRAGMA max_page_count = 1000000"))
+        await store.scripts.run(free_the_disk)
         await store.audit.append(entry())
         verdict = await store.audit.verify()
 
@@ -209,8 +211,11 @@ async def test_reading_does_not_wait_for_the_writer(store: SqliteStore, entry: M
 
 
 async def test_a_reader_cannot_write(store: SqliteStore) -> None:
+    def delete() -> Script[None]:
+        yield Statement("DELETE FROM migrations")
+
     with pytest.raises(GatewayError, match="may not be written to"):
-        await store.read(lambda connection: connection.execute("DELETE FROM migrations"))
+        await store.scripts.read(delete)
 
 
 def test_a_loop_that_ends_without_closing_the_store_does_not_hang(path: Path, entry: Make) -> None:
@@ -221,7 +226,7 @@ def test_a_loop_that_ends_without_closing_the_store_does_not_hang(path: Path, en
         return store
 
     store = asyncio.run(forget_to_close())
-    store._writer._queue.put(None)
+    store._writer._for_thread.put(None)
     store._writer._thread.join(5)
 
     assert store._writer._thread.daemon

@@ -185,7 +185,7 @@ async def test_two_stores_write_one_chain_while_the_database_restarts(
 
 async def test_a_group_that_was_committed_unseen_is_not_written_again(store: PostgresStore, entry: Make) -> None:
     # The answer is lost, not the statement: the connection ends between the two.
-    writer = store._groups._write.__self__  # type: ignore[attr-defined]
+    writer = store.audit._batches._write.__self__  # type: ignore[attr-defined]
     await store.audit.append(entry())
     connection = await store._link.connection()
 

@@ -14,6 +14,7 @@ import pytest
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -25,17 +26,18 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": True}
 
 
-def synchronous(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+def synchronous() -> Script[int]:
+    ((mode,),) = yield Statement("PRAGMA synchronous")
+    return int(mode)
 
 
 async def test_only_a_group_that_asks_for_it_waits_for_the_disk(path: Path, entry: Make) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        one_by_one = [await store.write(synchronous, full=full) for full in (False, True, False)]
+        one_by_one = [await store.scripts.run(synchronous, full=full) for full in (False, True, False)]
         together = await asyncio.gather(
-            store.write(synchronous), store.write(synchronous, full=True), store.audit.append(entry())
+            store.scripts.run(synchronous, full=False), store.scripts.run(synchronous), store.audit.append(entry())
         )
-        after = await store.write(synchronous)
+        after = await store.scripts.run(synchronous, full=False)
 
     assert one_by_one == [1, 2, 1]
     assert list(together[:2]) == [1, 2]
@@ -44,7 +46,7 @@ async def test_only_a_group_that_asks_for_it_waits_for_the_disk(path: Path, entr
 
 async def test_a_store_that_is_full_stays_so(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path, full=True)) as store:
-        assert [await store.write(synchronous, full=full) for full in (False, True, False)] == [2, 2, 2]
+        assert [await store.scripts.run(synchronous, full=full) for full in (False, True, False)] == [2, 2, 2]
 
 
 async def test_a_damaged_page_is_told_and_the_rest_can_be_read(path: Path, entry: Make) -> None:

@@ -19,7 +19,7 @@ from tests.ways import IN_MEMORY, MODERN, ROOT, Way
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
-from toolpost.store.audit import AuditFilter
+from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [

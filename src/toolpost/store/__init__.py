@@ -1,45 +1,53 @@
-"""What is remembered, one room per tenant.
+"""What a gateway keeps, in SQLite or PostgreSQL.
 
-base                  Store (protocol), open_store: the front door, chooses by URL
-urls                  what a URL names, and how it may be shown
-audit                 what a call leaves on the record, and how it is asked for
-chain                 the hash chain that makes the record evidence; no I/O
-keys                  secrets that gateways of one store share
-known_tools           the tools of each server, as they were last seen
-pins                  the tools of each server, as they were first seen
-seen                  what each session has been sent of the tools
-threads               conversations: threads, messages, turns (`threads_sql` has their statements, `kept_threads` runs them)
-wakeups               who waits for something to happen in the store is told
-scripts               transactions written once for both kinds (`sqlite_scripts` and `postgres_scripts` run them)
-clock                 the time that all who share a store go by, without jumps
-tables                every table, for copying
-copying               one store copied into another, of any kind
-migrate               migrations/KIND/*.sql: which there are, which are missing
+base           Store, and open_store, which chooses the kind by URL
+scripts        transactions as generators, written once for both databases
+urls           what a URL names, and how it may be shown
+clock          the time that all processes of a store share, without jumps
+wakeups        waiters are told when something was committed, in any process
+migrate        migrations/KIND/*.sql: which there are, which are missing
 
-sqlite                SqliteStore: one file, one writer, a few readers
-sqlite_ROOM           a room in it: audit, keys, known_tools, pins, seen, wakeups, tables
-sqlite_connection     how a database file is opened, and what its errors mean
-sqlite_verify         the audit of a file, verified without touching it
-sqlite_readers        reading, on connections of its own
-sqlite_migrate        migrations, applied at open
-group_commit          the writer: everything that waits, in one transaction
-transactions          groups of jobs as transactions on one connection
-syncing               a group that is committed, on its way to the disk
-disk                  the write-ahead log put on the disk, by a thread or (`kernel_disk`) without one
-notes                 entries that came alone, written down until they are committed
+audit          AuditLog: entries are appended, found and verified
+audit_values   an entry, a record, a filter, a verdict
+chain          the hash chain over the records; no I/O
+batches        audit entries gathered while others are written
+keys           secrets that the gateways of one store share
+known_tools    the tools of each server, as they were last seen
+pins           the tools of each server, as they were first seen
+seen           which definitions each session has been sent
+threads        conversations: threads, messages, turns
+key_values     small values of plugins, for each caller
 
-postgres              PostgresStore: a schema of a database, shared by several gateways
-postgres_ROOM         a room in it: audit, keys, known_tools, pins, seen, wakeups, tables
-postgres_connection   how a server is reached, what its errors mean, how long a lost one is waited for
-postgres_link         one connection of its own, opened again when it was lost
-postgres_groups       what waits, written group by group
-postgres_migrate      migrations, applied at open under a lock
-postgres_text         texts that PostgreSQL cannot hold
+tables         every table, for copying
+rows           rows read and written whole
+copying        one store copied into another, of either kind
 
-A room is made for both stores at once; CONTRIBUTING.md says how.
+sqlite/store          SqliteStore: one file
+sqlite/scripts        runs scripts
+sqlite/group_commit   the writer: what is queued, committed as one group
+sqlite/transactions   groups of scripts as transactions on one connection
+sqlite/sync           the write-ahead log put on the disk after a commit
+sqlite/journal        audit entries that come alone, acknowledged before their commit
+sqlite/readers        connections that read
+sqlite/connection     how a file is opened, and what its errors mean
+sqlite/migrate        applies migrations
+sqlite/wakeups        wake-ups through a file that each process watches
+sqlite/verify         the audit of a file, verified without touching it
+
+postgres/store        PostgresStore: a schema of a database, shared by several gateways
+postgres/scripts      runs scripts
+postgres/audit        batches of audit entries, each in one statement
+postgres/connection   how a server is reached, what its errors mean, how long a lost one is waited for
+postgres/link         one connection, opened again when it was lost
+postgres/migrate      applies migrations, under a lock
+postgres/text         texts that PostgreSQL cannot hold
+postgres/wakeups      wake-ups through LISTEN and NOTIFY
+
+CONTRIBUTING.md says how a table is added.
 """
 
-from toolpost.store.audit import AuditEntry, AuditFilter, AuditLog, AuditRecord, AuditVerdict, Outcome
+from toolpost.store.audit import AuditLog
+from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Outcome
 from toolpost.store.base import Store, StoreFacts, open_store, store_exists, verify_audit
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins

@@ -1,122 +1,153 @@
-"""The audit's values: what a call leaves on the record, how it is asked for, what verifying it says."""
+"""The audit log: one record for every call, chained by hashes (`store/chain.py`), in the tables `audit` and `audit_head`."""
 
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Literal, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 
-import msgspec
+import anyio.to_thread
 
-from toolpost.base.ids import CallerId, CallId, Digest, ToolName, TraceId
+from toolpost.base.ids import Digest
+from toolpost.contracts.errors import GatewayError
+from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
+from toolpost.store.batches import Batches
+from toolpost.store.chain import COLUMNS, ChainWalk, Row, Values, linked, record_of, values_of
+from toolpost.store.scripts import Many, Script, Scripts, Statement, glob, marks
 
-Outcome = Literal["ok", "error", "refused", "cancelled"]
+CHUNK: Final = 1_000
+"""How many records are verified at a time: between two chunks others get their turn."""
 
+_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM audit WHERE"  # noqa: S608 - constants
+_INSERT: Final = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({marks(len(COLUMNS))})"  # noqa: S608 - constants
+# Cast: in a SQLite file that was tampered with, the head may hold anything.
+_HEAD: Final = "SELECT CAST(seq AS BIGINT), CAST(hash AS TEXT) FROM audit_head"
+_CONDITIONS: Final = {
+    "tool": "tool GLOB ?{}",
+    "caller": "caller = ?{}",
+    "code": "code = ?{}",
+    "outcome": "outcome = ?{}",
+    "since": "at_utc >= ?{}",
+    "until": "at_utc < ?{}",
+    "call_id": "call_id = ?{}",
+    "trace_id": "trace_id = ?{}",
+}
+_LOWEST: Final = -(2**63)
+_HIGHEST: Final = 2**63 - 1
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a call leaves on the record. Arguments and result are there as digests, never as themselves."""
-
-    at_utc: str
-    """When the call came in: ISO 8601 with milliseconds and `Z`."""
-    call_id: CallId
-    trace_id: TraceId
-    caller: CallerId
-    tool: ToolName
-    source: str
-    """The plugin or the server that the tool belongs to."""
-    contract: str
-    """The digest of the contract it ran under, empty if there was none."""
-    schema_version: int
-    tooling_version: str
-    arguments: str
-    """The digest of the arguments."""
-    outcome: Outcome
-    code: str | None
-    """The `ErrorCode`, if it went wrong."""
-    duration_ms: float
-    result: str | None
-    """The digest of the result, if there is one."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditRecord:
-    """An entry in its place in the chain."""
-
-    seq: int
-    entry: AuditEntry
-    previous: Digest
-    hash: Digest
+Head = tuple[int, Digest]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditFilter:
-    """Which entries are wanted; what is not given does not narrow."""
-
-    tool: str | None = None
-    """A pattern: `*` is any text, `?` any character, the rest is itself."""
-    caller: str | None = None
-    code: str | None = None
-    outcome: Outcome | None = None
-    since: str | None = None
-    """From this time on, written as in `at_utc`, or the beginning of it (`2026-03-01`)."""
-    until: str | None = None
-    """Before this time, written likewise."""
-    call_id: str | None = None
-    trace_id: str | None = None
-    last: int | None = None
-    """Only so many of the newest."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditVerdict:
-    """What following the whole chain has shown."""
-
-    checked: int
-    """How many records are sound, from the first one on."""
-    head: Digest
-    """The hash of the last sound record. Kept elsewhere, it proves a rewritten chain too."""
-    broken_seq: int | None = None
-    """The first record that is not as it was written; None too where the store could not even be read."""
-    reason: str | None = None
-    """What is wrong, if anything is."""
-    noted: int = 0
-    """Entries that were written down beside the store and are not in the chain yet: opening the store takes them over."""
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether nothing was changed, removed or slipped in. An empty chain is, too, and proves nothing."""
-        return self.reason is None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there was nothing to verify."""
-        return self.is_intact and self.checked == 0
-
-
-class AuditLog(Protocol):
+class AuditLog:
     """The record of every call. Entries are added; none is ever changed."""
 
-    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:
-        """Put an entry on the record; done when it is committed. To be awaited at once, on the store's loop.
+    def __init__(self, scripts: Scripts, *, write: Callable[[Sequence[Values]], Awaitable[None]] | None = None) -> None:
+        """`write` commits a batch of entries, if the store has a better way than `append_entries`."""
+        self._scripts = scripts
+        self._batches = Batches(write or self._write)
 
-        `alone` says that no other is under way, so that a store may write it down safely and commit it with later ones.
-        Whoever is cancelled while waiting leaves the entry behind: it is committed all the same.
+    @property
+    def commits(self) -> int:
+        """How many batches were committed."""
+        return self._batches.commits
+
+    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:  # noqa: ARG002 - of use to a journal
+        """Record an entry; done when it is committed. To be awaited at once, on the store's event loop.
+
+        `alone` says that no other call is in flight, so that a store with a journal may acknowledge the entry as soon as it is
+        journaled. A caller that is cancelled while it waits leaves the entry behind: it is committed all the same.
         """
-        ...
+        try:
+            return self._batches.add((values_of(entry),))
+        except GatewayError as error:
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
 
-    def note(self, entry: AuditEntry) -> bool:
-        """Put an entry on the record without waiting, as `append` does with `alone`; False if that cannot be done."""
-        ...
+    def note(self, entry: AuditEntry) -> bool:  # noqa: ARG002 - of use to a journal
+        """Record an entry without waiting, as `append` does with `alone`; False, with nothing done, if that is not possible."""
+        return False
+
+    async def flush(self) -> None:
+        """Wait until entries that were acknowledged can be read."""
 
     async def entries(self, matching: AuditFilter, *, after: int = 0, limit: int) -> list[AuditRecord]:
-        """Return the records past `after` that match, oldest first, at most `limit`."""
-        ...
+        """Return the records past the seq `after` that match, oldest first, at most `limit`."""
+        await self.flush()
+        rows = await self._scripts.read(lambda: _find(matching, after, limit))
+        return [record_of(row) for row in rows]
 
     async def newest(self) -> int:
-        """Return the seq of the newest record, 0 if there is none.
-
-        For whoever follows: a cursor that moves on past what did not match.
-        """
-        ...
+        """Return the seq of the newest record, 0 if there is none: a cursor that moves on past what does not match."""
+        await self.flush()
+        head = await self._scripts.read(_head)
+        return head[0] if head else 0
 
     async def verify(self) -> AuditVerdict:
-        """Follow the chain from its first record to its head and name the first break."""
-        ...
+        """Follow the chain from its first record to its head and name the first break.
+
+        Entries that are appended meanwhile are left to the next time.
+        """
+        await self.flush()
+        head = await self._scripts.read(_head)
+        end = head[0] if head else _HIGHEST
+        walk = ChainWalk()
+        start = _LOWEST
+        while rows := await self._chunk(start, end):
+            if verdict := await anyio.to_thread.run_sync(walk.follow, rows):
+                return verdict
+            start = walk.seq + 1
+        verdict = walk.arrive(head)
+        if verdict.is_intact and (stray := await self._scripts.read(_find_past_head)):
+            return walk.broken(stray, "it was slipped in: the head does not know it")
+        return verdict
+
+    async def aclose(self) -> None:
+        """Commit what is queued, and take no more."""
+        await self._batches.aclose()
+
+    def _write(self, entries: Sequence[Values]) -> Awaitable[None]:
+        return self._scripts.run(lambda: append_entries(entries), full=False, is_short=True, repeatable=False)
+
+    async def _chunk(self, start: int, end: int) -> list[Row]:
+        return await self._scripts.read(lambda: _read_chunk(start, end))
+
+
+def append_entries(entries: Sequence[Values]) -> Script[None]:
+    """Link entries to the chain and insert them. Not to be repeated after it was committed: it would add them again."""
+    # Read within the transaction: another process may have written since the last batch.
+    rows = yield Statement(f"{_HEAD} /*lock*/")
+    if not rows:
+        raise GatewayError("the audit has lost its head", hint="verifying the audit says what is left of it")
+    seq, previous = rows[0]
+    records = linked(entries, seq=seq, previous=previous)
+    yield Many(_INSERT, records)
+    yield Statement("UPDATE audit_head SET seq = ?1, hash = ?2", (records[-1][0], records[-1][-1]))
+
+
+def _head() -> Script[Head | None]:
+    rows = yield Statement(_HEAD)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def _find(matching: AuditFilter, after: int, limit: int) -> Script[list[Row]]:
+    given = {name: value for name in _CONDITIONS if (value := getattr(matching, name)) is not None}
+    if "tool" in given:
+        given["tool"] = glob(given["tool"])
+    conditions = [_CONDITIONS[name].format(number) for number, name in enumerate(given, start=2)]
+    if matching.last is None:
+        order = "ASC"
+    else:
+        order, limit = "DESC", min(limit, matching.last)
+    where = " AND ".join(("seq > ?1", *conditions))
+    values: tuple[Any, ...] = (after, *given.values())
+    rows = yield Statement(f"{_SELECT} {where} ORDER BY seq {order} LIMIT {max(0, limit)}", values)
+    return rows if matching.last is None else rows[::-1]
+
+
+def _read_chunk(start: int, end: int) -> Script[list[Row]]:
+    return (yield Statement(f"{_SELECT} seq BETWEEN ?1 AND ?2 ORDER BY seq LIMIT {CHUNK}", (start, end)))
+
+
+def _find_past_head() -> Script[int | None]:
+    rows = yield Statement("SELECT min(seq) FROM audit WHERE seq > (SELECT seq FROM audit_head)")
+    seq: int | None = rows[0][0]
+    return seq

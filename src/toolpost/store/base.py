@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.store.audit import AuditLog, AuditVerdict
+from toolpost.store.audit import AuditLog
+from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.key_values import KeyValueStore
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools

@@ -8,7 +8,7 @@ import msgspec
 
 from toolpost.base.ids import CallerId, CallId, Digest, ToolName, TraceId
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.audit import AuditEntry, AuditRecord, AuditVerdict, Outcome
+from toolpost.store.audit_values import AuditEntry, AuditRecord, AuditVerdict, Outcome
 
 FORMAT = 1
 """Hashed with every record. It rises when the fields or their order change."""
@@ -36,25 +36,54 @@ _SOUND = frozenset(
     (*(str,) * 7, int, *(str,) * 3, code, float, result) for code in (str, type(None)) for result in (str, type(None))
 )
 _OUTCOME = FIELDS.index("outcome")
+_LARGEST = 2**63 - 1
+_LONGEST_MS = 1e15
+"""What the table's own check allows: infinity is hashed as null, and could be taken for it."""
+
 _OUTCOMES = frozenset(get_args(Outcome))
 
 
-def linked(entries: Iterable[AuditEntry], *, seq: int, previous: Digest) -> list[Row]:
-    """Turn entries into the rows that continue a chain whose newest record is `seq`."""
+def values_of(entry: AuditEntry) -> Values:
+    """Return the values of an entry as they are hashed and stored; raise `GatewayError` for one that is malformed.
+
+    A database would quietly convert some values, and then give back something else than was hashed.
+    """
+    values: Values = (
+        entry.at_utc,
+        entry.call_id,
+        entry.trace_id,
+        entry.caller,
+        entry.tool,
+        entry.source,
+        entry.contract,
+        entry.schema_version,
+        entry.tooling_version,
+        entry.arguments,
+        entry.outcome,
+        entry.code,
+        # An int, or minus zero, comes back from a database as a plain float and would break the chain.
+        entry.duration_ms + 0.0,
+        entry.result,
+    )
+    if tuple(map(type, values)) not in _SOUND or values[_OUTCOME] not in _OUTCOMES:
+        try:
+            values = msgspec.convert(values, Values)
+        except msgspec.ValidationError as error:
+            raise GatewayError(f"an audit entry is malformed: {error}") from error
+    if not (0 <= entry.duration_ms <= _LONGEST_MS and abs(entry.schema_version) <= _LARGEST):
+        raise GatewayError("an audit entry is malformed: a number is out of range")
+    return values
+
+
+def linked(entries: Iterable[Values], *, seq: int, previous: Digest) -> list[Row]:
+    """Return the rows that continue a chain whose newest record is `seq`."""
     rows: list[Row] = []
-    for values in _checked([_values_of(entry) for entry in entries]):
+    for values in entries:
         seq += 1
         seal = _seal(previous, seq, values)
         rows.append((seq, *values, previous, seal))
         previous = seal
     return rows
-
-
-def refuse_malformed(entry: AuditEntry) -> None:
-    """Refuse an entry that could not be appended."""
-    values = _values_of(entry)
-    if not _is_sound(values):
-        _checked([values])
 
 
 def record_of(row: Row) -> AuditRecord:
@@ -118,37 +147,3 @@ def _fault_in_seal(previous: Digest, seq: int, values: Sequence[Any], seal: str)
 
 def _seal(previous: Digest, seq: int, values: Sequence[Any]) -> Digest:
     return Digest("sha256:" + sha256(_encode((FORMAT, previous, seq, *values))).hexdigest())
-
-
-def _values_of(entry: AuditEntry) -> Values:
-    return (
-        entry.at_utc,
-        entry.call_id,
-        entry.trace_id,
-        entry.caller,
-        entry.tool,
-        entry.source,
-        entry.contract,
-        entry.schema_version,
-        entry.tooling_version,
-        entry.arguments,
-        entry.outcome,
-        entry.code,
-        # An int, or minus zero, comes back from a database as a plain float and would break the chain.
-        entry.duration_ms + 0.0,
-        entry.result,
-    )
-
-
-def _is_sound(row: Values) -> bool:
-    return tuple(map(type, row)) in _SOUND and row[_OUTCOME] in _OUTCOMES
-
-
-def _checked(rows: list[Values]) -> list[Values]:
-    """Refuse what a database would quietly convert and so give back as something else than was hashed."""
-    if all(map(_is_sound, rows)):
-        return rows
-    try:
-        return msgspec.convert(rows, list[Values])
-    except msgspec.ValidationError as error:
-        raise GatewayError(f"an audit entry is malformed: {error}") from error

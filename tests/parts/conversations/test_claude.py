@@ -16,7 +16,7 @@ from toolpost.base.ids import ThreadId
 from toolpost.base.turns import Said, ToolUsed, TurnEvent
 from toolpost.running import App
 from toolpost.settings import AgentSettings, Config
-from toolpost.store.sqlite.store import SqliteStore
+from toolpost.store.scripts import Script, Statement
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +124,8 @@ async def test_it_goes_on_where_it_stopped_and_opens_anew_what_is_forgotten() ->
 
 async def forget(app: App, thread: ThreadId) -> None:
     """Have the thread remember a session that the program has not."""
-    assert isinstance(app.store, SqliteStore)
-    statement = "UPDATE threads SET session = 'claude-forgotten' WHERE id = ?"
-    await app.store.write(lambda connection: connection.execute(statement, (thread,)))
+
+    def script() -> Script[None]:
+        yield Statement("UPDATE threads SET session = 'claude-forgotten' WHERE id = ?1", (thread,))
+
+    await app.store.scripts.run(script)

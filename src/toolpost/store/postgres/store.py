@@ -8,10 +8,11 @@ from typing import Final, Self, TypeVar
 import anyio
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
+from toolpost.store.audit import AuditLog
 from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
 from toolpost.store.clock import StoreClock
 from toolpost.store.migrate import known_migrations
-from toolpost.store.postgres.audit import ChainWriter, PostgresAuditLog
+from toolpost.store.postgres.audit import ChainWriter
 from toolpost.store.postgres.connection import (
     COMMAND_S,
     CONNECT_S,
@@ -25,7 +26,6 @@ from toolpost.store.postgres.connection import (
     is_passing,
     persist,
 )
-from toolpost.store.postgres.groups import Groups
 from toolpost.store.postgres.link import Link
 from toolpost.store.postgres.migrate import migrate
 from toolpost.store.postgres.scripts import PostgresScripts, look_at_clock
@@ -56,12 +56,11 @@ class PostgresStore(Store):
         self._link = link
         self._is_closed = False
         self.clock = StoreClock()
-        self._groups = Groups(ChainWriter(database, link).write)
         self._wakeups = PostgresWakeups(database, self.read)
         self._scripts = PostgresScripts(self)
         super().__init__(
             scripts=self._scripts,
-            audit=PostgresAuditLog(groups=self._groups, read=self.read),
+            audit=AuditLog(self._scripts, write=ChainWriter(database, link).write),
             wakeups=self._wakeups,
         )
 
@@ -98,8 +97,8 @@ class PostgresStore(Store):
 
     @property
     def commits(self) -> int:
-        """How many groups of audit entries were committed: far fewer than entries, under load."""
-        return self._groups.commits
+        """How many batches of audit entries were committed: far fewer than entries, under load."""
+        return self.audit.commits
 
     async def read(self, job: PostgresJob[Result]) -> Result:
         """Run a job that only reads; again, if the connection was lost."""
@@ -141,7 +140,7 @@ class PostgresStore(Store):
             await self._scripts.aclose()
             await self._wakeups.aclose()
             self._is_closed = True
-            await self._groups.aclose()
+            await self.audit.aclose()
             await self._link.aclose()
             try:
                 await asyncio.wait_for(self._pool.close(), CONNECT_S)

@@ -9,8 +9,6 @@ from toolpost.base.own_folder import make_folder
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.store.urls import MEMORY
 
-OPENING_S = 10.0
-
 _FACTS = {
     sqlite3.SQLITE_BUSY: ("is held by another process", "see which other process has it open"),
     sqlite3.SQLITE_LOCKED: ("is held by another process", "see which other process has it open"),
@@ -49,17 +47,6 @@ def open_writer(path: str | Path, *, full: bool, busy_timeout_s: float) -> sqlit
     except BaseException:
         connection.close()
         raise
-    return connection
-
-
-def open_at_once(path: Path) -> sqlite3.Connection:
-    """Open a connection that writes and never waits: not for another process, and not for a disk that catches up."""
-    # Until it is open it does wait: of many processes that open a new file, one is still migrating it.
-    connection = sqlite3.connect(path, timeout=OPENING_S, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("PRAGMA busy_timeout = 0")
     return connection
 
 

@@ -1,64 +1,65 @@
-"""Scripts run in SQLite: in the writer's next group, short ones by the loop itself."""
+"""Scripts run in SQLite: those that write by the group commit, those that read on connections of their own."""
 
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from toolpost.base.clocks import boot_id, steady_s
+from toolpost.contracts.errors import GatewayError
 from toolpost.store.clock import Correction, Look, StoreClock
 from toolpost.store.scripts import NOW, Many, Result, Row, Script, Statement, Together
-from toolpost.store.sqlite.transactions import Work
+from toolpost.store.sqlite.group_commit import GroupCommit
+from toolpost.store.sqlite.readers import SqliteReaders
 
-
-class _Submit(Protocol):
-    def __call__(self, work: Work, item: Any, *, full: bool) -> Awaitable[Any]: ...
-
-
-class _Read(Protocol):
-    def __call__(self, job: Callable[[sqlite3.Connection], Any]) -> Awaitable[Any]: ...
+Make = Callable[[], Script[Any]]
 
 
 class Player:
-    """Plays scripts, on whichever connection, by one clock."""
+    """Runs scripts within a transaction that is open, by one clock."""
 
     def __init__(self, clock: StoreClock) -> None:
         self.clock = clock
-        # Two kinds of work, told apart by who does them.
-        self.usual: Work = self._play_all
-        self.short: Work = self._play_all_short
 
     def play(self, connection: sqlite3.Connection, script: Script[Result]) -> Result:
-        """Run a script that only looks to its end."""
+        """Run one script to its end, and return its result."""
         (result,) = self._play_each(connection, [lambda: script])
         return result  # type: ignore[no-any-return]
 
-    def _play_all(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+    def play_all(self, connection: sqlite3.Connection, makes: Sequence[Make]) -> list[Any]:
+        """Run scripts one after the other, and return their results; within a transaction that may write."""
         if self.clock.is_due:
             look_at_clock(connection, self.clock)
         return self._play_each(connection, makes)
 
-    def _play_each(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
+    def _play_each(self, connection: sqlite3.Connection, makes: Sequence[Make]) -> list[Any]:
         cursor = connection.cursor()
         waiting: list[Statement] = []
         # What is done in one transaction is done at one time.
         now: list[Row] = [(self.clock.now(),)]
-        results = [_played(cursor, make(), waiting, now) for make in makes]
+        results = [_play(cursor, make(), waiting, now) for make in makes]
         if waiting:
-            _run_the_rest(cursor, waiting)
+            _run_alike(cursor, waiting)
         return results
-
-    def _play_all_short(self, connection: sqlite3.Connection, makes: Sequence[Callable[[], Script[Any]]]) -> list[Any]:
-        return self._play_all(connection, makes)
 
 
 class SqliteScripts:
     """One writer, so that no script ever waits for another's lock."""
 
-    def __init__(self, player: Player, *, submit: _Submit, read: _Read) -> None:
+    def __init__(
+        self,
+        player: Player,
+        writer: GroupCommit,
+        readers: SqliteReaders | None,
+        *,
+        explain: Callable[[BaseException], Exception],
+    ) -> None:
+        """Without `readers` the writer reads, too: what is in memory is seen by its own connection alone."""
         self._player = player
-        self._submit = submit
-        self._read = read
+        self._writer = writer
+        self._readers = readers
+        self._explain = explain
+        self._is_closed = False
 
     def run(
         self,
@@ -66,29 +67,46 @@ class SqliteScripts:
         *,
         full: bool = True,
         is_short: bool = False,
-        repeatable: bool = True,  # noqa: ARG002 - a commit in this process is never lost halfway
+        repeatable: bool = True,  # noqa: ARG002 - whether a commit was kept is always known here
     ) -> Awaitable[Result]:
         """Run a script; done when it is committed, with `full` when it survives a power cut."""
-        return self._submit(self._player.short if is_short else self._player.usual, make, full=full)
+        return self._writer.submit(make, full=full, is_short=is_short)
 
-    def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
-        """Run a script that only looks, beside the writer."""
-        return self._read(lambda connection: self._player.play(connection, make()))
+    async def read(self, make: Callable[[], Script[Result]]) -> Result:
+        """Run a script that changes nothing, in a worker thread, on one state of the database."""
+        if self._is_closed:
+            raise GatewayError("the store is closed")
+        if self._readers is None:
+            result: Result = await self._writer.submit(make)
+            return result
+        try:
+            found = await self._readers.read(lambda connection: self._player.play(connection, make()))
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        # It may have seen a group that is committed but not yet on the disk, whose callers are not answered yet either.
+        await self._writer.wait_for_disk()
+        return found
 
     def wall(self, at: float) -> float:
         """Return what the wall clock shows at a moment of the store's time."""
         return self._player.clock.wall(at)
 
+    async def aclose(self) -> None:
+        """Close the connections that read; what is to be written is up to the writer."""
+        self._is_closed = True
+        if self._readers is not None:
+            await self._readers.aclose()
+
 
 def look_at_clock(connection: sqlite3.Connection, clock: StoreClock) -> None:
-    """Compare the store's time with this machine's, within a transaction, and note it if that has jumped."""
+    """Compare the store's time with this machine's, within a transaction, and correct it if that has jumped."""
     kept = Correction(*connection.execute("SELECT epoch, seconds FROM store_clock").fetchone())
     look = Look(began_s=steady_s(), wall=time.time(), ended_s=steady_s(), epoch=boot_id(), kept=kept)
     if (correction := clock.take(look)) is not None:
         connection.execute("UPDATE store_clock SET epoch = ?, seconds = ?", correction)
 
 
-def _played(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:
+def _play(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:
     execute = cursor.execute
     rows: list[Row]
     try:
@@ -121,8 +139,8 @@ def _played(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statem
         return result
 
 
-def _run_the_rest(cursor: sqlite3.Cursor, waiting: Sequence[Statement]) -> None:
-    """Run those that are alike together: most of what a statement costs is the way to it."""
+def _run_alike(cursor: sqlite3.Cursor, waiting: Sequence[Statement]) -> None:
+    """Run statements of the same text together: most of what one costs is the call from Python."""
     alike: dict[str, list[Row]] = {}
     for statement in waiting:
         alike.setdefault(statement.sql, []).append(statement.values)

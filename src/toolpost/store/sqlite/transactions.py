@@ -1,4 +1,12 @@
-"""Groups of jobs as transactions on one connection. Knows no queue and no thread: whoever calls, calls alone."""
+"""Groups of scripts as transactions on one connection. Knows no queue and no thread: calls must not overlap.
+
+A group is committed in one of two ways:
+
+- `begin` and `end`, on the event loop: they never wait. `begin` gives up at once if another process holds the write lock or a
+  script fails, and `end` leaves the write-ahead log as it is, without a sync.
+- `commit`, in a thread: it waits for the lock, finds the scripts that fail and keeps the others, syncs if the group asks for it,
+  and moves a long write-ahead log into the database, which waits for the disk.
+"""
 
 import asyncio
 import contextlib
@@ -6,29 +14,29 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from toolpost.store.scripts import Script
+
 CHECKPOINT_PAGES: Final = 1_000
 """After how many pages SQLite moves the write-ahead log into the database: its own default."""
 
 LONG_COMMITS: Final = 256
-"""After how many commits that leave the write-ahead log where it is one has to move it: a few megabytes, as they are short."""
+"""After how many commits on the loop, none of which moves the log, one in the thread has to: a few megabytes."""
 
-Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
-"""Does all items of its kind that are in a group, and returns a result for each.
-
-It may be run again after a failure in its group was rolled back, so it changes nothing but the database.
-"""
+Make = Callable[[], Script[Any]]
+Play = Callable[[sqlite3.Connection, Sequence[Make]], Sequence[Any]]
+"""Runs scripts within the transaction that is open, and returns a result for each."""
 
 
 class Job:
-    """An item, and whoever waits for it; nobody, once it was written down."""
+    """A script to be run, and the future of its caller. A group leaves a result or an error in each of its jobs."""
 
-    __slots__ = ("done", "error", "full", "item", "result", "work")
+    __slots__ = ("done", "error", "full", "is_short", "make", "result")
 
-    def __init__(self, work: Work, item: Any, done: asyncio.Future[Any] | None, *, full: bool = False) -> None:
-        self.work = work
-        self.full = full
-        self.item = item
+    def __init__(self, make: Make, done: asyncio.Future[Any], *, full: bool = False, is_short: bool = False) -> None:
+        self.make = make
         self.done = done
+        self.full = full
+        self.is_short = is_short
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -37,67 +45,68 @@ Group = list[Job]
 
 
 class _Mode(NamedTuple):
-    """How a commit goes."""
+    """How the connection commits."""
 
-    waits: bool
-    """For the disk."""
-    moves: bool
-    """The write-ahead log into the database, once that is long, which waits for the disk too."""
+    syncs: bool
+    """Whether SQLite itself syncs the log before a commit returns (`synchronous = FULL`)."""
+    moves_log: bool
+    """Whether SQLite moves a long log into the database by itself."""
 
 
-_HERE: Final = _Mode(waits=False, moves=False)
+_ON_LOOP: Final = _Mode(syncs=False, moves_log=False)
 
 
 class Transactions:
-    """What a group leaves behind is in its jobs: results, or errors."""
+    """Owns the connection that writes."""
 
-    def __init__(self, connection: sqlite3.Connection, *, always_full: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, play: Play, *, always_full: bool) -> None:
         self.commits = 0
         self._connection = connection
+        self._play = play
         self._always_full = always_full
         self._mode: _Mode | None = None
         self._unmoved = 0
         (self._busy_timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
-        # Whoever may wait for another process says so.
+        # Only `commit` may wait for another process, and says so.
         connection.execute("PRAGMA busy_timeout = 0")
 
     @property
     def is_log_long(self) -> bool:
-        """Whether the next group is to be one that may wait: it moves the write-ahead log into the database."""
+        """Whether the next group must be committed by `commit`, which moves the log into the database."""
         return self._unmoved >= LONG_COMMITS
 
     def commit(self, group: Group) -> None:
-        """Do a group and commit it; jobs that fail are found, and the others kept."""
+        """Run a group and commit it; scripts that fail are rolled back alone."""
         try:
-            self._prepare(_Mode(waits=self._always_full or any(job.full for job in group), moves=True))
+            self._set_mode(_Mode(syncs=self._always_full or any(job.full for job in group), moves_log=True))
             if self.is_log_long:
                 self._move_log()
             self._begin_patiently()
-            self._work_on(group)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
+            self._run(group)
+        except BaseException as error:  # noqa: BLE001 - the callers wait for it, whatever it is
             self._give_up(group, error)
         else:
             self.end(group)
 
     def begin(self, group: Group) -> bool:
-        """Do a group, to be ended without waiting; False, with nothing done, if another process writes or a job fails."""
+        """Run a group that `end` commits; False, with nothing changed, if another process writes or a script fails."""
         try:
-            self._prepare(_HERE)
+            self._set_mode(_ON_LOOP)
             self._begin()
-            work_together(self._connection, group)
-        except BaseException:  # noqa: BLE001 - it is done again, and then said what is wrong
-            roll_back(self._connection)
+            self._run_together(group)
+        except BaseException:  # noqa: BLE001 - it is run again by `commit`, which tells what is wrong
+            self._roll_back()
             return False
         return True
 
     def end(self, group: Group) -> None:
-        """Commit a group that was done."""
+        """Commit a group that was run."""
         try:
             self._connection.execute("COMMIT")
             self.commits += 1
-            if self._mode == _HERE:
+            if self._mode == _ON_LOOP:
                 self._unmoved += 1
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers wait for it
+        except BaseException as error:  # noqa: BLE001 - the callers wait for it, whatever it is
             self._give_up(group, error)
 
     def close(self) -> None:
@@ -105,50 +114,55 @@ class Transactions:
         self._connection.close()
 
     def _give_up(self, group: Group, error: BaseException) -> None:
-        roll_back(self._connection)
+        self._roll_back()
         for job in group:
             job.error = error
 
-    def _work_on(self, group: Group) -> None:
+    def _run(self, group: Group) -> None:
         try:
-            work_together(self._connection, group)
+            self._run_together(group)
         except BaseException:
             if len(group) == 1:
                 raise
-            roll_back(self._connection)
+            self._roll_back()
             self._begin_patiently()
-            self._work_one_by_one(group)
+            self._run_one_by_one(group)
 
-    def _work_one_by_one(self, group: Group) -> None:
-        """Find the jobs that fail, and keep the others."""
+    def _run_together(self, group: Group) -> None:
+        results = self._play(self._connection, [job.make for job in group])
+        for job, result in zip(group, results, strict=True):
+            job.result = result
+
+    def _run_one_by_one(self, group: Group) -> None:
+        """Find the scripts that fail, and keep the others."""
         for job in group:
             self._connection.execute("SAVEPOINT job")
             try:
-                (job.result,) = job.work(self._connection, [job.item])
+                (job.result,) = self._play(self._connection, [job.make])
             except BaseException as error:
-                # SQLite itself ends the transaction when the disk fails: then nothing is left to keep.
+                # SQLite itself ends the transaction when the disk fails: then there is nothing left to keep.
                 if not self._connection.in_transaction:
                     raise
                 self._connection.execute("ROLLBACK TO job")
                 job.error = error
             self._connection.execute("RELEASE job")
 
-    def _prepare(self, mode: _Mode) -> None:
+    def _set_mode(self, mode: _Mode) -> None:
         if mode == self._mode:
             return
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if mode.waits else 'NORMAL'}")
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if mode.moves else 0}")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if mode.syncs else 'NORMAL'}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if mode.moves_log else 0}")
         self._mode = mode
 
     def _move_log(self) -> None:
-        """Move the log before this group, which then begins it anew: that waits for the disk too, whoever does it."""
+        """Move the log into the database, so that the next group starts it from its beginning."""
         self._unmoved = 0
-        # If it fails nothing is lost, and the log is only longer; what is wrong with the disk is said by the commit.
+        # If it fails nothing is lost, the log is only longer; what is wrong with the disk is told by the commit.
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _begin(self) -> None:
-        # With the write lock from the start, what a job reads stays true until it is committed.
+        # With the write lock from the start, what a script reads stays true until it is committed.
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _begin_patiently(self) -> None:
@@ -158,20 +172,7 @@ class Transactions:
         finally:
             self._connection.execute("PRAGMA busy_timeout = 0")
 
-
-def work_together(connection: sqlite3.Connection, group: Group) -> None:
-    """Do a group within a transaction, kind by kind."""
-    kinds: dict[Work, Group] = {}
-    for job in group:
-        kinds.setdefault(job.work, []).append(job)
-    for work, jobs in kinds.items():
-        results = work(connection, [job.item for job in jobs])
-        for job, result in zip(jobs, results, strict=True):
-            job.result = result
-
-
-def roll_back(connection: sqlite3.Connection) -> None:
-    """Undo what was begun, if anything was."""
-    with contextlib.suppress(sqlite3.Error):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")

@@ -1,6 +1,6 @@
 """The audit of a SQLite file, verified without touching it: a copy on a read-only disk is evidence, and stays as it is.
 
-Opening a store migrates it, takes over notes and makes files beside it. None of this happens here. How the file is opened
+Opening a store migrates it, recovers journals and makes files beside it. None of this happens here. How the file is opened
 depends on what is beside it:
 
 - no write-ahead log: as immutable, so that SQLite neither locks nor makes anything;
@@ -14,17 +14,18 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio.to_thread
 
-from toolpost.store.audit import AuditVerdict
+from toolpost.store.audit import AuditLog
+from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.chain import BEGINNING
-from toolpost.store.sqlite.audit import SqliteAuditLog
+from toolpost.store.clock import StoreClock
+from toolpost.store.scripts import Result, Script
 from toolpost.store.sqlite.connection import lenient_text
-from toolpost.store.sqlite.journal import count_noted
-
-Result = TypeVar("Result")
+from toolpost.store.sqlite.journal import count_journaled
+from toolpost.store.sqlite.scripts import Player
 
 
 async def verify_file(path: Path) -> AuditVerdict:
@@ -35,10 +36,10 @@ async def verify_file(path: Path) -> AuditVerdict:
             damage = await anyio.to_thread.run_sync(_damage_in, connection)
             if damage is not None:
                 return _unreadable(damage)
-            verdict = await _log_of(connection).verify()
+            verdict = await AuditLog(_ReadOnly(connection)).verify()
         except (sqlite3.Error, OSError) as error:
             return _unreadable(str(error))
-    noted = await anyio.to_thread.run_sync(count_noted, path)
+    noted = await anyio.to_thread.run_sync(count_journaled, path)
     return AuditVerdict(
         checked=verdict.checked, head=verdict.head, broken_seq=verdict.broken_seq, reason=verdict.reason, noted=noted
     )
@@ -87,11 +88,18 @@ def _damage_in(connection: sqlite3.Connection) -> str | None:
     return None if tables else "it is empty"
 
 
-def _log_of(connection: sqlite3.Connection) -> SqliteAuditLog:
-    async def read(job: Callable[[sqlite3.Connection], Result]) -> Result:
-        return await anyio.to_thread.run_sync(job, connection)
+class _ReadOnly:
+    """Scripts that read, on one connection."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a log that is only verified is not written to")
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._player = Player(StoreClock())
 
-    return SqliteAuditLog(submit=refuse, note=refuse, read=read)
+    async def read(self, make: Callable[[], Script[Result]]) -> Result:
+        return await anyio.to_thread.run_sync(lambda: self._player.play(self._connection, make()))
+
+    def run(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("a file that is only verified is not written to")
+
+    def wall(self, at: float) -> float:
+        return at

@@ -5,7 +5,7 @@ import errno
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing, closing
 from pathlib import Path
 
@@ -15,22 +15,13 @@ import pytest
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, open_store
 from toolpost.store.scripts import Script, Statement
-from toolpost.store.sqlite import disk
 from toolpost.store.sqlite import store as sqlite
-from toolpost.store.sqlite.disk import Disk, LateDisk, ThreadDisk, Told
-from toolpost.store.sqlite.kernel_disk import KernelDisk
+from toolpost.store.sqlite import sync
 from toolpost.store.sqlite.store import SqliteStore
+from toolpost.store.sqlite.sync import LogSync, Settle
 from toolpost.store.sqlite.transactions import LONG_COMMITS, Group, Transactions
 
 pytestmark = pytest.mark.anyio
-
-KINDS = [
-    pytest.param(
-        KernelDisk, id="kernel", marks=pytest.mark.skipif(sys.platform != "linux", reason="asked of Linux alone")
-    ),
-    pytest.param(ThreadDisk, id="thread"),
-]
-Kind = Callable[[int], Disk]
 
 
 def added(task: str) -> Callable[[], Script[str]]:
@@ -55,110 +46,32 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
 
 
-async def told_by(on: Disk) -> OSError | None:
-    said: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-    on.start(said.set_result)
-    with anyio.fail_after(5):
-        return await said
-
-
-class HeldDisk:
+class HeldSync(LogSync):
     """One that takes as long as a test says."""
 
-    def __init__(self) -> None:
-        self.told: Told | None = None
-        self.asked = 0
+    count = 0
 
-    def start(self, told: Told) -> None:
-        assert self.told is None, "one at a time"
-        self.told = told
-        self.asked += 1
+    def start(self, group: Group, settle: Settle) -> None:
+        assert not self.is_running, "one at a time"
+        self._group, self._settle = list(group), settle
+        HeldSync.count += 1
+        HeldSync.latest = self
 
-    def end(self, error: OSError | None = None) -> None:
-        told, self.told = self.told, None
-        assert told is not None
-        told(error)
+    latest: "HeldSync"
 
-    def release(self) -> int:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        assert self.told is None
+    @classmethod
+    def end(cls, error: OSError | None = None) -> None:
+        cls.latest._end(error)
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> HeldDisk:
-    on = HeldDisk()
-    monkeypatch.setattr(sqlite, "LateDisk", lambda _path: on)
-    return on
+def held(monkeypatch: pytest.MonkeyPatch) -> type[HeldSync]:
+    HeldSync.count = 0
+    monkeypatch.setattr(sqlite, "LogSync", HeldSync)
+    return HeldSync
 
 
-@pytest.fixture
-def no_file() -> Iterator[int]:
-    """A pipe, which no system puts on a disk."""
-    reads, writes = os.pipe()
-    yield writes
-    os.close(reads)
-    os.close(writes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_file_is_put_on_the_disk_again_and_again(kind: Kind, tmp_path: Path) -> None:
-    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    on = kind(file)
-    said = []
-    for _ in range(50):
-        os.write(file, b"x" * 10_000)
-        said.append(await told_by(on))
-    on.close()
-
-    assert said == [None] * 50
-    with pytest.raises(OSError, match="file descriptor"):
-        os.fstat(file)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asked of Linux alone")
-async def test_on_linux_the_kernel_is_asked_and_only_once_it_is_needed(path: Path) -> None:
-    code = (
-        "import asyncio, sys\n"
-        "from toolpost.store import open_store\n"
-        "async def main():\n"
-        "    async with open_store(sys.argv[1]) as store:\n"
-        "        print('toolpost.store.sqlite.kernel_disk' in sys.modules)\n"
-        "asyncio.run(main())\n"
-    )
-    done = await anyio.run_process([sys.executable, "-c", code, f"sqlite:{path}"])
-    on = LateDisk(path)
-    said = await told_by(on)
-    used = type(on._disk)
-    on.close()
-
-    assert done.stdout.strip() == b"False"
-    assert said is None
-    assert used is KernelDisk
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no such file")
-async def test_what_the_kernel_does_not_take_is_left_to_a_thread_which_tells_what_is_wrong(tmp_path: Path) -> None:
-    # A pipe, which no system puts on a disk.
-    os.mkfifo(tmp_path / "pipe")
-    before = open_files()
-    on = LateDisk(tmp_path / "pipe")
-    said = [await told_by(on) for _ in range(3)]
-    used = type(on._disk)
-    on.close()
-
-    assert [one and one.errno for one in said] == [errno.EINVAL] * 3
-    assert used is ThreadDisk
-    assert open_files() == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_stores_come_and_go_and_leave_nothing_open(
-    kind: Kind, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk, "disk_of", kind)
-
+async def test_stores_come_and_go_and_leave_nothing_open(path: Path) -> None:
     async def use(number: int) -> None:
         async with open_store(f"sqlite:{path}") as store:
             await store.scripts.run(added(f"{number:03}"), is_short=True)
@@ -174,7 +87,7 @@ async def test_stores_come_and_go_and_leave_nothing_open(
     assert seen_by_others(path) == [f"{number:03}" for number in range(30)]
 
 
-async def test_nobody_is_answered_before_it_is_on_the_disk(held: HeldDisk, path: Path) -> None:
+async def test_nobody_is_answered_before_it_is_on_the_disk(held: type[HeldSync], path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         first = [asyncio.ensure_future(store.scripts.run(added(f"a{n}"), is_short=True)) for n in range(3)]
         await asyncio.sleep(0.05)
@@ -201,11 +114,11 @@ async def test_nobody_is_answered_before_it_is_on_the_disk(held: HeldDisk, path:
     assert not has_looked
     assert seen == ["a0", "a1", "a2"]
     assert not any(are_told)
-    assert held.asked == 2
+    assert held.count == 2
 
 
 async def test_after_the_disk_failed_nothing_is_called_done(
-    held: HeldDisk, path: Path, entry: Callable[..., AuditEntry]
+    held: type[HeldSync], path: Path, entry: Callable[..., AuditEntry]
 ) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         during = [asyncio.ensure_future(store.scripts.run(added(f"a{n}"), is_short=True)) for n in range(3)]
@@ -222,24 +135,23 @@ async def test_after_the_disk_failed_nothing_is_called_done(
 
     assert [type(one) for one in said] == [GatewayError] * 7
     assert all("Input/output error" in str(one) for one in said)
-    assert held.asked == 1
+    assert held.count == 1
     assert seen_by_others(path) == ["a0", "a1", "a2"]
 
 
 async def test_a_store_whose_disk_failed_goes_on_when_it_is_opened_again(
-    path: Path, no_file: int, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(file: int) -> Disk:
-        os.dup2(no_file, file)
-        return ThreadDisk(file)
-
+    reads, writes = os.pipe()  # which no system puts on a disk
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "disk_of", broken)
+        patched.setattr(sync, "_sync_data", lambda _file: os.fdatasync(writes))
         async with aclosing(await SqliteStore.open(path)) as store:
             with pytest.raises(GatewayError, match="could not be read or written") as caught:
                 await store.scripts.run(added("a"), is_short=True)
             with pytest.raises(GatewayError, match="start again"):
                 await store.scripts.run(added("b"), is_short=True)
+    os.close(reads)
+    os.close(writes)
     async with aclosing(await SqliteStore.open(path)) as again:
         await again.scripts.run(added("c"), is_short=True)
         kept = await again.scripts.read(names)
@@ -248,7 +160,7 @@ async def test_a_store_whose_disk_failed_goes_on_when_it_is_opened_again(
     assert kept == ["a", "c"]
 
 
-async def test_a_store_that_is_full_waits_for_the_disk_with_everything(held: HeldDisk, path: Path) -> None:
+async def test_a_store_that_is_full_waits_for_the_disk_with_everything(held: type[HeldSync], path: Path) -> None:
     async with aclosing(await SqliteStore.open(path, full=True)) as store:
         asked = asyncio.ensure_future(store.scripts.run(added("a"), full=False, is_short=True))
         await asyncio.sleep(0.05)
@@ -259,7 +171,7 @@ async def test_a_store_that_is_full_waits_for_the_disk_with_everything(held: Hel
     assert not was_told
 
 
-async def test_closing_waits_for_the_disk(held: HeldDisk, path: Path) -> None:
+async def test_closing_waits_for_the_disk(held: type[HeldSync], path: Path) -> None:
     store = await SqliteStore.open(path)
     asked = asyncio.ensure_future(store.scripts.run(added("a"), is_short=True))
     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Entries that come alone are written down first and committed together: none lost, none twice, also when somebody dies."""
+"""Entries that come alone are journaled first and committed together: none lost, none twice, also when a process is killed."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ import pytest
 from tests.store.test_processes import call_ids, start
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, open_store
-from toolpost.store.sqlite import group_commit
+from toolpost.store.sqlite import journal
 from toolpost.store.sqlite.journal import SIZE_BYTES
 from toolpost.store.sqlite.store import SqliteStore
 
@@ -32,7 +32,7 @@ def url(path: Path) -> str:
     return f"sqlite:{path}"
 
 
-def notes_beside(path: Path) -> list[Path]:
+def journals_beside(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}-notes-*"))
 
 
@@ -50,7 +50,7 @@ async def test_what_came_alone_is_read_back_at_once_in_order_with_the_rest(path:
 async def test_those_that_come_one_after_another_share_a_commit(
     path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "NOTED_S", 60)
+    monkeypatch.setattr(journal, "COMMIT_S", 60)
     async with aclosing(await SqliteStore.open(path)) as store:
         for _ in range(200):
             await store.audit.append(entry(), alone=True)
@@ -61,16 +61,16 @@ async def test_those_that_come_one_after_another_share_a_commit(
     assert commits <= 2
 
 
-async def test_closing_commits_what_was_written_down_and_leaves_no_file(path: Path, entry: Make) -> None:
+async def test_closing_commits_the_journal_and_leaves_no_file(path: Path, entry: Make) -> None:
     async with open_store(path) as store:
         await store.audit.append(entry(), alone=True)
-        assert len(notes_beside(path)) == 1
+        assert len(journals_beside(path)) == 1
 
-    assert notes_beside(path) == []
+    assert journals_beside(path) == []
     assert await call_ids(str(path)) == ["call-1"]
 
 
-async def test_a_killed_process_leaves_what_it_wrote_down(
+async def test_what_a_killed_process_has_journaled_is_recovered(
     path: Path, start: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
     acknowledged = []
@@ -84,10 +84,10 @@ async def test_a_killed_process_leaves_what_it_wrote_down(
     ids = await call_ids(str(path))
     assert set(acknowledged) <= set(ids)
     assert len(ids) == len(set(ids))
-    assert notes_beside(path) == []
+    assert journals_beside(path) == []
 
 
-async def test_what_is_on_record_already_is_not_taken_over_again_nor_half_a_line(path: Path, entry: Make) -> None:
+async def test_what_is_on_record_already_is_not_recovered_again_nor_half_a_line(path: Path, entry: Make) -> None:
     known, missing, torn = entry(), entry(), entry()
     async with open_store(path) as store:
         await store.audit.append(known)
@@ -97,13 +97,13 @@ async def test_what_is_on_record_already_is_not_taken_over_again_nor_half_a_line
     path.with_name(f"{path.name}-notes-1-abc").write_bytes(b"".join(left) + b"\0" + left[2])
 
     assert await call_ids(str(path)) == [known.call_id, missing.call_id]
-    assert notes_beside(path) == []
+    assert journals_beside(path) == []
 
 
-async def test_notes_that_are_full_are_committed_and_written_over(
+async def test_a_full_journal_is_committed_and_started_again(
     path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "NOTED_S", 60)
+    monkeypatch.setattr(journal, "COMMIT_S", 60)
     async with aclosing(await SqliteStore.open(path)) as store:
         for _ in range(2_000):
             await store.audit.append(entry(), alone=True)
@@ -111,28 +111,28 @@ async def test_notes_that_are_full_are_committed_and_written_over(
 
         assert await store.audit.newest() == 2_000
         assert 0 < commits < 10
-        assert notes_beside(path)[0].stat().st_size == SIZE_BYTES
+        assert journals_beside(path)[0].stat().st_size == SIZE_BYTES
 
 
-async def test_a_disk_without_room_for_notes_means_none(
+async def test_without_space_for_a_journal_there_is_none(
     path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "posix_fallocate", _no_room)
+    monkeypatch.setattr(os, "posix_fallocate", _no_space)
     async with open_store(path) as store:
         await store.audit.append(entry(), alone=True)
 
-        assert notes_beside(path) == []
+        assert journals_beside(path) == []
         assert await call_ids(str(path)) == ["call-1"]
 
 
-def _no_room(*_args: object) -> None:
+def _no_space(*_args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-async def test_the_notes_of_a_living_process_are_its_own(
+async def test_the_journal_of_a_living_process_is_left_alone(
     path: Path, entry: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "NOTED_S", 60)
+    monkeypatch.setattr(journal, "COMMIT_S", 60)
     async with open_store(path) as store:
         await store.audit.append(entry(), alone=True)
 
@@ -142,7 +142,7 @@ async def test_the_notes_of_a_living_process_are_its_own(
         assert await call_ids(str(path)) == ["call-1"]
 
 
-async def test_a_store_that_fails_later_keeps_the_notes_and_takes_no_more(
+async def test_a_store_that_fails_later_keeps_the_journal_and_adds_no_more(
     path: Path, entry: Make, tamper: Callable[..., None]
 ) -> None:
     async with open_store(path) as store:
@@ -154,7 +154,7 @@ async def test_a_store_that_fails_later_keeps_the_notes_and_takes_no_more(
         with pytest.raises(GatewayError):
             await store.audit.append(entry(), alone=True)
 
-    (left,) = notes_beside(path)
+    (left,) = journals_beside(path)
     assert b'"call-2"' in left.read_bytes()
 
 

@@ -1,0 +1,90 @@
+"""The values of the audit: an entry, a record in the chain, a filter, and the verdict on a chain. No I/O."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from toolpost.base.ids import CallerId, CallId, Digest, ToolName, TraceId
+
+Outcome = Literal["ok", "error", "refused", "cancelled"]
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is recorded of a call. Arguments and result are there as digests only."""
+
+    at_utc: str
+    """When the call arrived: ISO 8601 with milliseconds and `Z`."""
+    call_id: CallId
+    trace_id: TraceId
+    caller: CallerId
+    tool: ToolName
+    source: str
+    """The plugin or the server that the tool belongs to."""
+    contract: str
+    """The digest of the contract it ran under, empty if there was none."""
+    schema_version: int
+    tooling_version: str
+    arguments: str
+    """The digest of the arguments."""
+    outcome: Outcome
+    code: str | None
+    """The `ErrorCode`, if it failed."""
+    duration_ms: float
+    result: str | None
+    """The digest of the result, if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRecord:
+    """An entry in its place in the chain."""
+
+    seq: int
+    entry: AuditEntry
+    previous: Digest
+    hash: Digest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditFilter:
+    """Which entries to return: those that match every field that is given."""
+
+    tool: str | None = None
+    """A pattern: `*` is any text, `?` any character, the rest is itself."""
+    caller: str | None = None
+    code: str | None = None
+    outcome: Outcome | None = None
+    since: str | None = None
+    """From this time on, written as in `at_utc`, or the beginning of it (`2026-03-01`)."""
+    until: str | None = None
+    """Before this time, written likewise."""
+    call_id: str | None = None
+    trace_id: str | None = None
+    last: int | None = None
+    """Only so many of the newest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditVerdict:
+    """The result of following the whole chain."""
+
+    checked: int
+    """How many records are sound, from the first one on."""
+    head: Digest
+    """The hash of the last sound record. Kept elsewhere, it proves a rewritten chain too."""
+    broken_seq: int | None = None
+    """The first record that is not as it was written; None too where the store could not even be read."""
+    reason: str | None = None
+    """What is wrong, if anything is."""
+    noted: int = 0
+    """Entries in journals beside the store that are not in the chain yet: opening the store adds them."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was changed, removed or inserted. So is an empty chain, which proves nothing."""
+        return self.reason is None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to verify."""
+        return self.is_intact and self.checked == 0

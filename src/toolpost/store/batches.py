@@ -1,0 +1,132 @@
+"""Entries gathered into batches: while one batch is written, the next one fills.
+
+A commit costs the same for one entry as for a hundred. So an entry is not written when it comes: it joins the next batch, which
+is written at the end of this turn of the event loop, or as soon as the batch before it is done. With one caller a batch is one
+entry; with a thousand callers each batch holds what came during the one before it, and the rate of commits stays the same.
+
+    turn 1   append(a), append(b)            -> batch 1 = a, b: its write begins
+    turn 2   append(c)                       -> waits
+    turn 5   batch 1 is committed            -> a's and b's futures are set; batch 2 = c begins
+
+A caller waits for its own entry, so what is queued is bounded by the calls in flight; there is no further limit.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio
+
+from toolpost.base.events import event
+from toolpost.contracts.errors import GatewayError, StoreUnavailable, ToolpostError
+
+_log = logging.getLogger("toolpost.store")
+
+LARGEST: Final = 2_000
+"""How many units one batch may hold: a statement of PostgreSQL stays small enough to be sent again."""
+
+Unit = tuple[Sequence[Any], "asyncio.Future[None]"]
+"""Entries that are written or fail together, and the future that tells."""
+
+
+class Batches:
+    """Writes for callers on one event loop."""
+
+    def __init__(self, write: Callable[[Sequence[Any]], Awaitable[None]]) -> None:
+        """`write` commits entries, all of them or none."""
+        self.commits = 0
+        self._write = write
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[Unit] = []
+        self._is_busy = False
+        """Whether a batch is being written, or about to be."""
+        self._is_closing = False
+        self._drained = asyncio.Event()
+
+    def add(self, entries: Sequence[Any]) -> "asyncio.Future[None]":
+        """Queue entries; the future is done when they are committed. To cancel it does not take them back."""
+        if self._is_closing:
+            raise GatewayError("the store is closed")
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append((entries, done))
+        if not self._is_busy:
+            self._is_busy = True
+            # Not at once: what comes in the same turn of the loop is in the same batch.
+            self._loop.call_soon(self._write_next)
+        return done
+
+    async def drain(self) -> None:
+        """Wait until all that was queued so far is committed or has failed."""
+        if self._is_busy:
+            self._drained.clear()
+            await self._drained.wait()
+
+    async def aclose(self) -> None:
+        """Commit what is queued, and take no more; also for a caller that is being cancelled."""
+        self._is_closing = True
+        with anyio.CancelScope(shield=True):
+            await self.drain()
+
+    def _write_next(self) -> None:
+        if not self._queue:
+            self._is_busy = False
+            self._drained.set()
+            return
+        batch, self._queue = self._queue[:LARGEST], self._queue[LARGEST:]
+        self._start(batch, [])
+
+    def _start(self, batch: list[Unit], rest: list[list[Unit]]) -> None:
+        """Write a batch, after which come the `rest`: parts of a batch that has failed."""
+        try:
+            entries = [entry for unit, _ in batch for entry in unit]
+            written: asyncio.Future[None] = asyncio.ensure_future(self._write(entries))
+        except Exception as error:  # noqa: BLE001 - the callers wait for it, whatever it is
+            written = self._loop.create_future()
+            written.set_exception(error)
+        written.add_done_callback(partial(self._end, batch, rest))
+
+    def _end(self, batch: list[Unit], rest: list[list[Unit]], written: "asyncio.Future[None]") -> None:
+        error = written.exception()
+        if error is None:
+            self.commits += 1
+            for _, done in batch:
+                if not done.done():  # its caller was cancelled
+                    done.set_result(None)
+        elif isinstance(error, StoreUnavailable):
+            # The others have waited for the same database.
+            batch = [*batch, *(unit for part in rest for unit in part), *self._queue]
+            rest, self._queue = [], []
+            _fail(batch, error)
+        elif len(batch) > 1 and not isinstance(error, ToolpostError):
+            # It does not come from the database, so one entry is to blame: each half by itself, so that the others are kept.
+            middle = len(batch) // 2
+            rest = [batch[:middle], batch[middle:], *rest]
+        else:
+            _fail(batch, error)
+        if rest:
+            self._start(rest[0], rest[1:])
+        else:
+            self._write_next()
+
+
+def _fail(batch: list[Unit], error: BaseException) -> None:
+    cancelled = 0
+    for _, done in batch:
+        if done.done():
+            cancelled += 1
+        else:
+            done.set_exception(_copy(error))
+    if cancelled:
+        event(_log, logging.ERROR, "entries of cancelled calls were not written", count=cancelled, reason=str(error))
+
+
+def _copy(error: BaseException) -> Exception:
+    # Raised in many callers, one error would gather all their tracebacks.
+    if isinstance(error, ToolpostError):
+        copy: Exception = type(error)(error.message, hint=error.hint)
+    else:
+        copy = GatewayError(f"an entry was not written: {error}")
+    copy.__cause__ = error
+    return copy
