@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -59,6 +60,27 @@ async def test_those_that_come_one_after_another_share_a_commit(
 
     assert newest == 200
     assert commits <= 2
+
+
+async def test_a_reader_does_not_wait_for_entries_that_come_after_it(path: Path, entry: Make) -> None:
+    async with open_store(path) as store:
+        is_over = False
+
+        async def load() -> None:
+            while not is_over:
+                await store.audit.append(entry())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(load)
+            await anyio.sleep(0.01)
+            journaled = entry()
+            await store.audit.append(journaled, alone=True)
+            with anyio.fail_after(20):
+                (found,) = await store.audit.entries(AuditFilter(call_id=journaled.call_id), limit=10)
+            is_over = True
+
+    assert found.entry == journaled
 
 
 async def test_closing_commits_the_journal_and_leaves_no_file(path: Path, entry: Make) -> None:

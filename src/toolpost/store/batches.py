@@ -57,17 +57,13 @@ class Batches:
             self._loop.call_soon(self._write_next)
         return done
 
-    async def drain(self) -> None:
-        """Wait until all that was queued so far is committed or has failed."""
-        if self._is_busy:
-            self._drained.clear()
-            await self._drained.wait()
-
     async def aclose(self) -> None:
         """Commit what is queued, and take no more; also for a caller that is being cancelled."""
         self._is_closing = True
         with anyio.CancelScope(shield=True):
-            await self.drain()
+            if self._is_busy:
+                self._drained.clear()
+                await self._drained.wait()
 
     def _write_next(self) -> None:
         if not self._queue:
@@ -88,7 +84,8 @@ class Batches:
         written.add_done_callback(partial(self._end, batch, rest))
 
     def _end(self, batch: list[Unit], rest: list[list[Unit]], written: "asyncio.Future[None]") -> None:
-        error = written.exception()
+        # A task is cancelled only when the event loop is shut down: then there is nothing to be tried again.
+        error = StoreUnavailable("the store was shut down") if written.cancelled() else written.exception()
         if error is None:
             self.commits += 1
             for _, done in batch:

@@ -1,13 +1,13 @@
 """The time by which leases and times to live are written and judged: the same for all who share a store, and without jumps.
 
-A deadline outlives the process that wrote it, and is judged by whichever looks next: so it is a moment of the day, and all must
-agree on what time it is. But a wall clock jumps: NTP corrects it, a person sets it, a virtual machine is restored. Then every
-lease would have run out at once, or none for hours.
+A deadline outlives the process that wrote it, and is judged by the process that looks next: so it is a moment of the day, and
+all must agree on what time it is. But a wall clock jumps: NTP corrects it, a person sets it, a virtual machine is restored. Then
+every lease would have run out at once, or none for hours.
 
 So the store's time is the wall clock's (of this machine for SQLite, of the database for PostgreSQL) plus a correction that the
 store keeps. Each process counts on by a steady clock, and looks at both every few seconds. If the wall clock is not where it
-should be by then, it has jumped, and the process moves the correction by as much the other way. Say it is 12:00, and somebody
-sets the clock to 15:00: the correction becomes minus three hours, here and for every process that looks later, and a lease until
+should be by then, it has jumped, and the process moves the correction by as much the other way. Say it is 12:00, and the
+clock is set to 15:00: the correction becomes minus three hours, here and for every process that looks later, and a lease until
 12:05 runs out five minutes from now.
 
 A correction holds for as long as what has the clock is up (its *epoch*: the boot of the machine, the start of the database).
@@ -46,7 +46,7 @@ class Look(NamedTuple):
 
 
 class StoreClock:
-    """One process's part of it. Knows no database: those who have one look, and write what `take` returns."""
+    """The clock of one process. Knows no database: the store looks, and writes what `take` returns."""
 
     def __init__(self, steady: Callable[[], float] = steady_s) -> None:
         self._steady = steady
@@ -75,7 +75,7 @@ class StoreClock:
     def take(self, look: Look) -> Correction | None:
         """Take note of what was seen; returns the correction to be kept instead of `look.kept`, if the wall clock has jumped.
 
-        It may be written or not, and by somebody else first: until this is seen at the next look, this process counts on.
+        It may be written or not, and by another process first: until this is seen at the next look, this process counts on.
         """
         correction_s = look.kept.seconds if look.kept.epoch == look.epoch else 0.0
         said = look.wall + correction_s

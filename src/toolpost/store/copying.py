@@ -20,7 +20,7 @@ from toolpost.store.tables import AUDIT, TABLES
 CHUNK: Final = 1_000
 
 Progress = Callable[[str, int, int], None]
-"""Told the table, how many of its rows are done, and how many there are."""
+"""Called with the table, how many of its rows are done, and how many there are."""
 
 
 @dataclass(kw_only=True)

@@ -1,6 +1,6 @@
 """Bring a database up to this code: numbered files, forward only, each applied once and remembered.
 
-What a step is and which are missing is the same for every store; `sqlite_migrate` and `postgres_migrate` apply them.
+What a step is and which are missing is the same for both databases; `sqlite/migrate.py` and `postgres/migrate.py` apply them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migr
 
 
 def foreign(tables: Sequence[str]) -> BadConfiguration:
-    """Say that a database belongs to somebody else."""
+    """Return the error for a database with tables that Toolpost did not make."""
     shown = ", ".join(sorted(tables)[:3])
     return BadConfiguration(
         f"the store's place is taken: it holds what Toolpost did not make ({shown})",

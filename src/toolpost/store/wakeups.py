@@ -1,6 +1,7 @@
-"""Wake-ups: who waits for something to happen in the store is told, here at once, elsewhere within milliseconds.
+"""Wake-ups: a waiter is woken when something was committed, in this process at once, in others within milliseconds.
 
-A wake-up is a hint, not a message. Whoever is woken looks; whoever cannot afford to miss one also looks now and then.
+A wake-up is a hint, not a message: a listener that is woken reads the store, and one that must not miss a change also reads it
+at intervals.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ class Wakeups(Protocol):
     """The bells of a store, by topic."""
 
     def ring(self, topic: str) -> None:
-        """Wake whoever listens, in every process that shares the store. To be called once the change is committed."""
+        """Wake the listeners of a topic in every process of the store. To be called once the change is committed."""
         ...
 
     def open_listener(self, *topics: str) -> AbstractAsyncContextManager[Listener]:
@@ -65,7 +66,7 @@ def name_of(topic: str) -> str:
 
 
 class Listeners:
-    """Those who listen in this process, by the names of their topics."""
+    """The listeners of this process, by the names of their topics."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, set[Listener]] = {}
@@ -90,13 +91,13 @@ class Listeners:
                 del self._by_name[name]
 
     def wake(self, names: Iterable[str]) -> None:
-        """Wake those who listen to one of these."""
+        """Wake the listeners of these topics."""
         for name in names:
             for listener in self._by_name.get(name, ()):
                 listener.wake(Wake.RUNG)
 
     def wake_all(self) -> None:
-        """Tell everybody that something may have been missed."""
+        """Tell every listener that it may have missed something."""
         for listeners in self._by_name.values():
             for listener in listeners:
                 listener.wake(Wake.PERHAPS)

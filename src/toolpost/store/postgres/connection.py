@@ -57,7 +57,7 @@ _FACTS: Final[dict[type[BaseException], tuple[str, str]]] = {
     asyncpg.InvalidAuthorizationSpecificationError: ("does not let us in", "check user and password in store.url"),
     asyncpg.InvalidCatalogNameError: ("is not there", "make the database first: `createdb NAME`"),
     asyncpg.InsufficientPrivilegeError: ("may not be used like this", "GRANT CREATE, USAGE on it to the user"),
-    asyncpg.DiskFullError: ("has no room left: its disk is full", "free some space on the database's machine"),
+    asyncpg.DiskFullError: ("has no space left: its disk is full", "free some space on the database's machine"),
     asyncpg.OutOfMemoryError: ("has no memory left", "look at the database's machine"),
     asyncpg.DataCorruptedError: ("is damaged", "restore it from a backup"),
     asyncpg.IndexCorruptedError: ("is damaged", "restore it from a backup, or REINDEX"),
@@ -87,7 +87,7 @@ class Database:
         return connection
 
     async def open_pool(self, size: int) -> Pool:
-        """Open connections for whoever needs one for a moment."""
+        """Open a pool of connections, each used for one job at a time."""
         return await asyncpg.create_pool(
             self.place.dsn,
             # Opened when needed: a pool that restores a minimum complains at length while the database is away.
@@ -97,7 +97,7 @@ class Database:
             command_timeout=self.command_s,
             server_settings=self.settings,
             init=prepare,
-            # Nobody leaves anything behind on a connection of the pool, so nobody waits for it to be cleaned.
+            # No job leaves state on its connection, so that the round trip to reset it is saved.
             reset=_nothing,
         )
 

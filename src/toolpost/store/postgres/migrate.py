@@ -25,17 +25,12 @@ MIGRATION_S: Final = 3_600.0
 """A large table may take its time, and so does another gateway that is at it."""
 
 
-async def lock_within(connection: Connection, schema: str, name: str, *, timeout_s: float | None = None) -> None:
-    """Wait for a lock that the end of the transaction gives back."""
-    query = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-    await connection.execute(query, f"toolpost {schema} {name}", timeout=timeout_s)
-
-
 async def migrate(connection: Connection, schema: str, known: Sequence[Migration]) -> None:
     """Apply what is missing, all of it or nothing. Of several gateways, the others find it done."""
     async with connection.transaction():
-        await lock_within(connection, schema, "migrations", timeout_s=MIGRATION_S)
-        # Asking first: who may only use the schema may not even say IF NOT EXISTS.
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+        await connection.execute(lock, f"toolpost {schema} migrations", timeout=MIGRATION_S)
+        # Asked first: a user without the right to create schemas may not even say IF NOT EXISTS.
         if await connection.fetchval("SELECT to_regnamespace($1::text) IS NULL", schema):
             await connection.execute(f"CREATE SCHEMA {schema}")
         await _refuse_foreign(connection, schema)

@@ -1,4 +1,13 @@
-"""Scripts run in PostgreSQL: rows are locked one by one, so that several servers work side by side."""
+"""Scripts run in PostgreSQL: rows are locked one by one, so that several gateways work side by side.
+
+Short scripts that come together share a transaction, and so a commit; others have one of their own. A statement of a script is
+one round trip, and `Together` makes one statement of several by `WITH`:
+
+    Together((A: "UPDATE a … WHERE id = ?1 RETURNING n", B: "DELETE FROM b WHERE id = ?1"))
+    WITH asked AS (UPDATE a … WHERE id = $1 RETURNING n), also_0 AS (DELETE FROM b WHERE id = $2) SELECT * FROM asked
+
+The parts of such a statement see the tables as they were before it, which is why they may not touch the same rows.
+"""
 
 import asyncio
 import re
@@ -41,8 +50,8 @@ _LIKE: Final = (
 _Make = Callable[[], Script[Any]]
 
 
-class _Asked:
-    """A script, and whoever waits for it."""
+class _Queued:
+    """A queued script, and the future of its caller."""
 
     __slots__ = ("done", "full", "make")
 
@@ -59,27 +68,27 @@ class PostgresScripts:
         self._store = store
         self._clock = store.clock
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[_Asked] = []
+        self._waiting: list[_Queued] = []
         self._lanes: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     def run(
         self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False, repeatable: bool = True
     ) -> Awaitable[Result]:
-        """Run a script; done when it is committed, which here always survives a power cut."""
+        """Run a script; done when it is committed, and here always on the disk."""
         if self._is_closing:
             raise GatewayError("the store is closed")
-        if not is_short:
-            return self._store.write(lambda connection: _played(connection, make(), self._clock), repeatable=repeatable)
+        if not (is_short and repeatable):
+            return self._store.write(lambda connection: _play(connection, make(), self._clock), repeatable=repeatable)
         done: asyncio.Future[Result] = self._loop.create_future()
-        self._waiting.append(_Asked(make, done, full=full))
+        self._waiting.append(_Queued(make, done, full=full))
         if len(self._lanes) < LANES and len(self._waiting) == 1:
             self._lanes.add(self._loop.create_task(self._run_groups(), name="toolpost-scripts"))
         return done
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a script that changes nothing, without a transaction: each of its statements sees what is committed by then."""
-        return self._store.read(lambda connection: _played(connection, make(), self._clock))
+        return self._store.read(lambda connection: _play(connection, make(), self._clock))
 
     def wall(self, at: float) -> float:
         """Return what the wall clock shows at a moment of the store's time."""
@@ -96,38 +105,39 @@ class PostgresScripts:
         try:
             while self._waiting:
                 group, self._waiting = self._waiting, []
-                # Who waits for a row must hold none that another group could wait for: polls begin with their worker's.
-                group.sort(key=lambda asked: asked.full)
+                # Against deadlocks: a transaction that waits for a row must hold none that another waits for. Polls wait
+                # for the row of their worker, so they come first.
+                group.sort(key=lambda queued: queued.full)
                 await self._commit(group)
         finally:
-            # Not later: what comes between the last look and the end of the task would wait for ever.
+            # Here, not in a callback: a script that came between the last look and the end of the task would wait for ever.
             self._lanes.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
-    async def _commit(self, group: list[_Asked]) -> None:
+    async def _commit(self, group: list[_Queued]) -> None:
         try:
-            results = await self._store.write(lambda connection: self._played_all(connection, group), repeatable=True)
+            results = await self._store.write(lambda connection: self._play_all(connection, group), repeatable=True)
         except StoreUnavailable as error:
-            for asked in group:
-                _fail(asked, StoreUnavailable(error.message, hint=error.hint))
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for it
+            for queued in group:
+                _fail(queued, StoreUnavailable(error.message, hint=error.hint))
+        except Exception as error:  # noqa: BLE001 - the callers wait for it, whatever it is
             if len(group) == 1:
                 _fail(group[0], error)
                 return
-            # Whose it is: each by itself.
-            for asked in group:
-                await self._commit([asked])
+            # To find the script that failed, each is run by itself.
+            for queued in group:
+                await self._commit([queued])
         else:
-            for asked, result in zip(group, results, strict=True):
-                if not asked.done.done():  # its caller was cancelled
-                    asked.done.set_result(result)
+            for queued, result in zip(group, results, strict=True):
+                if not queued.done.done():  # its caller was cancelled
+                    queued.done.set_result(result)
 
-    async def _played_all(self, connection: Connection, group: Sequence[_Asked]) -> list[Any]:
-        return [await _played(connection, asked.make(), self._clock) for asked in group]
+    async def _play_all(self, connection: Connection, group: Sequence[_Queued]) -> list[Any]:
+        return [await _play(connection, queued.make(), self._clock) for queued in group]
 
 
-def _fail(asked: _Asked, error: Exception) -> None:
-    if not asked.done.done():
-        asked.done.set_exception(error)
+def _fail(queued: _Queued, error: Exception) -> None:
+    if not queued.done.done():
+        queued.done.set_exception(error)
 
 
 async def look_at_clock(connection: Connection, clock: StoreClock) -> None:
@@ -142,7 +152,7 @@ async def look_at_clock(connection: Connection, clock: StoreClock) -> None:
         await connection.execute(_CORRECT, *correction, *kept)
 
 
-async def _played(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:
+async def _play(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:
     if clock.is_due:
         await look_at_clock(connection, clock)
     try:
@@ -156,12 +166,12 @@ async def _played(connection: Connection, script: Script[Result], clock: StoreCl
 
 async def _rows(connection: Connection, step: Step) -> list[Row]:
     if isinstance(step, Many):
-        await connection.executemany(_translated(step.sql), step.values)
+        await connection.executemany(_translate(step.sql), step.values)
         return []
     if isinstance(step, Statement):
-        sql, values = _translated(_text_of(step)), step.values
+        sql, values = _translate(_text_of(step)), step.values
     else:
-        sql = _merged(tuple(map(_text_of, step.statements)))
+        sql = _merge(tuple(map(_text_of, step.statements)))
         values = tuple(value for statement in step.statements for value in statement.values)
     return [tuple(row) for row in await connection.fetch(sql, *values)]
 
@@ -171,7 +181,7 @@ def _text_of(statement: Statement) -> str:
 
 
 @lru_cache(maxsize=512)
-def _translated(sql: str, after: int = 0) -> str:
+def _translate(sql: str, after: int = 0) -> str:
     if sql == ALONE:
         return _ALONE
     sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
@@ -181,11 +191,11 @@ def _translated(sql: str, after: int = 0) -> str:
 
 
 @lru_cache(maxsize=512)
-def _merged(statements: tuple[str, ...]) -> str:
-    """Make one statement of several: one way to the database and back."""
+def _merge(statements: tuple[str, ...]) -> str:
+    """Make one statement of several: one round trip."""
     parts, after = [], 0
     for sql in statements:
-        parts.append(_translated(sql, after))
+        parts.append(_translate(sql, after))
         after += len(set(re.findall(r"\?\d+", sql)))
     first, *others = parts
     also = ", ".join(f"also_{number} AS ({sql})" for number, sql in enumerate(others))

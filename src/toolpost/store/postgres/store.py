@@ -69,7 +69,7 @@ class PostgresStore(Store):
         cls, place: PostgresPlace, *, pool: int = POOL, retry_s: float = RETRY_S, command_s: float = COMMAND_S
     ) -> Self:
         """Reach the database, and bring its schema up to this code."""
-        # A database that is just starting is waited for; one that is not there is told at once enough.
+        # Short: a database that is just starting is waited for, one that does not exist is reported soon.
         patience = Database(place=place, retry_s=min(retry_s, CONNECT_S))
         with _told_as_configuration(place):
             await persist(lambda: _migrate(patience), patience)
@@ -169,7 +169,7 @@ async def _migrate(database: Database) -> None:
 
 @contextmanager
 def _told_as_configuration(place: PostgresPlace) -> Iterator[None]:
-    """Whoever runs this can put it right, when it is noticed at the start."""
+    """Turn errors at the start into `BadConfiguration`: the operator can correct them."""
     try:
         yield
     except StoreUnavailable as error:
@@ -186,7 +186,7 @@ async def _committed(connection: Connection, job: PostgresJob[Result], repeatabl
     try:
         result = await job(connection)
     except BaseException:
-        # Also for a job that is being cancelled: its locks are not kept until somebody needs the connection.
+        # Also for a job that is being cancelled: its locks are not kept until the connection is used again.
         if not connection.is_closed():
             with anyio.move_on_after(CONNECT_S, shield=True):
                 await transaction.rollback()

@@ -1,7 +1,7 @@
 """Texts that PostgreSQL cannot hold, spelled so that it can. No I/O.
 
 It has no NUL. A substitute character (U+001A) and a digit stand for it, and for the substitute character itself. Every
-single text that passes through a connection of the store is spelled like this; in arrays it is left to whoever makes them.
+single text that passes through a connection of the store is spelled like this; arrays are spelled by the code that makes them.
 """
 
 _SUBSTITUTE = "\x1a"

@@ -33,7 +33,7 @@ class PostgresWakeups:
         self._database = database
         self._read = read
         self._channel = f"toolpost_{database.place.schema}"
-        # Who rings has told its own listeners already.
+        # Our own rings come back to us, and our listeners were woken already.
         self._origin = uuid.uuid4().hex[:12]
         self._listeners = Listeners()
         self._outgoing: set[str] = set()
@@ -42,7 +42,7 @@ class PostgresWakeups:
         self._is_heard = asyncio.Event()
 
     def ring(self, topic: str) -> None:
-        """Wake whoever listens here, and soon whoever listens elsewhere."""
+        """Wake the listeners of a topic, here at once and in other processes soon."""
         name = name_of(topic)
         self._listeners.wake([name])
         self._outgoing.add(name)
@@ -51,7 +51,7 @@ class PostgresWakeups:
 
     @asynccontextmanager
     async def open_listener(self, *topics: str) -> AsyncGenerator[Listener]:
-        """Listen; if the database is away, the listener is told once it is back."""
+        """Listen to topics; if the database is unreachable, the listener is woken once it is back."""
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen(), name="toolpost-listen")
         names = [name_of(topic) for topic in topics]

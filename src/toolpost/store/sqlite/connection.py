@@ -15,7 +15,7 @@ _FACTS = {
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check that the folder exists and may be written to"),
     sqlite3.SQLITE_PERM: ("cannot be opened", "check that the folder exists and may be written to"),
     sqlite3.SQLITE_READONLY: ("may not be written to", "check who owns the file and its folder"),
-    sqlite3.SQLITE_FULL: ("has no room left: the disk is full", "free some space"),
+    sqlite3.SQLITE_FULL: ("has no space left: the disk is full", "free some space"),
     sqlite3.SQLITE_IOERR: ("could not be read or written", "check the disk, and the space left on it"),
     sqlite3.SQLITE_CORRUPT: ("is damaged", "move the file away, or restore it from a backup"),
     sqlite3.SQLITE_NOTADB: ("is not a database", "name another file, or move this one away"),

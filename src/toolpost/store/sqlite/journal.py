@@ -85,7 +85,10 @@ class JournaledAuditLog(AuditLog):
         """Entries in the journal that are not queued for a commit yet."""
         self._uncommitted = 0
         """How many entries of the journal are queued or being committed."""
+        self._last: asyncio.Future[None] | None = None
+        """Done when the entries that were queued last are committed."""
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closing = False
 
     def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:
         """Record an entry; done when it is journaled, if it is `alone`, else when it is committed."""
@@ -97,7 +100,7 @@ class JournaledAuditLog(AuditLog):
 
     def note(self, entry: AuditEntry) -> bool:
         """Journal an entry, to be committed in a moment; False if there is no journal, or no space in it."""
-        if self._journal is None:
+        if self._journal is None or self._is_closing:
             return False
         values = values_of(entry)
         if not self._journal.add(entry):
@@ -110,11 +113,13 @@ class JournaledAuditLog(AuditLog):
     async def flush(self) -> None:
         """Commit the entries of the journal, where they can be read."""
         self._commit_journaled()
-        if self._uncommitted:
-            await self._batches.drain()
+        # Not until the queue is empty: under load it never is.
+        if self._last is not None and not self._last.done():
+            await asyncio.wait([self._last])
 
     async def aclose(self) -> None:
         """Commit all entries, and remove the journal unless that failed."""
+        self._is_closing = True
         self._commit_journaled()
         await super().aclose()
         if self._journal is not None:
@@ -128,7 +133,8 @@ class JournaledAuditLog(AuditLog):
         if self._journaled:
             entries, self._journaled = self._journaled, []
             self._uncommitted += len(entries)
-            self._batches.add(entries).add_done_callback(partial(self._end, len(entries)))
+            self._last = self._batches.add(entries)
+            self._last.add_done_callback(partial(self._end, len(entries)))
 
     def _end(self, count: int, committed: "asyncio.Future[None]") -> None:
         self._uncommitted -= count

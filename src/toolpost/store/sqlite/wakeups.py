@@ -14,7 +14,7 @@ from toolpost.store.wakeups import Listener, Listeners, name_of
 _log = logging.getLogger("toolpost.store")
 
 LOOK_S: Final = 0.02
-"""How often the file is looked at, while somebody listens: one `stat`, whatever the number of listeners."""
+"""How often the file is looked at while there are listeners: one `stat`, however many they are."""
 
 LARGEST_BYTES: Final = 1 << 20
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -33,7 +33,7 @@ class SqliteWakeups:
         self._watching: asyncio.Task[None] | None = None
 
     def ring(self, topic: str) -> None:
-        """Wake whoever listens here, and soon whoever listens in another process."""
+        """Wake the listeners of a topic, here at once and in other processes soon."""
         name = name_of(topic)
         self._listeners.wake([name])
         if self._path is not None and (file := self._opened(self._path)) is not None:
@@ -44,7 +44,7 @@ class SqliteWakeups:
         return _Listening(self, [name_of(topic) for topic in topics])
 
     def join(self, names: Sequence[str]) -> Listener:
-        """Be told."""
+        """Add a listener to these topics."""
         listener = self._listeners.join(names)
         if self._watching is None and self._path is not None and (file := self._opened(self._path)) is not None:
             file.news()
@@ -52,7 +52,7 @@ class SqliteWakeups:
         return listener
 
     def leave(self, names: Sequence[str], listener: Listener) -> None:
-        """Be told no more."""
+        """Remove a listener from these topics."""
         self._listeners.leave(names, listener)
 
     async def aclose(self) -> None:
@@ -66,7 +66,7 @@ class SqliteWakeups:
             self._file = None
 
     def _opened(self, path: Path) -> "RingFile | None":
-        """Open the file once; None if it cannot be opened now. A ring is a hint, and whoever misses one looks again later."""
+        """Open the file once; None if it cannot be opened now. A ring is a hint, and may be missed."""
         if self._file is None:
             try:
                 self._file = RingFile(path)
@@ -89,7 +89,7 @@ class SqliteWakeups:
 
 
 class _Listening:
-    """Somebody who listens while this is open. Each poll of a worker does: a generator would take several times as long."""
+    """A listener while this is open. A class: each poll of a worker opens one, and a generator takes several times as long."""
 
     __slots__ = ("_listener", "_names", "_wakeups")
 
@@ -106,7 +106,7 @@ class _Listening:
 
 
 class RingFile:
-    """Lines that any process adds and any process reads on. When it is long it begins anew, under a new mark."""
+    """Lines that any process adds and any process reads on. When it is long it starts from its beginning, under a new mark."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, _FLAGS, 0o600)
@@ -123,7 +123,7 @@ class RingFile:
         os.write(self._file, f"{line}\n".encode())
 
     def news(self) -> list[str] | None:
-        """Return the lines since the last time, None if the file has begun anew and some may be gone."""
+        """Return the lines since the last time, None if the file was started again and some may be lost."""
         size = os.fstat(self._file).st_size
         if size == self._read:
             return []
