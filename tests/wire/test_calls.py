@@ -235,7 +235,7 @@ async def test_what_json_cannot_carry_still_gets_an_answer(way: Way) -> None:
 async def test_a_call_that_cannot_be_recorded_is_not_answered_as_if_it_were(way: Way, monkeypatch: Any) -> None:
     async with way.client(BEHAVIOURS) as client:
         await client.call_tool("does__echo", {"text": "x"})
-        monkeypatch.setattr("toolpost.store.audit.append_entries", _disk_full)
+        monkeypatch.setattr("toolpost.store.sqlite.store.append_entries", _disk_full)
         answer = await client.call_tool("does__echo", {"text": "x"})
         monkeypatch.undo()
         after = await client.call_tool("does__echo", {"text": "x"})

@@ -34,15 +34,16 @@ _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**63 - 1
 
 Head = tuple[int, Digest]
+Write = Callable[[Sequence[Values]], Awaitable[None]]
 
 
 class AuditLog:
     """The record of every call. Entries are added; none is ever changed."""
 
-    def __init__(self, scripts: Scripts, *, write: Callable[[Sequence[Values]], Awaitable[None]] | None = None) -> None:
-        """`write` commits a batch of entries, if the store has a better way than `append_entries`."""
+    def __init__(self, scripts: Scripts, write: Write) -> None:
+        """`write` commits a batch of entries, all of them or none."""
         self._scripts = scripts
-        self._batches = Batches(write or self._write)
+        self._batches = Batches(write)
 
     @property
     def commits(self) -> int:
@@ -103,9 +104,6 @@ class AuditLog:
     async def aclose(self) -> None:
         """Commit what is queued, and take no more."""
         await self._batches.aclose()
-
-    def _write(self, entries: Sequence[Values]) -> Awaitable[None]:
-        return self._scripts.run(lambda: append_entries(entries), full=False, is_short=True, repeatable=False)
 
     async def _chunk(self, start: int, end: int) -> list[Row]:
         return await self._scripts.read(lambda: _read_chunk(start, end))

@@ -81,7 +81,11 @@ class Batches:
         except Exception as error:  # noqa: BLE001 - the callers wait for it, whatever it is
             written = self._loop.create_future()
             written.set_exception(error)
-        written.add_done_callback(partial(self._end, batch, rest))
+        if written.done() and not written.cancelled() and written.exception() is None:
+            self._end(batch, rest, written)
+        else:
+            # Also for one that has failed at once: of thousands, each would be a call within a call.
+            written.add_done_callback(partial(self._end, batch, rest))
 
     def _end(self, batch: list[Unit], rest: list[list[Unit]], written: "asyncio.Future[None]") -> None:
         # A task is cancelled only when the event loop is shut down: then there is nothing to be tried again.

@@ -60,7 +60,7 @@ class PostgresStore(Store):
         self._scripts = PostgresScripts(self)
         super().__init__(
             scripts=self._scripts,
-            audit=AuditLog(self._scripts, write=ChainWriter(database, link).write),
+            audit=AuditLog(self._scripts, ChainWriter(database, link).write),
             wakeups=self._wakeups,
         )
 

@@ -96,6 +96,10 @@ class GroupCommit:
         self._schedule()
         return done
 
+    def flush(self) -> None:
+        """Commit what is queued without waiting for the end of this turn of the loop, if nothing is in the way."""
+        self._commit_queue()
+
     async def wait_for_disk(self) -> None:
         """Wait until a group that is committed and on its way to the disk has arrived; raises if the disk has failed."""
         if self._sync is not None and self._sync.is_running:
@@ -125,6 +129,8 @@ class GroupCommit:
 
     def _commit_queue(self) -> None:
         self._is_scheduled = False
+        if not self._queue:
+            return  # `flush` was faster
         if self._is_thread_busy:
             # What comes meanwhile is the next group. A loop that worked on another one would take turns with the thread at
             # every statement: at 1,300 bus tasks a second a worker then had its task after 5 to 18 ms instead of 2.

@@ -37,7 +37,7 @@ import msgspec
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.audit import AuditLog
+from toolpost.store.audit import AuditLog, Write
 from toolpost.store.audit_values import AuditEntry
 from toolpost.store.chain import Values, values_of
 from toolpost.store.scripts import Scripts
@@ -77,8 +77,8 @@ _DONE: Final = _Done()
 class JournaledAuditLog(AuditLog):
     """An audit log that acknowledges entries which come alone as soon as they are in the journal."""
 
-    def __init__(self, scripts: Scripts, journal: "Journal") -> None:
-        super().__init__(scripts)
+    def __init__(self, scripts: Scripts, write: Write, journal: "Journal") -> None:
+        super().__init__(scripts, write)
         self._loop = asyncio.get_running_loop()
         self._journal: Journal | None = journal
         self._journaled: list[Values] = []

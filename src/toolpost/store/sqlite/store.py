@@ -1,6 +1,8 @@
 """A store in one SQLite file: one connection that writes, a few that read and never wait for it."""
 
+import asyncio
 import sqlite3
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -10,6 +12,7 @@ import anyio.to_thread
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.audit import AuditLog, append_entries
 from toolpost.store.base import Store, StoreFacts
+from toolpost.store.chain import Values
 from toolpost.store.clock import StoreClock
 from toolpost.store.migrate import known_migrations
 from toolpost.store.scripts import Script, Statement
@@ -54,7 +57,8 @@ class SqliteStore(Store):
         scripts = SqliteScripts(player, writer, readers, explain=explain)
         # What must survive a power cut waits for the disk, and a journal in the page cache is of no use to it.
         journal = open_journal(path) if isinstance(path, Path) and not full else None
-        audit = AuditLog(scripts) if journal is None else JournaledAuditLog(scripts, journal)
+        write = partial(_append, writer)
+        audit = AuditLog(scripts, write) if journal is None else JournaledAuditLog(scripts, write, journal)
         return cls(path, writer, scripts, audit, SqliteWakeups(path))
 
     @property
@@ -100,6 +104,13 @@ def _open(
             raise
     except (sqlite3.Error, OSError) as error:
         raise explained(error, path, BadConfiguration) from error
+
+
+def _append(writer: GroupCommit, entries: Sequence[Values]) -> "asyncio.Future[None]":
+    done = writer.submit(lambda: append_entries(entries), is_short=True)
+    # The batch was gathered until the end of a turn of the loop: there is no reason to wait for the end of the next one.
+    writer.flush()
+    return done
 
 
 def _facts(path: str | Path) -> Script[StoreFacts]:

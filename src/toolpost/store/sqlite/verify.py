@@ -36,7 +36,8 @@ async def verify_file(path: Path) -> AuditVerdict:
             damage = await anyio.to_thread.run_sync(_damage_in, connection)
             if damage is not None:
                 return _unreadable(damage)
-            verdict = await AuditLog(_ReadOnly(connection)).verify()
+            scripts = _ReadOnly(connection)
+            verdict = await AuditLog(scripts, scripts.run).verify()
         except (sqlite3.Error, OSError) as error:
             return _unreadable(str(error))
     noted = await anyio.to_thread.run_sync(count_journaled, path)
