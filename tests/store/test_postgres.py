@@ -17,7 +17,6 @@ import pytest
 from tests.postgres import Postgres
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, StoreUnavailable
 from toolpost.store import AuditEntry, AuditFilter, open_store
-from toolpost.store.postgres.connection import Connection
 from toolpost.store.postgres.store import PostgresStore
 from toolpost.store.scripts import Script, Statement, alone
 from toolpost.store.urls import PostgresPlace, place_of, shown_url
@@ -248,21 +247,23 @@ async def test_a_write_that_was_lost_before_its_commit_is_done_again(
 ) -> None:
     runs = 0
 
-    async def job(connection: Connection) -> int:
+    def script() -> Script[int]:
         nonlocal runs
         runs += 1
-        await connection.execute("INSERT INTO known_tools VALUES ($1, 1, '[]')", f"run-{runs}")
+        yield Statement("INSERT INTO known_tools VALUES (?1, 1, '[]')", (f"run-{runs}",))
         if runs == 1:
-            await anyio.to_thread.run_sync(postgres.restart, "immediate")
-        return await connection.fetchval("SELECT count(*) FROM known_tools")  # type: ignore[no-any-return]
+            postgres.restart("immediate")
+        ((count,),) = yield Statement("SELECT count(*) FROM known_tools")
+        return int(count)
 
-    assert await store.write(job) == 1
+    assert await store.scripts.run(script, repeatable=False) == 1
     assert postgres.sql(url, "SELECT server FROM known_tools") == "run-2"
 
 
+@pytest.mark.parametrize("is_short", [False, True])
 @pytest.mark.parametrize("repeatable", [False, True])
 async def test_a_write_whose_fate_is_unknown_is_only_repeated_if_it_may_be(
-    postgres: Postgres, store: PostgresStore, url: str, repeatable: bool
+    postgres: Postgres, store: PostgresStore, url: str, repeatable: bool, is_short: bool
 ) -> None:
     # A constraint that is checked at the commit ends the connection in the middle of it.
     postgres.sql(
@@ -274,15 +275,15 @@ async def test_a_write_whose_fate_is_unknown_is_only_repeated_if_it_may_be(
         " FOR EACH ROW EXECUTE FUNCTION cut()",
     )
 
-    async def job(connection: Connection) -> str:
-        return await connection.execute("INSERT INTO known_tools VALUES ('x', 1, '[]') ON CONFLICT DO NOTHING")
+    def script() -> Script[None]:
+        yield Statement("INSERT INTO known_tools VALUES ('x', 1, '[]') ON CONFLICT DO NOTHING")
 
     if repeatable:
-        await store.write(job, repeatable=True)
+        await store.scripts.run(script, is_short=is_short)
         assert postgres.sql(url, "SELECT count(*) FROM known_tools") == "1"
     else:
         with pytest.raises(StoreUnavailable, match="lost during a commit") as caught:
-            await store.write(job)
+            await store.scripts.run(script, repeatable=False, is_short=is_short)
         assert "not known" in (caught.value.hint or "")
 
 
