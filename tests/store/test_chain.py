@@ -8,7 +8,7 @@ import pytest
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, AuditVerdict, open_store
-from toolpost.store.chain import BEGINNING, linked, values_of
+from toolpost.store.chain import BEGINNING, link, values_of
 from toolpost.store.scripts import Script, Statement
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def verdict_on(url: str) -> AuditVerdict:
 
 
 async def test_the_format_of_the_hash_is_fixed(entry: Make) -> None:
-    (row,) = linked([values_of(entry(call_id="call-1", caller="Ada 🦉"))], seq=6, previous=BEGINNING)
+    (row,) = link([values_of(entry(call_id="call-1", caller="Ada 🦉"))], seq=6, previous=BEGINNING)
 
     # If this fails, chains that exist would be called broken: raise FORMAT, and keep reading the old one.
     digest = "sha256:" + "a" * 64
@@ -179,7 +179,7 @@ async def test_a_record_that_was_sealed_anew_is_found(
 ) -> None:
     async with open_store(url) as store:
         (fourth,) = await store.audit.entries(AuditFilter(), after=3, limit=1)
-    (forged,) = linked([values_of(entry(caller="eve"))], seq=4, previous=fourth.hash if links_on else BEGINNING)
+    (forged,) = link([values_of(entry(caller="eve"))], seq=4, previous=fourth.hash if links_on else BEGINNING)
     values = ", ".join("NULL" if value is None else repr(value) for value in forged)
     tamper("DELETE FROM audit WHERE seq = 5", f"INSERT INTO audit VALUES ({values})")
 

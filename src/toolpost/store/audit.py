@@ -10,7 +10,7 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
 from toolpost.store.batches import Batches
-from toolpost.store.chain import COLUMNS, ChainWalk, Row, Values, linked, record_of, values_of
+from toolpost.store.chain import COLUMNS, ChainWalk, Row, Values, link, record_of, values_of
 from toolpost.store.scripts import Many, Script, Scripts, Statement, glob, marks
 
 CHUNK: Final = 1_000
@@ -116,7 +116,7 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
     if not rows:
         raise GatewayError("the audit has lost its head", hint="verifying the audit says what is left of it")
     seq, previous = rows[0]
-    records = linked(entries, seq=seq, previous=previous)
+    records = link(entries, seq=seq, previous=previous)
     yield Many(_INSERT, records)
     yield Statement("UPDATE audit_head SET seq = ?1, hash = ?2", (records[-1][0], records[-1][-1]))
 

@@ -75,7 +75,7 @@ def values_of(entry: AuditEntry) -> Values:
     return values
 
 
-def linked(entries: Iterable[Values], *, seq: int, previous: Digest) -> list[Row]:
+def link(entries: Iterable[Values], *, seq: int, previous: Digest) -> list[Row]:
     """Return the rows that continue a chain whose newest record is `seq`."""
     rows: list[Row] = []
     for values in entries:

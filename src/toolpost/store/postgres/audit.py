@@ -18,10 +18,10 @@ from typing import Final
 
 from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.chain import COLUMNS, Row, Values, linked
+from toolpost.store.chain import COLUMNS, Row, Values, link
 from toolpost.store.postgres.connection import Connection, Database, is_passing, persist
 from toolpost.store.postgres.link import Link
-from toolpost.store.postgres.text import spelled
+from toolpost.store.postgres.text import escape
 
 Head = tuple[int, Digest]
 
@@ -57,8 +57,8 @@ class ChainWriter:
     async def _attempt(self, entries: Sequence[Values], tried: list[Head]) -> None:
         connection = await self._link.connection()
         try:
-            if tried or not await self._guessed(connection, entries, tried):
-                await self._locked(connection, entries, tried)
+            if tried or not await self._write_guessing(connection, entries, tried):
+                await self._write_locked(connection, entries, tried)
         except BaseException as error:
             self._head = None
             # An answer may still be under way; a refused entry leaves the connection as it was.
@@ -66,20 +66,20 @@ class ChainWriter:
                 self._link.drop()
             raise
 
-    async def _guessed(self, connection: Connection, entries: Sequence[Values], tried: list[Head]) -> bool:
+    async def _write_guessing(self, connection: Connection, entries: Sequence[Values], tried: list[Head]) -> bool:
         """Write in one round trip; False, with nothing written, if another gateway has written since we did."""
         self._shared = max(0, self._shared - 1)
         if self._head is None or self._shared:
             return False
-        rows = linked(entries, seq=self._head[0], previous=self._head[1])
-        if await _extended(connection, self._head, rows, tried):
+        rows = link(entries, seq=self._head[0], previous=self._head[1])
+        if await _extend(connection, self._head, rows, tried):
             self._head = tried[-1]
             return True
         tried.clear()  # nothing was written, and that is certain
         self._shared = SHARED_BATCHES
         return False
 
-    async def _locked(self, connection: Connection, entries: Sequence[Values], tried: list[Head]) -> None:
+    async def _write_locked(self, connection: Connection, entries: Sequence[Values], tried: list[Head]) -> None:
         """Write behind the lock on the head; what was tried before a connection was lost may be there already."""
         async with connection.transaction():
             head = await connection.fetchrow(f"{_HEAD} FOR UPDATE")
@@ -89,16 +89,16 @@ class ChainWriter:
             for seq, seal in tried:
                 if await connection.fetchval("SELECT hash FROM audit WHERE seq = $1", seq) == seal:
                     return
-            rows = linked(entries, seq=self._head[0], previous=self._head[1])
-            if not await _extended(connection, self._head, rows, tried):
+            rows = link(entries, seq=self._head[0], previous=self._head[1])
+            if not await _extend(connection, self._head, rows, tried):
                 raise GatewayError("the audit's head was moved while it was locked")
         self._head = tried[-1]
 
 
-async def _extended(connection: Connection, head: Head, rows: list[Row], tried: list[Head]) -> bool:
+async def _extend(connection: Connection, head: Head, rows: list[Row], tried: list[Head]) -> bool:
     last: Head = (rows[-1][0], rows[-1][-1])
     columns = [
-        [None if value is None else spelled(value) for value in column] if is_text else list(column)
+        [None if value is None else escape(value) for value in column] if is_text else list(column)
         for is_text, column in zip(_TEXTS, zip(*rows, strict=True), strict=True)
     ]
     tried.append(last)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import asyncpg
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable, ToolpostError
-from toolpost.store.postgres.text import read_back, spelled
+from toolpost.store.postgres.text import escape, unescape
 from toolpost.store.urls import PostgresPlace
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Database:
 
 async def prepare(connection: Connection) -> None:
     """Let texts pass that PostgreSQL cannot hold."""
-    await connection.set_type_codec("text", schema="pg_catalog", encoder=spelled, decoder=read_back, format="text")
+    await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape, format="text")
 
 
 async def _nothing(_connection: Connection) -> None:
@@ -127,14 +127,14 @@ async def persist(attempt: Callable[[], Awaitable[Result]], database: Database) 
             return await attempt()
         except DATABASE_ERRORS as error:
             if not is_passing(error):
-                raise explained(error, database.place, GatewayError) from error
+                raise explain_error(error, database.place, GatewayError) from error
             if loop.time() + pause_s > deadline:
                 raise unavailable(error, database) from error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def explained(error: BaseException, place: PostgresPlace, kind: type[ToolpostError]) -> ToolpostError:
+def explain_error(error: BaseException, place: PostgresPlace, kind: type[ToolpostError]) -> ToolpostError:
     """Say what a database error means, and what to do next."""
     fact, hint = next((told for seen, told in _FACTS.items() if isinstance(error, seen)), ("failed", None))
     if is_passing(error):

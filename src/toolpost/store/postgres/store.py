@@ -22,7 +22,7 @@ from toolpost.store.postgres.connection import (
     Database,
     Pool,
     check_server,
-    explained,
+    explain_error,
     is_passing,
     persist,
 )
@@ -71,7 +71,7 @@ class PostgresStore(Store):
         """Reach the database, and bring its schema up to this code."""
         # Short: a database that is just starting is waited for, one that does not exist is reported soon.
         patience = Database(place=place, retry_s=min(retry_s, CONNECT_S))
-        with _told_as_configuration(place):
+        with _raise_as_configuration(place):
             await persist(lambda: _migrate(patience), patience)
             database = Database(place=place, retry_s=retry_s, command_s=command_s)
             store = cls(database, await database.open_pool(pool), Link(database))
@@ -88,7 +88,7 @@ class PostgresStore(Store):
         database = Database(place=place, retry_s=CONNECT_S)
         link = Link(database)
         try:
-            with _told_as_configuration(place):
+            with _raise_as_configuration(place):
                 connection = await persist(link.connection, database)
                 ledger = f"{place.schema}.migrations"
                 return bool(await connection.fetchval("SELECT to_regclass($1::text) IS NOT NULL", ledger))
@@ -112,7 +112,9 @@ class PostgresStore(Store):
         say that it does nothing the second time (an upsert by key, or a look for its own id first).
         """
         try:
-            return await persist(lambda: self._with_connection(lambda c: _committed(c, job, repeatable)), self.database)
+            return await persist(
+                lambda: self._with_connection(lambda c: _run_in_transaction(c, job, repeatable)), self.database
+            )
         except _FateUnknown as error:
             raise StoreUnavailable(
                 f"the store {self.database.place.shown} was lost during a commit",
@@ -168,7 +170,7 @@ async def _migrate(database: Database) -> None:
 
 
 @contextmanager
-def _told_as_configuration(place: PostgresPlace) -> Iterator[None]:
+def _raise_as_configuration(place: PostgresPlace) -> Iterator[None]:
     """Turn errors at the start into `BadConfiguration`: the operator can correct them."""
     try:
         yield
@@ -177,10 +179,10 @@ def _told_as_configuration(place: PostgresPlace) -> Iterator[None]:
     except GatewayError as error:
         raise BadConfiguration(error.message, hint=error.hint) from error
     except (ValueError, *DATABASE_ERRORS) as error:
-        raise explained(error, place, BadConfiguration) from error
+        raise explain_error(error, place, BadConfiguration) from error
 
 
-async def _committed(connection: Connection, job: PostgresJob[Result], repeatable: bool) -> Result:
+async def _run_in_transaction(connection: Connection, job: PostgresJob[Result], repeatable: bool) -> Result:
     transaction = connection.transaction()
     await transaction.start()
     try:

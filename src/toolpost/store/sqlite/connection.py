@@ -22,7 +22,7 @@ _FACTS = {
 }
 
 
-def explained(error: Exception, path: str | Path, kind: type[ToolpostError]) -> ToolpostError:
+def explain_error(error: Exception, path: str | Path, kind: type[ToolpostError]) -> ToolpostError:
     """Say what a database or file error means, and what to do next."""
     code = sqlite3.SQLITE_CANTOPEN if isinstance(error, OSError) else _code_of(error)
     # The low byte is the kind of error; the rest tells the variants apart.

@@ -16,7 +16,7 @@ from toolpost.store.chain import Values
 from toolpost.store.clock import StoreClock
 from toolpost.store.migrate import known_migrations
 from toolpost.store.scripts import Script, Statement
-from toolpost.store.sqlite.connection import explained, open_writer
+from toolpost.store.sqlite.connection import explain_error, open_writer
 from toolpost.store.sqlite.group_commit import GroupCommit
 from toolpost.store.sqlite.journal import JournaledAuditLog, open_journal, recover_journals
 from toolpost.store.sqlite.migrate import migrate
@@ -103,7 +103,7 @@ def _open(
             connection.close()
             raise
     except (sqlite3.Error, OSError) as error:
-        raise explained(error, path, BadConfiguration) from error
+        raise explain_error(error, path, BadConfiguration) from error
 
 
 def _append(writer: GroupCommit, entries: Sequence[Values]) -> "asyncio.Future[None]":
@@ -129,7 +129,7 @@ def _facts(path: str | Path) -> Script[StoreFacts]:
 def _explain(error: BaseException, *, path: str | Path) -> Exception:
     """Return what a caller is told of an error in its script."""
     if isinstance(error, sqlite3.Error):
-        return explained(error, path, GatewayError)
+        return explain_error(error, path, GatewayError)
     # A future takes neither of these.
     if isinstance(error, StopIteration) or not isinstance(error, Exception):
         return GatewayError(f"a script of the store ended with {type(error).__name__}")
