@@ -19,9 +19,10 @@ from toolpost.base.caller import Caller, Standing
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.parts.conversations import AgentSpec, InvokeOptions, SessionOrder
 from toolpost.parts.conversations.acp_agent import AcpAgent
+from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
-from toolpost.settings import AgentSettings, Config, HarnessSettings, HttpSettings, StoreSettings
-from toolpost.testing import acp_agent_command
+from toolpost.settings import Config, HttpSettings, StoreSettings
+from toolpost.testing import acp_agent_command, conversations_of
 
 WARM: Final = "a warm turn"
 FIRST: Final = "the first turn of a thread"
@@ -42,8 +43,8 @@ async def _measured(figures: Figures) -> None:
     figures.add(Metric(WARM, "the agent's own time", MS), OURS, own_ms)
     with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
         async with _site(Path(folder)) as (app, client):
-            thread = (await app.harness.create_thread(ME)).id
-            await app.harness.handle_message(ME, thread, "say ready")
+            thread = (await conversations_of(app).create_thread(ME)).id
+            await conversations_of(app).handle_message(ME, thread, "say ready")
             in_process = [await _timed_turn(app, thread) for _ in range(TURNS)]
             over_http = [await _timed_post(client, thread) for _ in range(TURNS)]
             figures.add(Metric(WARM, "added to it", MS), OURS, statistics.median(in_process) - own_ms)
@@ -74,9 +75,11 @@ async def _site(folder: Path) -> AsyncIterator[tuple[App, "_Client"]]:
         project=str(folder),
         store=StoreSettings(url=f"sqlite:{folder}/bench.db"),
         http=HttpSettings(listen="127.0.0.1:0"),
-        agents={"script": AgentSettings(command=command, args=args)},
-        # None is ended to make room for another: that would be measured, too.
-        harness=HarnessSettings(sessions=64),
+        parts={
+            "agents": {"script": AgentSettings(command=command, args=args)},
+            # None is ended to make room for another: that would be measured, too.
+            "harness": HarnessSettings(sessions=64),
+        },
     )
     async with open_app(config, bundled=False) as app, open_http(app) as url:
         client = _Client(url.split("/")[2])
@@ -110,7 +113,7 @@ class _Client:
 
 async def _timed_turn(app: App, thread: str, text: str = "say ready") -> float:
     started = time.perf_counter()
-    ended = await app.harness.handle_message(ME, thread, text, InvokeOptions())  # type: ignore[arg-type]
+    ended = await conversations_of(app).handle_message(ME, thread, text, InvokeOptions())  # type: ignore[arg-type]
     if ended.state != "done":
         raise RuntimeError(f"a turn ended as {ended.state}: {ended.error}")
     return (time.perf_counter() - started) * 1000
@@ -133,7 +136,7 @@ async def _prewarmed_thread(client: "_Client") -> str:
 
 async def _first_turns(app: App, client: "_Client", figures: Figures) -> None:
     cold, prewarmed, warm, alike = [], [], [], []
-    turns = app.gateway.metrics.agent_turns
+    turns = conversations_of(app).pool.metrics.agent_turns
     found, asked = 0.0, 0
     for _ in range(8):
         cold.append(await _timed_post(client, await _new_thread(client)))

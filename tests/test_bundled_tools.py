@@ -19,7 +19,7 @@ PROVING = (of_bus, test_automatic_eval, test_automatic_mcp, of_agents, of_time, 
 
 
 async def test_no_argument_of_a_bundled_tool_goes_without_a_proof() -> None:
-    config = msgspec.structs.replace(BOTH, agents=of_agents.CONFIG.agents)
+    config = msgspec.structs.replace(BOTH, parts=of_agents.CONFIG.parts)
     async with open_app(config) as app, QUICK_WAYS[0].client_of(app) as client:
         listed = (await client.list_tools()).tools
 

@@ -72,7 +72,14 @@ class Gateway:
     """What is behind every endpoint."""
 
     def __init__(
-        self, catalogue: Catalogue, pipeline: Pipeline, *, finding: AutomaticMcp, metrics: Metrics, uses: Counter[str]
+        self,
+        catalogue: Catalogue,
+        pipeline: Pipeline,
+        *,
+        finding: AutomaticMcp,
+        metrics: Metrics,
+        uses: Counter[str],
+        conversations: Conversations | None = None,
     ) -> None:
         """Take also what finds tools by need, and `uses`: how often each tool has been called, counted here."""
         self.catalogue = catalogue
@@ -86,7 +93,7 @@ class Gateway:
         self._idle = anyio.Event()
         self.admitted = 0
         """How many calls there have been."""
-        self.conversations: Conversations | None = None
+        self._conversations = conversations
 
     def admit(
         self,
@@ -111,8 +118,8 @@ class Gateway:
             tool, arguments, meta, via = wish
         else:
             tool = seen.find(name)
-        if trace_id is None and caller.thread is not None and self.conversations is not None:
-            trace_id = self.conversations.trace_of(caller.thread)
+        if trace_id is None and caller.thread is not None and self._conversations is not None:
+            trace_id = self._conversations.trace_of(caller.thread)
         call_id = new_call_id()
         self.admitted += 1
         progress = None
@@ -148,8 +155,8 @@ class Gateway:
         self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
         if outcome.is_error:
             _log_failure(call, ErrorCode.HANDLER_ERROR)
-        if call.caller.thread is not None and self.conversations is not None:
-            self.conversations.note_call(success(call, outcome))
+        if call.caller.thread is not None and self._conversations is not None:
+            self._conversations.note_call(success(call, outcome))
 
     async def call(self, call: Call) -> Answer:
         """Let the call pass and return its one answer, whatever happens to it."""
@@ -165,8 +172,8 @@ class Gateway:
         self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
         if answer.is_error:
             _log_failure(call, ErrorCode(answer.code or ErrorCode.HANDLER_ERROR))
-        if call.caller.thread is not None and self.conversations is not None:
-            self.conversations.note_call(answer)
+        if call.caller.thread is not None and self._conversations is not None:
+            self._conversations.note_call(answer)
         return answer
 
     def _count(self, call: Call, code: str) -> None:

@@ -7,6 +7,10 @@ from typing import Final
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
+Gauges = Mapping[str, tuple[str, float]]
+"""What holds at this moment: by name, what it means and its value."""
+
+
 class Counter:
     """A number that only ever grows, or one for each value of a label. The values are ours, never a caller's words."""
 
@@ -38,7 +42,7 @@ class Counter:
 
 
 class Metrics:
-    """Every number that a gateway counts; docs/reference/metrics.md says what each means."""
+    """Every number that a gateway counts, and those that its parts add; docs/reference/metrics.md says what each means."""
 
     def __init__(self) -> None:
         self.calls = Counter("toolpost_calls_total", "Calls answered, by their code; OK is a success.", label="code")
@@ -58,43 +62,19 @@ class Metrics:
         )
         self.preparations = Counter("toolpost_index_preparations_total", "Times that the search index was prepared.")
         self.preparation_seconds = Counter("toolpost_index_preparation_seconds_total", "Time that preparing it took.")
+        self._of_parts: list[Counter] = []
 
-        self.dispatches = Counter("toolpost_bus_dispatches_total", "Tasks given to workers that came for one.")
-        self.dispatch_seconds = Counter(
-            "toolpost_bus_dispatch_seconds_total", "Time from the offer of a task until its worker has it."
-        )
-        self.expiries = Counter(
-            "toolpost_bus_expiries_total",
-            "Tasks taken back because nobody was heard of, by what ran out.",
-            label="lease",
-        )
-
-        self.agent_turns = Counter(
-            "toolpost_agent_turns_total", "Turns, by how they found a session: warm, opening or cold.", label="found"
-        )
-        self.agent_openings = Counter("toolpost_agent_sessions_opened_total", "Sessions of agents that were opened.")
-        self.agent_opening_seconds = Counter(
-            "toolpost_agent_session_opening_seconds_total", "Time that opening sessions of agents took."
-        )
-        self.agent_failures = Counter(
-            "toolpost_agent_sessions_failed_total", "Sessions of agents that could not be opened."
-        )
-        self.agent_evictions = Counter(
-            "toolpost_agent_sessions_ended_total", "Sessions of agents that were ended, by why.", label="why"
-        )
-
-    @property
-    def warm_ratio(self) -> float:
-        """Which part of all turns found a session that was warm."""
-        warm, opening, cold = (self.agent_turns.value(found) for found in ("warm", "opening", "cold"))
-        return warm / (warm + opening + cold) if warm + opening + cold else 0.0
+    def add(self, counter: Counter) -> Counter:
+        """Show a counter of a part beside ours; returns it."""
+        self._of_parts.append(counter)
+        return counter
 
     @property
     def counters(self) -> list[Counter]:
         """All of them, in order."""
-        return [value for value in vars(self).values() if isinstance(value, Counter)]
+        return [value for value in vars(self).values() if isinstance(value, Counter)] + self._of_parts
 
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+    def text(self, gauges: Gauges) -> str:
         """Write all counters, and what holds at this moment."""
         lines = [line for counter in self.counters for line in counter.lines()]
         for name, (told, value) in gauges.items():

@@ -139,10 +139,13 @@ def _let_in(app: App, config: Config, members: Members) -> None:
 
 
 def _changed_beside_servers(old: Config, new: Config) -> list[str]:
-    taken_over = ("servers", "callers", "project")
+    taken_over = ("servers", "callers", "project", "parts")
     names = [field.name for field in msgspec.structs.fields(Config) if field.name not in taken_over]
     old, new = _without_members(old), _without_members(new)
-    return [name for name in names if getattr(old, name) != getattr(new, name)]
+    sections = {**old.parts, **new.parts}
+    return [name for name in names if getattr(old, name) != getattr(new, name)] + [
+        name for name in sections if old.parts.get(name) != new.parts.get(name)
+    ]
 
 
 def _without_members(config: Config) -> Config:

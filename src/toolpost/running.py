@@ -4,24 +4,24 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from anyio import Event, sleep, to_thread
 
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.version import __version__
+from toolpost.contracts.errors import CapabilityMissing
 from toolpost.discovery import Catalogue
 from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import Lane
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.gateway import Gateway
-from toolpost.parts.bus.service import Bus
-from toolpost.parts.conversations import Harness
-from toolpost.parts.tasks.runner import DeferredCalls
+from toolpost.host import OpenParts
 from toolpost.providers import Source
 from toolpost.providers.plugin_host import PluginHost
 from toolpost.providers.server_host import ServerHost
@@ -29,6 +29,8 @@ from toolpost.settings import Config
 from toolpost.shares import EndpointShares
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG, TOOLS_CHANGED, News
+
+Service = TypeVar("Service")
 
 _SETTLE_S: Final = 0.05
 _NEWS_LIMIT: Final = 1_000
@@ -48,14 +50,21 @@ class App:
     gateway: Gateway
     lane: Lane
     sdk: LateSdk
-    deferred: DeferredCalls
     shares: EndpointShares
     roster: Roster
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
     changes: "Changes"
     finder: Finder
-    bus: Bus
-    harness: Harness
+    parts: OpenParts
+    tokens: DelegatedTokens
+
+    def service(self, kind: type[Service]) -> Service:
+        """Return what an open part offers to programs that open the gateway in their own process, by its type."""
+        for provided in self.parts.provided.values():
+            for service in provided.services:
+                if isinstance(service, kind):
+                    return service
+        raise CapabilityMissing(f"No part that is open offers a {kind.__name__}.")
 
     def metrics(self, connections: Connections | None = None) -> str:
         """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
@@ -76,17 +85,7 @@ class App:
                     sum(len(self.servers.watch.of(s.name)) for s in servers),
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
-                "toolpost_bus_queued": ("Tasks that wait for a worker.", self.bus.depth.queued),
-                "toolpost_bus_waiting": ("Tasks that wait for other tasks.", self.bus.depth.waiting),
-                "toolpost_bus_held": ("Tasks that workers have.", self.bus.depth.held),
-                "toolpost_bus_dead": ("Tasks that were given up.", self.bus.depth.dead),
-                "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", self.bus.depth.oldest_s),
-                "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(self.harness.pool.sessions)),
-                "toolpost_agent_turns_waiting": ("Turns that wait for a session.", self.harness.pool.waiting),
-                "toolpost_agent_warm_ratio": (
-                    "Part of all turns that found a warm session.",
-                    self.gateway.metrics.warm_ratio,
-                ),
+                **self.parts.gauges(),
             }
         )
 

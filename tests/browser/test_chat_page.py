@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.hostile.attacks import attack
+from toolpost.parts.conversations.settings import AGENTS
 from toolpost.settings import load_config
 
 
@@ -59,7 +60,7 @@ def test_without_an_agent_the_page_says_how_to_add_one(page: Page, agentless_cha
     expect(page.locator("#no-threads")).to_be_visible()
 
     (tmp_path / "shown.toml").write_text(empty.locator("pre").inner_text())
-    agents = load_config(tmp_path / "shown.toml").agents
+    agents = AGENTS.of(load_config(tmp_path / "shown.toml"))
     assert {name: agent.kind for name, agent in agents.items()} == {"claude": "claude", "gemini": "acp"}
 
 

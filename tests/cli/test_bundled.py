@@ -82,14 +82,15 @@ def test_schedules_are_not_listed_without_their_extra(
 
 
 def test_doctor_says_what_an_extra_would_bring(invoke: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.cli.doctor.setup.has", lambda name: name in ("acp", "cronsim"))
+    monkeypatch.setattr("toolpost.cli.doctor.setup.is_installed", lambda _: False)
+    monkeypatch.setattr("toolpost.parts.workspace.doctor.has", lambda _: False)
     found = invoke("doctor", "--json").json["groups"][0]["findings"]
     told = [finding["message"] for finding in found if finding["check"] == "extras"]
 
     assert len(told) == 3
-    assert "indexes and searches code; pip install 'toolpost[workspace]' brings it" in told[0]
-    assert "PostgreSQL" in told[1]
-    assert "sentence model" in told[2]
+    assert "PostgreSQL" in told[0]
+    assert "sentence model" in told[1]
+    assert "indexes and searches code; pip install 'toolpost[workspace]' brings it" in told[2]
 
 
 def test_the_lock_of_an_author_has_the_authors_tools_alone(invoke: Run, tmp_path: Path) -> None:

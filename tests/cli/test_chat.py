@@ -16,6 +16,7 @@ from tests.cli.conftest import TOOLPOST, Run, Server, open_process
 from tests.cli.terminal import Terminal, open_terminal
 from toolpost.cli.exits import ExitCode
 from toolpost.parts.conversations.commands.output import finished
+from toolpost.parts.conversations.settings import AGENTS
 from toolpost.settings import load_config
 from toolpost.store import open_store
 from toolpost.testing.agents import acp_agent_command
@@ -176,7 +177,7 @@ def test_without_an_agent_it_explains_how_to_add_one(
         assert ended.err.startswith("error: no agent is configured")
         assert "pip install 'toolpost[harness]'" in ended.err
     (tmp_path / "shown.toml").write_text(_example_in(unnamed.err))
-    shown = load_config(tmp_path / "shown.toml").agents
+    shown = AGENTS.of(load_config(tmp_path / "shown.toml"))
     assert {name: agent.kind for name, agent in shown.items()} == {"claude": "claude", "gemini": "acp"}
 
 

@@ -17,8 +17,9 @@ from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.bus.commands.project import ProjectServer, project_config
 from toolpost.parts.conversations.agent_kinds import LateAgent
-from toolpost.settings import AgentSettings
+from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.settings.locations import state_folder
+from toolpost.testing import conversations_of
 
 SMALL = Path(__file__).parent / "servers" / "small.py"
 FINE = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}
@@ -137,11 +138,11 @@ def test_unset_variable_disables_its_own_server_alone(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_unset_variable_of_an_agent_keeps_no_tool_away() -> None:
     agent = AgentSettings(command="agent", env={"KEY": "${NOT_SET_HERE}"})
-    config = msgspec.structs.replace(IN_MEMORY, agents={"helper": agent})
+    config = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"helper": agent}})
     async with open_app(config) as app:
         assert len(app.gateway.catalogue) > 0
         with pytest.raises(CapabilityMissing, match="NOT_SET_HERE, which is not set"):
-            await LateAgent(app.harness.crew.agents["helper"].spec).load()
+            await LateAgent(conversations_of(app).crew.agents["helper"].spec).load()
 
 
 def test_bus_of_a_folder_that_is_no_project_leaves_nothing_there(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ async def test_a_search_goes_on_without_a_model_and_the_doctor_says_why(
             found = await ask(client, "report of the pantry", limit=1)
             await until(lambda: caplog.records)
             again = await ask(client, "report of the pantry", limit=1, forceRefresh=True)
-    findings = {finding.check: finding for finding in (await check_setup(config, None)).findings}
+    findings = {finding.check: finding for finding in (await check_setup(config, None, [])).findings}
 
     assert names_of(found) == names_of(again)
     assert names_of(found)[0] in ("house__look_09", "house__look_19")
@@ -163,7 +163,7 @@ async def test_a_search_goes_on_without_a_model_and_the_doctor_says_why(
 
 async def test_the_doctor_says_that_a_model_works(tmp_path: Path) -> None:
     config = with_model(write_model(tmp_path / "model"))
-    findings = {finding.check: finding for finding in (await check_setup(config, None)).findings}
+    findings = {finding.check: finding for finding in (await check_setup(config, None, [])).findings}
 
     assert findings["embedder"].level.value == "ok"
 

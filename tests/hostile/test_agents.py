@@ -9,6 +9,7 @@ from tests.parts.conversations.test_acp import conversing, with_agent
 from tests.parts.conversations.test_claude import with_claude
 from toolpost.parts.conversations import agent_process, turn
 from toolpost.settings import Config
+from toolpost.testing import conversations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -22,11 +23,11 @@ pytestmark = pytest.mark.anyio
 async def test_an_over_long_line_is_a_failed_turn(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config: Config = with_agent() if kind == "acp" else with_claude()
     async with conversing(config) as (app, thread):
-        other = (await app.harness.create_thread(ADA)).id
+        other = (await conversations_of(app).create_thread(ADA)).id
         assert (await asked(app, thread, "say warm")).state == "done"
         assert (await asked(app, other, "count")).text == "1"
         monkeypatch.setattr(agent_process, "LINE_LIMIT", 10_000)
-        fresh = (await app.harness.create_thread(ADA)).id
+        fresh = (await conversations_of(app).create_thread(ADA)).id
         with anyio.fail_after(20):
             failed = await asked(app, fresh, "say " + "long " * 10_000)
             again = await asked(app, fresh, "count")

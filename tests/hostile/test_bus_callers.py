@@ -20,8 +20,8 @@ from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, ThreadId
-from toolpost.endpoints.auth.delegated_tokens import RosterDoors
 from toolpost.members import members_of
+from toolpost.parts.bus.service import Bus
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter
@@ -165,7 +165,7 @@ async def test_only_the_caller_that_has_a_task_ends_it(config: Config, mode: str
             await company.eve.refused("worker_done", bead_id="running", result="ada's"),
             await company.eve.refused("worker_done", bead_id="running", lease_token=token),
         ]
-        ended, _ = await company.app.bus.history("running")  # type: ignore[arg-type]
+        ended, _ = await company.app.service(Bus).history("running")  # type: ignore[arg-type]
 
     assert codes == ["FORBIDDEN"] * 24
     assert late == ["FORBIDDEN"] * 2
@@ -197,7 +197,7 @@ async def test_a_second_result_is_no_success(config: Config) -> None:
         await ada.ask("task_failed", bead_id="u", reason="no time")
         failed = await ada.ask("task_failed", bead_id="u", reason="no time")
         codes.append(await ada.refused("task_failed", bead_id="u", reason="no money"))
-        kept = [(await company.app.bus.history(task))[0] for task in ("t", "u")]  # type: ignore[arg-type]
+        kept = [(await company.app.service(Bus).history(task))[0] for task in ("t", "u")]  # type: ignore[arg-type]
 
     assert same == [{"success": True, "bead_id": "t", "worker": "w"}] * 2
     assert failed["reason"] == "no time"
@@ -333,7 +333,8 @@ async def test_an_agent_of_an_administrator_is_none(config: Config) -> None:
         await begun(company)
         await company.boss.ask("register_worker", name="b")
         boss = Caller(id=CallerId("boss"), transport="agent", thread=ThreadId("t-1"), is_admin=True)
-        door = RosterDoors(company.app.roster, company.url).lend(boss, ())
+        door = company.app.tokens.lend(boss, ())
+        assert door is not None
         async with client_of(door.url, door.token, MODERN) as client:
             agent = Member(client)
             code = await agent.refused("reset_worker", worker_name="w")

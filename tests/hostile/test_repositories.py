@@ -28,8 +28,8 @@ from tests.ways import IN_MEMORY, MODERN, Way
 from toolpost.app import open_app
 from toolpost.parts.bus.commands.project import project_of
 from toolpost.parts.workspace.generations import read_pointer
+from toolpost.parts.workspace.settings import WorkspaceSettings
 from toolpost.parts.workspace.spec import spec_of
-from toolpost.settings import WorkspaceSettings
 from toolpost.testing import data_of, error_of
 
 SECRET_BRANCH = "merger-with-acme"
@@ -216,7 +216,7 @@ def markers(folder: Path) -> set[str]:
 async def watched_client(project: Path) -> AsyncIterator[Client]:
     roots = [f"roots/{name}" for name in HOSTILE]
     config = msgspec.structs.replace(
-        IN_MEMORY, project=str(project), workspace=WorkspaceSettings(watch=True, settle_s=0.1, roots=roots)
+        IN_MEMORY, project=str(project), parts={"workspace": WorkspaceSettings(watch=True, settle_s=0.1, roots=roots)}
     )
     async with open_app(config) as app, Way("memory", MODERN).client_of(app) as client:
         yield client

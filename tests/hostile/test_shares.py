@@ -24,7 +24,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.endpoints.http import sessions
 from toolpost.running import App
-from toolpost.testing import ScriptedAgent, error_of
+from toolpost.testing import ScriptedAgent, error_of, parts_with
 from toolpost.upstreams.http import wire as http_wire
 from toolpost.upstreams.spec import ServerSpec
 
@@ -374,7 +374,7 @@ async def test_mcp_tasks(tmp_path: Path) -> None:
 )
 async def test_conversations(tmp_path: Path) -> None:
     agents = {"agent": ScriptedAgent()}
-    async with shared(tmp_path, "conversations = 4\nstreams = 2", agents=agents) as gateway:
+    async with shared(tmp_path, "conversations = 4\nstreams = 2", parts=parts_with(agents)) as gateway:
         ada, bob = await gateway.raw("ada-token"), await gateway.raw("bob-token")
         api = gateway.url.replace("/mcp", "/api/threads")
         flood = [await ada.post(api, json={}) for _ in range(3)]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolpost.base.own_folder import make_folder
+from toolpost.parts.workspace.settings import WORKSPACE
 from toolpost.settings import load_config
 from toolpost.settings.locations import data_folder, state_folder
 
@@ -47,7 +48,7 @@ def test_store_is_beside_our_own_file_or_in_the_data_directory(file: str | None,
     expected = folder / ".toolpost" if file == "toolpost.toml" else state_folder(folder)
 
     assert config.store_url == f"sqlite:{expected / 'toolpost.db'}"
-    assert (folder / config.workspace.index_dir) == expected / "workspace"
+    assert (folder / WORKSPACE.of(config).index_dir) == expected / "workspace"
 
 
 def test_our_folder_is_ignored_by_git_and_no_other_is(tmp_path: Path) -> None:

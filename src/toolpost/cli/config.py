@@ -29,6 +29,7 @@ from toolpost.settings import (
 )
 from toolpost.settings.loader import is_client_file
 from toolpost.settings.secrets import without_secrets
+from toolpost.settings.section import plain_values
 from toolpost.store.urls import shown_url
 
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
@@ -54,7 +55,7 @@ def config() -> None:
 @json_option("Print it on one line.")
 def schema(*, as_json: bool) -> None:
     """Print the JSON Schema of toolpost.toml."""
-    (print_json_line if as_json else print_json)(config_schema())
+    (print_json_line if as_json else print_json)(config_schema(installed=True))
 
 
 @config.command(
@@ -84,7 +85,7 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
 
 def _shown(loaded: Config) -> JsonObject:
     """Return the settings without secrets; references to variables are shown as they are written."""
-    rest = _without_secrets(msgspec.to_builtins(msgspec.structs.replace(loaded, servers={})))
+    rest = _without_secrets(plain_values(msgspec.structs.replace(loaded, servers={})))
     assert isinstance(rest, dict)
     return rest | {"servers": {name: set_values(without_secrets(server)) for name, server in loaded.servers.items()}}
 
@@ -108,13 +109,13 @@ def _as_toml(settings: JsonObject, config_path: Path | None, loaded: Config) -> 
         yield f"# the token comes from {token}" if token else "# there is no token: only this machine may connect"
     for note in _notes(source):
         yield f"# note: {note}"
-    usual = msgspec.to_builtins(Config())
+    usual = plain_values(Config())
     yield from _lines({name: value for name, value in settings.items() if not isinstance(value, dict)}, usual)
     for section, values in settings.items():
         if isinstance(values, dict) and section not in ("servers", "callers"):
             yield f"\n[{section}]"
             yield from _lines(
-                {name: value for name, value in values.items() if not isinstance(value, dict)}, usual[section]
+                {name: value for name, value in values.items() if not isinstance(value, dict)}, usual.get(section, {})
             )
     yield from _tables(settings)
     for name, server in loaded.servers.items():

@@ -49,10 +49,8 @@ async def open_quiet_app(
     """
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
-        # One command is over before there is anything to follow.
-        once = msgspec.structs.replace(config, workspace=msgspec.structs.replace(config.workspace, watch=False))
         options: Any = {"holds": holds, "servers": servers, "learn_limit_s": LEARN_LIMIT_S, "on_wait": _tell_waiting}
-        async with open_app(once, **options) as app:
+        async with open_app(config, is_brief=True, **options) as app:
             yield app
 
 

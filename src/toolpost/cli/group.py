@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from toolpost.base.nearest import nearest_name
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure, show_usage_error
 from toolpost.cli.process_exit import leave, leave_reader_alone
+from toolpost.registry import Command, installed_commands
 
 
 class NoSuchCommand(click.UsageError):
@@ -38,30 +38,24 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@dataclass(frozen=True)
-class Late:
-    """A command that has not been loaded: where it is, and its line in the list."""
-
-    reference: str
-    short_help: str
-
-
 class RootGroup(SuggestingGroup):
     """The command itself: loads its sub-commands late, and turns whatever goes wrong into words and an exit code."""
 
-    def __init__(self, *, late: Mapping[str, Late], **options: Any) -> None:
+    def __init__(self, *, commands: Mapping[str, Command], **options: Any) -> None:
         super().__init__(**options)
-        self.late = late
+        self._known = commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Name the commands, in the order of the table."""
-        return list(self.late)
+        """Name the commands, in the order of the table; those of installed parts come last."""
+        return list(self._all())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Load one command."""
-        if cmd_name not in self.late:
+        # Installed parts are looked for only where the name is none of ours: that takes longer than all else.
+        found = self._known.get(cmd_name) or self._all().get(cmd_name)
+        if found is None:
             return None
-        module, _, attribute = self.late[cmd_name].reference.partition(":")
+        module, _, attribute = found.reference.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
@@ -69,13 +63,25 @@ class RootGroup(SuggestingGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, late.short_help) for name, late in self.late.items()])
+            formatter.write_dl([(name, command.short_help) for name, command in self._all().items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the names of commands without loading them."""
-        names = {name: late for name, late in self.late.items() if name.startswith(incomplete)}
+        found = {name: command for name, command in self._all().items() if name.startswith(incomplete)}
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [CompletionItem(name, help=late.short_help) for name, late in names.items()] + options
+        return [CompletionItem(name, help=command.short_help) for name, command in found.items()] + options
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, ours without looking for any other."""
+        if args[0] in self._known:
+            return args[0], self.get_command(ctx, args[0]), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def _all(self) -> dict[str, Command]:
+        """Return every command. A part cannot take the name of one of ours."""
+        return {**self._known, **{k: v for k, v in installed_commands().items() if k not in self._known}}
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

@@ -1,4 +1,4 @@
-"""The `toolpost` command and its table of sub-commands."""
+"""The `toolpost` command and its table of sub-commands; installed parts add theirs."""
 
 from typing import Final
 
@@ -6,49 +6,42 @@ import click
 
 from toolpost.base.version import __version__
 from toolpost.cli.examples import examples
-from toolpost.cli.group import Late, RootGroup
+from toolpost.cli.group import RootGroup
+from toolpost.registry import BUNDLED, Command
 
 COMMANDS: Final = {
-    "serve": Late("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
-    "tools": Late("toolpost.cli.tools:tools", "List the tools, or show one in full."),
-    "search": Late("toolpost.cli.search:search", "Find tools by what they do."),
-    "call": Late("toolpost.cli.call.command:call", "Call a tool."),
-    "chat": Late("toolpost.parts.conversations.commands.chat:chat", "Talk to an agent."),
-    "schedules": Late(
-        "toolpost.parts.conversations.commands.schedules:schedules",
-        "List the prompts that agents have scheduled, or stop one.",
-    ),
-    "servers": Late(
+    "serve": Command("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
+    "tools": Command("toolpost.cli.tools:tools", "List the tools, or show one in full."),
+    "search": Command("toolpost.cli.search:search", "Find tools by what they do."),
+    "call": Command("toolpost.cli.call.command:call", "Call a tool."),
+    **{name: command for entry in BUNDLED for name, command in entry.commands.items()},
+    "servers": Command(
         "toolpost.cli.servers.command:servers",
         "Show the servers behind the running gateway, or start, stop and restart one.",
     ),
-    "bus": Late("toolpost.parts.bus.commands.group:bus", "Hand tasks to agents, and see what becomes of them."),
-    "doctor": Late(
+    "doctor": Command(
         "toolpost.cli.doctor.command:doctor", "Check every server, plugin, tool and agent, and what they run on."
     ),
-    "lock": Late(
+    "lock": Command(
         "toolpost.cli.lock.command:lock", "Write down every tool as it is now, so that no change goes unnoticed."
     ),
-    "check": Late("toolpost.cli.lock.check:check", "Compare every tool with the lock."),
-    "diff": Late("toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools."),
-    "workspace": Late(
-        "toolpost.parts.workspace.commands.group:workspace", "Build, search and look after the code index."
-    ),
-    "audit": Late("toolpost.cli.audit.command:audit", "Show the record of calls, follow it or verify it."),
-    "store": Late("toolpost.cli.store:store", "Show the store, or move it to another place."),
-    "config": Late("toolpost.cli.config:config", "Show the configuration, or what may be set."),
-    "import": Late(
+    "check": Command("toolpost.cli.lock.check:check", "Compare every tool with the lock."),
+    "diff": Command("toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools."),
+    "audit": Command("toolpost.cli.audit.command:audit", "Show the record of calls, follow it or verify it."),
+    "store": Command("toolpost.cli.store:store", "Show the store, or move it to another place."),
+    "config": Command("toolpost.cli.config:config", "Show the configuration, or what may be set."),
+    "import": Command(
         "toolpost.cli.clients.import_servers:import_servers", "Take over the servers of Claude, Cursor and VS Code."
     ),
-    "install": Late("toolpost.cli.clients.install:install", "Write Toolpost into a client's configuration."),
-    "uninstall": Late("toolpost.cli.clients.install:uninstall", "Take Toolpost out of a client's configuration."),
-    "completion": Late("toolpost.cli.completion:completion", "Print the completion script of a shell."),
+    "install": Command("toolpost.cli.clients.install:install", "Write Toolpost into a client's configuration."),
+    "uninstall": Command("toolpost.cli.clients.install:uninstall", "Take Toolpost out of a client's configuration."),
+    "completion": Command("toolpost.cli.completion:completion", "Print the completion script of a shell."),
 }
 
 
 @click.group(
     cls=RootGroup,
-    late=COMMANDS,
+    commands=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         ("toolpost serve", "serve on http://127.0.0.1:8420/mcp"),

@@ -21,10 +21,9 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.endpoints.input_rounds import Held, Rounds
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
-from toolpost.endpoints.tasks import TaskLane, declares_tasks
+from toolpost.endpoints.tasks import Tasks, declares_tasks
 from toolpost.gateway import Answer, Gateway, success
 from toolpost.middleware import Call, Delivery, Outcome, ProgressNote
-from toolpost.parts.tasks.server_requests import LaterRespondent
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_asking
@@ -45,22 +44,19 @@ _PLAIN_SUCCESS: Final = (
 )
 
 _PLAIN_META: Final = b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}"
-_OUTLIVING: Final = (LaterRespondent, Held)
-"""Whose calls run in tasks of their own, which may outlive their requests."""
-
 _KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "isError", "resultType", "_meta")}
 
 
 class Lane:
     """Two methods, in bytes."""
 
-    def __init__(self, gateway: Gateway, listing: Listing, rounds: Rounds) -> None:
+    def __init__(self, gateway: Gateway, listing: Listing, rounds: Rounds, tasks: Tasks | None = None) -> None:
         self.gateway = gateway
         self.listing = listing
         """Swapped for another when the tools change."""
         self.rounds = rounds
-        self.tasks: TaskLane | None = None
-        """Calls that outlive their requests, where there is a store for them."""
+        self.tasks = tasks
+        """Calls that outlive their requests, where a part keeps them."""
         self._narrowing = anyio.Lock()
         self._narrowed: tuple[Listing, dict[View, None]] = (listing, {})
         """The views of a listing that are made, the latest last."""
@@ -118,7 +114,7 @@ class Lane:
         emit = None
         is_able = bool(meta.get(CLIENT_CAPABILITIES))
         if is_able and self.tasks and respondent is None and resumption is None and declares_tasks(meta):
-            respondent = LaterRespondent(caller.id, meta)
+            respondent = self.tasks.respondent_for(caller, meta)
             emit = self.tasks.hear
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
@@ -149,7 +145,11 @@ class Lane:
 
     def ask(self, call: Call) -> bool:
         """Ask the server of a call before anything else is done, if that can be: then `begin` must follow, else a task."""
-        if call.tool.ask_ahead is None or isinstance(call.context.respondent, _OUTLIVING):
+        if call.tool.ask_ahead is None:
+            return False
+        respondent = call.context.respondent
+        # What may outlive its request runs in a task of its own.
+        if respondent is not None and (isinstance(respondent, Held) or (self.tasks and self.tasks.keeps(call))):
             return False
         return self.gateway.pipeline.ask(call)
 
@@ -172,8 +172,7 @@ class Lane:
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Let the call pass and return its response, or the handle of a task; a server's own protocol error is raised."""
         respondent = call.context.respondent
-        if isinstance(respondent, LaterRespondent):
-            assert self.tasks is not None
+        if respondent is not None and self.tasks is not None and self.tasks.keeps(call):
             begun = await self.tasks.begin(request_id, call)
             if isinstance(begun, bytes):
                 return begun

@@ -16,7 +16,7 @@ from toolpost.endpoints.calls import METHODS, Lane, log_refused
 from toolpost.endpoints.client_session import Conversation, Correspondent
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
 from toolpost.endpoints.sdk.lazy import LateSdk
-from toolpost.endpoints.tasks import TASK_METHODS, TaskLane
+from toolpost.endpoints.tasks import TASK_METHODS, Tasks
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import Message, ProtocolError, Resumption
@@ -222,7 +222,7 @@ class Connection:
         self._carry(answering)
         return True
 
-    async def _answer_about_task(self, lane: TaskLane, message: Message) -> None:
+    async def _answer_about_task(self, lane: Tasks, message: Message) -> None:
         try:
             self._send(await lane.answer(message, self._caller))
         except ProtocolError as error:

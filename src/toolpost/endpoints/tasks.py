@@ -1,45 +1,52 @@
-"""The tasks extension of MCP (`io.modelcontextprotocol/tasks`): a call's handle, and what a client may ask about it.
+"""The tasks extension of MCP (`io.modelcontextprotocol/tasks`), as endpoints see it: what a client declares, and who serves it.
 
 A client that declares the extension on a `tools/call` gets a handle instead of the result. Clients poll with `tasks/get`;
-there is no list of tasks, so an id is known to whoever was given it, and answers to that caller alone.
+there is no list of tasks, so an id is known to whoever was given it, and answers to that caller alone. A part keeps the
+tasks; without one, every call is answered as usual.
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Final
-
-import anyio
-import msgspec
+from typing import Final, Protocol
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolpostError
-from toolpost.endpoints.listing import SERVER_STAMP
 from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNote
-from toolpost.parts.tasks.records import Deferred, DeferredId
-from toolpost.parts.tasks.runner import DeferredCalls
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from toolpost.protocol.rpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    Message,
-    ProtocolError,
-    encode,
-    params_object,
-    result_response,
-)
+from toolpost.protocol.rpc import INVALID_PARAMS, Message, ProtocolError, params_object
+from toolpost.upstreams.server_requests import Respondent
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 MISSING_CAPABILITY: Final = -32021
 
-POLL_MS: Final = 100
-POLL_LIMIT_MS: Final = 5_000
-LOOK_S: Final = 5.0
-"""How often whoever follows a task looks unasked: a wake-up may be lost with the gateway that was to ring."""
 
-_ACKNOWLEDGED: Final = b'{"resultType":"complete","_meta":%b}' % SERVER_STAMP
+class Tasks(Protocol):
+    """Keeps calls that outlive their requests, and answers what clients ask about them, in bytes."""
+
+    def respondent_for(self, caller: Caller, meta: JsonObject) -> Respondent:
+        """Return who answers a server's questions in the middle of a call that becomes a task."""
+        ...
+
+    def keeps(self, call: Call) -> bool:
+        """Whether a call was made with a respondent of `respondent_for`, and so is answered by `begin`."""
+        ...
+
+    def hear(self, note: ProgressNote) -> None:
+        """Take a call's progress, which is shown as the task's message instead of sent."""
+        ...
+
+    async def begin(self, request_id: bytes, call: Call) -> bytes | Answer:
+        """Answer a call with the handle of a task that is durable by now, or with its own answer if that was quick."""
+        ...
+
+    async def answer(self, message: Message, caller: Caller) -> bytes:
+        """Answer one of `TASK_METHODS`."""
+        ...
+
+    async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
+        """Tell how a task is, and again whenever its status has changed, until it is over."""
+        ...
 
 
 def declares_tasks(meta: JsonObject) -> bool:
@@ -47,74 +54,6 @@ def declares_tasks(meta: JsonObject) -> bool:
     capabilities = meta.get(CLIENT_CAPABILITIES)
     extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
     return isinstance(extensions, dict) and isinstance(extensions.get(EXTENSION), dict) and PROTOCOL_VERSION in meta
-
-
-class TaskLane:
-    """Handles given out, and questions about them answered, in bytes."""
-
-    def __init__(self, calls: DeferredCalls) -> None:
-        self._calls = calls
-
-    def hear(self, note: ProgressNote) -> None:
-        """Take a call's progress: it is shown as the task's message, not sent."""
-        self._calls.hear(note)
-
-    async def begin(self, request_id: bytes, call: Call) -> bytes | Answer:
-        """Answer a call with the handle of a task that is durable by now, or with its own answer if that was quick."""
-        try:
-            begun = await self._calls.begin(call)
-        except ToolpostError as error:
-            raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=request_id) from error
-        if isinstance(begun, Answer):
-            return begun
-        return result_response(request_id, _written(begun, self._calls.wall, result_type="task"))
-
-    async def answer(self, message: Message, caller: Caller) -> bytes:
-        """Answer one of the three methods."""
-        assert message.id is not None
-        try:
-            return result_response(message.id, await self._result(message, caller))
-        except ToolpostError as error:
-            raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=message.id) from error
-
-    async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
-        """Tell how a task is, and again whenever its status has changed, until it is over; of nobody else's."""
-        told: object = None
-        async with self._calls.open_listener(DeferredId(name)) as bell:
-            while (found := await self._calls.find(DeferredId(name), caller.id)) is not None:
-                questions = self._calls.questions(DeferredId(name), caller.id)
-                asked = questions.asked if questions is not None else {}
-                if (state := (found.status, *asked)) != told:
-                    told = state
-                    await tell(_written(found, self._calls.wall, result_type=None, asked=asked))
-                if found.status != "working":
-                    return
-                with anyio.move_on_after(LOOK_S):
-                    await bell.wait()
-
-    async def _result(self, message: Message, caller: Caller) -> bytes:
-        assert message.id is not None
-        params = params_object(message)
-        check_declared(params.get("_meta"), request_id=message.id)
-        name = DeferredId(task_id(message))
-        if message.method == "tasks/cancel":
-            if not await self._calls.call_off(name, caller.id):
-                raise _unknown(name, message.id)
-            return _ACKNOWLEDGED
-        if (found := await self._calls.find(name, caller.id)) is None:
-            raise _unknown(name, message.id)
-        questions = self._calls.questions(name, caller.id)
-        if message.method == "tasks/get":
-            asked = questions.asked if questions is not None else {}
-            return _written(found, self._calls.wall, result_type="complete", asked=asked)
-        responses = params.get("inputResponses")
-        if not isinstance(responses, dict):
-            raise ProtocolError(
-                INVALID_PARAMS, "Invalid parameters: `params.inputResponses` must be an object", request_id=message.id
-            )
-        if questions is not None:
-            questions.take(responses)
-        return _ACKNOWLEDGED
 
 
 def task_id(message: Message) -> str:
@@ -136,54 +75,3 @@ def check_declared(meta: object, *, request_id: bytes) -> None:
             data={"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
             request_id=request_id,
         )
-
-
-def _unknown(name: str, request_id: bytes) -> ProtocolError:
-    # Somebody else's task is no different from none: an id must not tell whether it exists.
-    return ProtocolError(
-        INVALID_PARAMS,
-        "There is no such task, or none any more",
-        data={
-            "code": "NOT_FOUND",
-            "message": "There is no such task, or none any more",
-            "details": {"taskId": name[:256]},
-        },
-        request_id=request_id,
-    )
-
-
-def _written(
-    task: Deferred, wall: Callable[[float], float], *, result_type: str | None, asked: JsonObject | None = None
-) -> bytes:
-    """Write a task as the wire shows it, as a result or, without a type, by itself; what it came to is put in as it was kept."""
-    is_asking = bool(asked) and task.status == "working"
-    fields: JsonObject = {
-        **({"resultType": result_type} if result_type is not None else {}),
-        "taskId": task.id,
-        "status": "input_required" if is_asking else task.status,
-        "createdAt": _moment(wall(task.created_at)),
-        "lastUpdatedAt": _moment(wall(task.updated_at)),
-        "ttlMs": round((task.expires_at - task.created_at) * 1000),
-        "pollIntervalMs": _poll_ms(wall(task.created_at)),
-    }
-    if task.status_message:
-        fields["statusMessage"] = task.status_message
-    if is_asking:
-        fields["inputRequests"] = asked
-    if result_type != "task":
-        if task.result is not None:
-            fields["result"] = msgspec.Raw(task.result.encode())
-        if task.error is not None:
-            fields["error"] = msgspec.Raw(task.error.encode())
-    fields["_meta"] = msgspec.Raw(SERVER_STAMP)
-    return encode(fields)
-
-
-def _poll_ms(created_at: float) -> int:
-    """Ask for a tenth of what it has taken so far: a quick call is noticed soon, a slow one is not asked about all day."""
-    age_s = datetime.now(UTC).timestamp() - created_at
-    return int(min(POLL_LIMIT_MS, max(POLL_MS, age_s * 100)))
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

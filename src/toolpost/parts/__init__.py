@@ -1,7 +1,94 @@
-"""The products on top of the kernel. Each is a package, and strangers to each other.
+"""What an author of a part imports, and the parts that come with Toolpost: strangers to each other.
 
 bus            tasks for agent workers, with leases
 conversations  agents that people and plugins talk to
 tasks          MCP tasks: calls that outlive their requests
 workspace      a code index
+
+A part is found by its entry point in the group `toolpost.parts`; docs/guides/write-a-part.md writes one. The names are looked
+up when they are first used: a part is imported whenever a configuration is read.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
+    from toolpost.cli.gateway import run_async
+    from toolpost.cli.options import config_option, json_option
+    from toolpost.endpoints.http.pages import Pages
+    from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
+    from toolpost.gateway import Answer, Gateway
+    from toolpost.host import Host, Provided
+    from toolpost.metrics import Counter
+    from toolpost.parts.base import Part, PartDoctor
+    from toolpost.registry import Command
+    from toolpost.settings.loader import load_config
+    from toolpost.settings.model import Config
+    from toolpost.settings.section import Section
+    from toolpost.store.part_migrations import open_part_store
+    from toolpost.store.scripts import NOW, Script, Statement, change
+
+_HOMES = {
+    "toolpost.cli.gateway": ("run_async",),
+    "toolpost.cli.options": ("config_option", "json_option"),
+    "toolpost.cli.doctor.findings": ("Finding", "Group", "note", "ok", "problem", "warning"),
+    "toolpost.endpoints.http.pages": ("Pages",),
+    "toolpost.endpoints.http.routes": ("HttpContext", "JsonRoutes", "Route", "RouteRequest", "Routes"),
+    "toolpost.gateway": ("Answer", "Gateway"),
+    "toolpost.host": ("Host", "Provided"),
+    "toolpost.metrics": ("Counter",),
+    "toolpost.parts.base": ("Part", "PartDoctor"),
+    "toolpost.registry": ("Command",),
+    "toolpost.settings.model": ("Config",),
+    "toolpost.settings.loader": ("load_config",),
+    "toolpost.settings.section": ("Section",),
+    "toolpost.store.part_migrations": ("open_part_store",),
+    "toolpost.store.scripts": ("NOW", "Script", "Statement", "change"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "NOW",
+    "Answer",
+    "Command",
+    "Config",
+    "Counter",
+    "Finding",
+    "Gateway",
+    "Group",
+    "Host",
+    "HttpContext",
+    "JsonRoutes",
+    "Pages",
+    "Part",
+    "PartDoctor",
+    "Provided",
+    "Route",
+    "RouteRequest",
+    "Routes",
+    "Script",
+    "Section",
+    "Statement",
+    "change",
+    "config_option",
+    "json_option",
+    "load_config",
+    "note",
+    "ok",
+    "open_part_store",
+    "problem",
+    "run_async",
+    "warning",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

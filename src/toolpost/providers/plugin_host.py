@@ -64,7 +64,7 @@ def candidates_of(references: Iterable[str]) -> list[Candidate]:
 
 
 def candidates_made_by(references: Iterable[str]) -> list[Candidate]:
-    """Name plugins by `package.module:function`, which makes one: each server has its own."""
+    """Name plugins by `package.module:function`, which makes one: each gateway has its own."""
     return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
 
 
@@ -157,6 +157,10 @@ class PluginHost:
                 raise BadConfiguration(f"middleware.load: `{reference}` {problem}.", hint=_SIGNATURE)
             self._configured.append(NamedMiddleware(reference, found))
 
+    def serves(self, name: str) -> bool:
+        """Whether a plugin of this name was loaded and serves tools."""
+        return any(plugin.name == name and plugin.source is not None for plugin in self.plugins)
+
     def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless its name is among those to leave out; a failure stays its own."""
         loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
@@ -223,6 +227,12 @@ class PluginHost:
             with anyio.CancelScope(shield=True):
                 for plugin in reversed(started):
                     await self._ran(plugin, "toolpost_stop", "could not be stopped")
+
+    def note_failure(self, name: str, what: str, error: Exception) -> None:
+        """Keep what went wrong with something that would have brought plugins, to be shown among them."""
+        loaded = LoadedPlugin(name=name, problems=[])
+        self.plugins.append(loaded)
+        self._fail(loaded, what, error)
 
     def _register(self, found: Any, loaded: LoadedPlugin) -> None:
         loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version

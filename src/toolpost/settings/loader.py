@@ -15,16 +15,22 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import DEFAULT
-from toolpost.settings.agents import AgentSettings, check_agent
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
 from toolpost.settings.model import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
+from toolpost.settings.section import (
+    Section,
+    bundled_sections,
+    check_loadable,
+    installed_sections,
+    known_sections,
+)
 from toolpost.settings.servers import ServerSettings, check_server
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
-_TABLES: Final = ("servers", "callers", "agents")
+_TABLES: Final = ("servers", "callers")
 
 _log = logging.getLogger("toolpost.settings")
 
@@ -52,12 +58,13 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
 def with_state_of(config: Config) -> Config:
     """Keep the store and the indexes of a project without a `toolpost.toml` where they are in nobody's way."""
     folder = str(state_folder(Path(config.project)))
-    return msgspec.structs.replace(
-        config,
-        # What is filled in here is no reference, whatever a folder is called.
-        store=msgspec.structs.replace(config.store, url=f"sqlite:{folder}/toolpost.db".replace("${", "$${")),
-        workspace=msgspec.structs.replace(config.workspace, index_dir=f"{folder}/workspace"),
-    )
+    # What is filled in here is no reference, whatever a folder is called.
+    store = msgspec.structs.replace(config.store, url=f"sqlite:{folder}/toolpost.db".replace("${", "$${"))
+    config = msgspec.structs.replace(config, store=store)
+    for section in bundled_sections().values():
+        if section.relocate is not None:
+            config = section.put(config, section.relocate(section.of(config), Path(folder)))
+    return config
 
 
 def is_client_file(path: Path, text: str) -> bool:
@@ -65,9 +72,10 @@ def is_client_file(path: Path, text: str) -> bool:
     return path.suffix.lower() in (".json", ".jsonc") or text.lstrip("\ufeff \t\r\n").startswith(("{", "/"))
 
 
-def config_schema() -> JsonObject:
-    """Return the JSON Schema of `toolpost.toml`, for editors and for the docs."""
-    (schema,), definitions = msgspec.json.schema_components([Config], ref_template="#/$defs/{name}")
+def config_schema(*, installed: bool = False) -> JsonObject:
+    """Return the JSON Schema of `toolpost.toml`, for editors and for the docs; with the sections of installed parts or not."""
+    sections = bundled_sections() | (installed_sections() if installed else {})
+    (schema,), definitions = msgspec.json.schema_components([_file_type(sections)], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
@@ -99,22 +107,51 @@ def _from_client(text: str, path: Path, folder: Path) -> Config:
 
 
 def _convert_config(values: Mapping[str, Any], path: Path) -> Config:
-    _refuse_unknown_keys(values, Config, path, "")
+    sections = known_sections(values)
+    whole = _file_type(sections)
+    for name in values.keys() - {field.name for field in msgspec.structs.fields(whole)}:
+        with _naming(path):
+            check_loadable(name)
+    _refuse_unknown_keys(values, whole, path, "")
     # Servers and callers one by one: msgspec does not say in which entry of a table a fault is.
     servers = _convert_servers(values.get("servers", {}), path)
     callers = _convert_callers(values.get("callers", {}), path)
-    agents = _convert_agents(values.get("agents", {}), path)
+    tables = [section for section in sections.values() if section.table is not None]
+    parts = {table.name: _convert_table(values[table.name], table, path) for table in tables if table.name in values}
+    rest = {key: value for key, value in values.items() if key not in _TABLES and key not in parts}
     try:
-        config = msgspec.convert({key: value for key, value in values.items() if key not in _TABLES}, Config)
+        read: Any = msgspec.convert(rest, whole)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}.") from error
+    parts |= {name: getattr(read, name) for name in sections if name in rest}
+    kernel = {
+        field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name != "parts"
+    }
+    config = Config(**kernel, parts=parts)
     parse_address(config.http.listen)
     with _naming(path):
         check_bundled(config.plugins.bundled, "plugins.bundled")
     _check_access(config, callers, path)
     _check_reranker(config, path)
     project = path.parent / config.project
-    return msgspec.structs.replace(config, servers=servers, callers=callers, agents=agents, project=str(project))
+    return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
+
+
+def _file_type(sections: Mapping[str, Section[Any]]) -> type[msgspec.Struct]:
+    """Make the type of a whole file: the settings of the kernel, and a field for each section of a part."""
+    fields: list[Any] = []
+    for each in msgspec.structs.fields(Config):
+        if each.name != "parts":
+            default = {"default": each.default, "default_factory": each.default_factory}
+            fields.append((each.name, each.type, msgspec.field(**default)))
+    for section in sections.values():
+        if section.table is not None:
+            fields.append((section.name, section.table, msgspec.field(default_factory=dict)))
+        else:
+            fields.append((section.name, section.struct, section.default))
+    whole = msgspec.defstruct("Config", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
+    whole.__doc__ = Config.__doc__
+    return whole
 
 
 def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: Path) -> None:
@@ -142,15 +179,17 @@ def _convert_caller(name: str, value: Any, path: Path) -> CallerSettings:
     return caller
 
 
-def _convert_agents(values: Any, path: Path) -> dict[str, AgentSettings]:
+def _convert_table(values: Any, table: Section[Any], path: Path) -> dict[str, Any]:
+    """Convert a part's table of sections, entry by entry."""
     if not isinstance(values, Mapping):
-        raise BadConfiguration(f"{path}: agents is a table: write [agents.NAME].")
-    agents = {}
+        raise BadConfiguration(f"{path}: {table.name} is a table: write [{table.name}.NAME].")
+    entries = {}
     for name, value in values.items():
-        agents[name] = _convert_entry(value, AgentSettings, path, f"agents.{name}")
-        with _naming(path):
-            check_agent(name, agents[name])
-    return agents
+        entries[name] = _convert_entry(value, table.struct, path, f"{table.name}.{name}")
+        if table.check_entry is not None:
+            with _naming(path):
+                table.check_entry(name, entries[name])
+    return entries
 
 
 @contextmanager

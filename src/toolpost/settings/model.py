@@ -1,10 +1,10 @@
-"""Every setting of `toolpost.toml` and its default; `servers.py` has those of one server."""
+"""Every setting of the kernel and its default; `servers.py` has those of one server, each part brings its own section."""
 
 import ipaddress
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,7 +12,6 @@ from msgspec import Meta
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import BUNDLED
-from toolpost.settings.agents import AgentName, AgentSettings, HarnessSettings, ResolvedAgent, resolve_agent
 from toolpost.settings.callers import CallerName, CallerSettings, OAuthSettings, Tags, Tools, token_in, token_of
 from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
 from toolpost.settings.variables import expand_variables
@@ -188,69 +187,8 @@ class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     reranker: RerankerSettings = RerankerSettings()
 
 
-class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tasks for agents."""
-
-    offer_s: Annotated[Seconds, Meta(description="from the answer of a poll until the task must be acknowledged")] = (
-        15.0
-    )
-    lease_s: Annotated[Seconds, Meta(description="until a worker whose process renews its lease is thought lost")] = (
-        300.0
-    )
-    stuck_s: Annotated[
-        Seconds, Meta(description="the same, where nobody renews it: a client without `bus connect`")
-    ] = 1_800.0
-    attempts: Annotated[int, Meta(ge=1, le=100, description="how often a task is begun before it is dead")] = 3
-    retry_s: Annotated[Seconds, Meta(description="before the second attempt; twice that before the third")] = 5.0
-    retry_limit_s: Annotated[Seconds, Meta(description="the longest wait between two attempts")] = 600.0
-    age_s: Annotated[Seconds, Meta(description="what waited this long comes before what is one priority higher")] = (
-        600.0
-    )
-    capacity: Annotated[Count, Meta(description="tasks that may wait at once")] = 10_000
-    idle_s: Annotated[Seconds, Meta(description="a server that `bus connect` started ends after this long unused")] = (
-        3_600.0
-    )
-    beads: Annotated[
-        Literal["auto", "on", "off"],
-        Meta(description="keep the beads tracker in step; auto: where there are `bd` and a folder `.beads`"),
-    ] = "auto"
-
-
-class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
-
-    ttl_s: Annotated[Seconds, Meta(description="how long what became of a task can be asked for")] = 3_600.0
-    after_s: Annotated[
-        float, Meta(ge=0, le=60, description="a call that ends sooner than this is answered as usual; 0: none is")
-    ] = 0.5
-
-
-class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The `workspace` plugin: the folders whose code is indexed and may be read."""
-
-    roots: Annotated[list[str], Meta(description="folders, each a repository; the project unless given")] = []
-    index_dir: Annotated[str, Meta(description="where indexes are kept, relative to the project")] = (
-        ".toolpost/workspace"
-    )
-    file_limit_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed")] = (
-        2 * 1024 * 1024
-    )
-    files: Annotated[Count, Meta(description="files of one repository that are indexed")] = 250_000
-    build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build")] = 600.0
-    allow_secret_files: Annotated[
-        list[str],
-        Meta(description="globs of files that may be read although their names say that they hold secrets"),
-    ] = []
-    watch: Annotated[
-        bool, Meta(description="whether a running server indexes changes by itself, in the background")
-    ] = False
-    settle_s: Annotated[
-        Seconds, Meta(description="how long files that are watched must be left alone before they are indexed")
-    ] = 1.0
-
-
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that may be set; every part has a default that works."""
+    """Everything that may be set; every section has a default that works."""
 
     http: HttpSettings = HttpSettings()
     stdio: StdioSettings = StdioSettings()
@@ -260,14 +198,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     plugins: PluginSettings = PluginSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
     discovery: DiscoverySettings = DiscoverySettings()
-    bus: BusSettings = BusSettings()
-    tasks: TaskSettings = TaskSettings()
-    workspace: WorkspaceSettings = WorkspaceSettings()
     servers: Annotated[
         dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
     ] = {}
-    agents: Annotated[dict[AgentName, AgentSettings], Meta(description="who answers in conversations, by name")] = {}
-    harness: HarnessSettings = HarnessSettings()
     contracts: Annotated[
         Literal["observe", "enforce"],
         Meta(
@@ -277,6 +210,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ] = "observe"
     lock: Annotated[str, Meta(description="the lock file, relative to the project")] = LOCK_NAME
     project: Annotated[str, Meta(description="the folder that relative paths start from")] = "."
+    parts: dict[str, Any] = {}
+    """The sections of parts that are set, by name; read one by its `Section`."""
 
     @property
     def lock_path(self) -> Path:
@@ -342,11 +277,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Return one server, enabled or not, with its variables filled in; a missing one is an error."""
         given = os.environ if environment is None else environment
         return resolve_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
-
-    def resolve_agent(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
-        """Return one agent, enabled or not, with its variables filled in; a missing one is an error."""
-        given = os.environ if environment is None else environment
-        return resolve_agent(name, self.agents[name], environment=given, project=Path(self.project).absolute())
 
 
 def parse_address(text: str) -> tuple[str, int]:

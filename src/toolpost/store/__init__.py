@@ -6,6 +6,7 @@ urls           what a URL names, and how it may be shown
 clock          the time that all processes of a store share, without jumps
 wakeups        waiters are told when something was committed, in any process
 migrate        migrations/KIND/*.sql: which there are, which are missing
+part_migrations  the same for tables of parts, under their names
 
 audit          AuditLog: entries are appended, found and verified
 audit_values   an entry, a record, a filter, a verdict

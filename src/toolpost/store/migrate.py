@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Literal
 
 from toolpost.contracts.errors import BadConfiguration
@@ -30,7 +31,11 @@ class Migration:
 
 def known_migrations(kind: Kind) -> list[Migration]:
     """Read the steps that come with this code, in order."""
-    folder = files("toolpost.store").joinpath("migrations", kind)
+    return read_migrations(files("toolpost.store").joinpath("migrations", kind))
+
+
+def read_migrations(folder: Traversable) -> list[Migration]:
+    """Read the steps of a folder, in order."""
     texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")}
     return [_migration(name, texts[name]) for name in sorted(texts)]
 

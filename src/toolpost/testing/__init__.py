@@ -1,7 +1,7 @@
 """What a tool's author tests with: a real client on an in-memory transport, and a proof that each argument matters."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,10 @@ from toolpost.app import open_app
 from toolpost.authoring import Plugin
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.parts.conversations import Agent
+from toolpost.host import Part
+from toolpost.parts.conversations import Agent, Harness
+from toolpost.parts.conversations.part import ConversationsPart
+from toolpost.registry import BUNDLED
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
@@ -24,6 +27,7 @@ __all__ = [
     "acp_agent_command",
     "assert_each_argument_matters",
     "client_of",
+    "conversations_of",
     "data_of",
     "echo",
     "error_of",
@@ -35,11 +39,28 @@ IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"))
 
 @asynccontextmanager
 async def open_test_app(
-    *plugins: Plugin, config: Config = IN_MEMORY, agents: Mapping[str, Agent] | None = None
+    *plugins: Plugin,
+    config: Config = IN_MEMORY,
+    agents: Mapping[str, Agent] | None = None,
+    parts: Sequence[Part] = (),
 ) -> AsyncIterator[App]:
-    """Open a Toolpost that serves these plugins alone, has these agents answer, and remembers nothing."""
-    async with open_app(config, plugins=plugins, bundled=False, agents=agents) as app:
+    """Open a gateway that serves these plugins alone, has these agents answer, and remembers nothing.
+
+    `parts` are open beside those that come with Toolpost.
+    """
+    async with open_app(config, plugins=plugins, bundled=False, parts=[*parts_with(agents), *parts]) as app:
         yield app
+
+
+def parts_with(agents: Mapping[str, Agent] | None) -> list[Part]:
+    """Return the parts that come with Toolpost, with these agents among those that answer."""
+    others: list[Part] = [entry.load() for entry in BUNDLED if entry.name != ConversationsPart.name]
+    return [ConversationsPart(agents), *others]
+
+
+def conversations_of(app: App) -> Harness:
+    """Return what leads the conversations of a gateway in this process."""
+    return app.service(Harness)
 
 
 @asynccontextmanager

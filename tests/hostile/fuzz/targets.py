@@ -26,10 +26,10 @@ from toolpost.endpoints.http.connection import FrontProtocol
 from toolpost.endpoints.http.framing import HEAD_END, read_framing
 from toolpost.endpoints.http.head import split_head
 from toolpost.endpoints.http.refusal import Refused
+from toolpost.parts.conversations.settings import AGENTS, resolve_agent
 from toolpost.protocol import rpc
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.settings import load_config
-from toolpost.settings.agents import resolve_agent
 from toolpost.settings.lock import read_lock
 from toolpost.settings.servers import resolve_server
 from toolpost.upstreams.http.events import EventReader, EventTooLarge
@@ -299,7 +299,7 @@ def check_settings(data: bytes) -> None:
         with suppress(BadConfiguration):
             config = load_config(path)
             _resolve(config.servers, resolve_server, config.project)
-            _resolve(config.agents, resolve_agent, config.project)
+            _resolve(AGENTS.of(config), resolve_agent, config.project)
 
 
 def _resolve(entries: Mapping[str, Any], resolve: Callable[..., Any], project: str) -> None:

@@ -10,9 +10,10 @@ import anyio
 import pytest
 
 from tests.parts.bus.projects import wait_until
-from tests.ways import IN_MEMORY, OURS, QUICK_WAYS, ROOT
+from tests.ways import IN_MEMORY, OURS, QUICK_WAYS
 from toolpost.app import open_app
-from toolpost.settings import BusSettings, Config, StoreSettings
+from toolpost.parts.bus.settings import BusSettings
+from toolpost.settings import Config, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +50,7 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
     commands = tmp_path / "bin"
     commands.mkdir()
     script = commands / "bd"
-    script.write_text(f"#!{sys.executable}\n" + (ROOT / "tests" / "bus" / "fake_bd.py").read_text())
+    script.write_text(f"#!{sys.executable}\n" + Path(__file__).with_name("fake_bd.py").read_text())
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     root = tmp_path / "project"
@@ -58,7 +59,9 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
 
 
 def config_of(tracker: Tracker, url: str, **settings: Any) -> Config:
-    return Config(project=str(tracker.root), store=StoreSettings(url=url), bus=BusSettings(**settings), plugins=OURS)
+    return Config(
+        project=str(tracker.root), store=StoreSettings(url=url), parts={"bus": BusSettings(**settings)}, plugins=OURS
+    )
 
 
 async def test_a_bead_follows_its_task(tracker: Tracker, url: str) -> None:
@@ -132,7 +135,7 @@ async def test_beads_that_are_asked_for_and_missing_do_not_stop_the_bus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    config = Config(project=str(tmp_path), store=IN_MEMORY.store, bus=BusSettings(beads="on"), plugins=OURS)
+    config = Config(project=str(tmp_path), store=IN_MEMORY.store, parts={"bus": BusSettings(beads="on")}, plugins=OURS)
     async with open_app(config) as app, MEMORY.client_of(app) as client:
         submitted = data_of(await client.call_tool("bus__submit_task", {"bead_id": "a"}))
 

@@ -10,6 +10,7 @@ from toolpost.base.ids import CallerId, ThreadId
 from toolpost.base.turns import TurnEnded, Warmth
 from toolpost.parts.conversations import InvokeOptions, TurnRun
 from toolpost.running import App
+from toolpost.testing import conversations_of
 
 desk = Plugin("desk")
 
@@ -39,7 +40,7 @@ BOB = Standing(caller=Caller(id=CallerId("bob"), transport="http"))
 async def at_work(app: App, thread: ThreadId, text: str, **options: Any) -> TurnRun:
     """Ask, and return as soon as the agent is at it."""
     is_asked = anyio.Event()
-    run = await app.harness.start_message(
+    run = await conversations_of(app).start_message(
         ADA,
         thread,
         text,
@@ -51,4 +52,4 @@ async def at_work(app: App, thread: ThreadId, text: str, **options: Any) -> Turn
 
 
 async def asked(app: App, thread: ThreadId, text: str, **options: Any) -> TurnEnded:
-    return await app.harness.handle_message(ADA, thread, text, InvokeOptions(**options))
+    return await conversations_of(app).handle_message(ADA, thread, text, InvokeOptions(**options))

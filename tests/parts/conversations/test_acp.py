@@ -21,9 +21,10 @@ from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.base.turns import Said, Thought, ToolUsed, TurnEvent, Warmth
 from toolpost.contracts.errors import ToolpostError
+from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
-from toolpost.settings import AgentSettings, Config, HarnessSettings
-from toolpost.testing import acp_agent_command
+from toolpost.settings import Config
+from toolpost.testing import acp_agent_command, conversations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -31,13 +32,14 @@ pytestmark = pytest.mark.anyio
 def with_agent(*options: str, harness: dict[str, Any] | None = None, **settings: Any) -> Config:
     command, *args = acp_agent_command(*options)
     agent = AgentSettings(command=command, args=args, **settings)
-    return msgspec.structs.replace(IN_MEMORY, agents={"script": agent}, harness=HarnessSettings(**harness or {}))
+    parts = {"agents": {"script": agent}, "harness": HarnessSettings(**harness or {})}
+    return msgspec.structs.replace(IN_MEMORY, parts=parts)
 
 
 @asynccontextmanager
 async def conversing(config: Config) -> AsyncIterator[tuple[App, ThreadId]]:
     async with open_app(config, plugins=[desk], bundled=False) as app, open_http(app):
-        thread = await app.harness.create_thread(ADA)
+        thread = await conversations_of(app).create_thread(ADA)
         yield app, thread.id
 
 
@@ -148,10 +150,10 @@ async def test_a_model_is_chosen_or_refused_by_name() -> None:
 async def test_an_agent_goes_on_by_its_own_session(tmp_path: Path, option: tuple[str, ...], how: str) -> None:
     async with conversing(with_agent("--sessions", str(tmp_path), *option)) as (app, thread):
         first = await asked(app, thread, "session")
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         again = await asked(app, thread, "session")
         echo = await asked(app, thread, "echo")
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         for known in tmp_path.iterdir():
             known.unlink()
         anew = await asked(app, thread, "echo")
@@ -168,7 +170,7 @@ async def test_the_history_is_told_after_a_crash_and_not_again() -> None:
         crashed = await asked(app, thread, "crash")
         told = await asked(app, thread, "echo")
         not_told = await asked(app, thread, "echo")
-        messages = await app.harness.read_messages(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert crashed.error is not None
     assert (crashed.state, crashed.text, crashed.error["code"]) == ("failed", "before ", "UPSTREAM_UNAVAILABLE")
@@ -193,7 +195,7 @@ async def test_a_cancelled_turn_ends_at_once_and_the_session_stays_warm() -> Non
     async with conversing(with_agent()) as (app, thread):
         run = await at_work(app, thread, "stream 1000 20")
         with anyio.fail_after(1.5):
-            assert await app.harness.cancel(ADA, thread) == [run.info.turn]
+            assert await conversations_of(app).cancel(ADA, thread) == [run.info.turn]
             await run.done.wait()
         after = await asked(app, thread, "count")
 
@@ -208,7 +210,7 @@ async def test_an_agent_that_ignores_cancel_is_ended_and_its_old_answer_never_co
     async with conversing(with_agent(harness={"cancel_s": 0.3})) as (app, thread):
         pid = int((await asked(app, thread, "pid")).text)
         run = await at_work(app, thread, "ignore 700 the old answer")
-        await app.harness.cancel(ADA, thread)
+        await conversations_of(app).cancel(ADA, thread)
         await run.done.wait()
         after = await asked(app, thread, "say the new answer")
         await anyio.sleep(0.6)
@@ -264,7 +266,7 @@ async def test_daemons_of_an_agent_end_with_its_session() -> None:
     async with conversing(with_agent()) as (app, thread):
         daemon = int((await asked(app, thread, "fork")).text)
         assert psutil.pid_exists(daemon)
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
 
         assert await has_gone(daemon)
 
@@ -279,9 +281,9 @@ async def test_an_agent_that_does_not_start_is_told_with_its_last_words(
     async with conversing(with_agent(option, harness={"open_s": open_s})) as (app, thread):
         ended = await asked(app, thread, "say hello")
         with pytest.raises(ToolpostError) as refused:
-            await app.harness.prewarm(ADA, thread)
-        sessions = app.harness.pool.sessions
-        messages = await app.harness.read_messages(ADA, thread)
+            await conversations_of(app).prewarm(ADA, thread)
+        sessions = conversations_of(app).pool.sessions
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert ended.error is not None
     assert (ended.state, ended.error["code"], refused.value.code) == ("failed", code, code)
@@ -292,7 +294,7 @@ async def test_an_agent_that_does_not_start_is_told_with_its_last_words(
 
 
 async def test_a_command_that_is_not_there_is_told_with_what_to_do() -> None:
-    config = msgspec.structs.replace(IN_MEMORY, agents={"none": AgentSettings(command="no-such-agent")})
+    config = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"none": AgentSettings(command="no-such-agent")}})
     async with conversing(config) as (app, thread):
         ended = await asked(app, thread, "say hello")
 
@@ -315,12 +317,12 @@ async def test_a_session_that_was_killed_between_turns_is_replaced_unnoticed() -
 async def test_a_prewarmed_session_is_the_one_that_answers() -> None:
     heard: list[TurnEvent] = []
     async with conversing(with_agent("--slow", "0.3")) as (app, thread):
-        await app.harness.prewarm(ADA, thread)
-        (warm,) = app.harness.pool.sessions
+        await conversations_of(app).prewarm(ADA, thread)
+        (warm,) = conversations_of(app).pool.sessions
         ended = await asked(app, thread, "count", on_event=heard.append)
-        found = app.gateway.metrics.agent_turns
+        found = conversations_of(app).pool.metrics.agent_turns
 
-        assert app.harness.pool.sessions == [warm]
+        assert conversations_of(app).pool.sessions == [warm]
     assert ended.text == "1"
     assert [e.is_warm for e in heard if isinstance(e, Warmth)] == [True]
     assert (found.value("warm"), found.value("cold"), found.value("opening")) == (1, 0, 0)
@@ -328,7 +330,7 @@ async def test_a_prewarmed_session_is_the_one_that_answers() -> None:
 
 async def test_an_agent_made_with_the_protocol_s_own_library_answers(tmp_path: Path) -> None:
     agent = AgentSettings(command=sys.executable, args=[str(Path(__file__).with_name("library_agent.py"))])
-    config = msgspec.structs.replace(IN_MEMORY, agents={"library": agent})
+    config = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"library": agent}})
     heard: list[TurnEvent] = []
     async with conversing(config) as (app, thread):
         ended = await asked(app, thread, "hello", on_event=heard.append)

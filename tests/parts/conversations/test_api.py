@@ -22,12 +22,13 @@ from tests.parts.conversations.asking import desk
 from tests.parts.conversations.test_acp import has_gone, with_agent
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
-from toolpost.app import open_app, open_http
+from toolpost.app import open_http
 from toolpost.base.turns import AgentEvent, Said
 from toolpost.parts.conversations.api import stream as talk_stream
+from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
-from toolpost.settings import AgentSettings, CallerSettings, Config, HarnessSettings
-from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command
+from toolpost.settings import CallerSettings, Config
+from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command, conversations_of, open_test_app
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +66,7 @@ async def read_events(response: httpx2.Response) -> AsyncIterator[tuple[str, Any
 
 @asynccontextmanager
 async def web(config: Config, *plugins: Plugin, token: str = "", **agents: ScriptedAgent) -> AsyncIterator[Web]:
-    async with open_app(config, plugins=[desk, *plugins], bundled=False, agents=agents) as app, open_http(app) as url:
+    async with open_test_app(desk, *plugins, config=config, agents=agents) as app, open_http(app) as url:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), headers=headers, timeout=60) as http:
             yield Web(app, http)
@@ -76,7 +77,7 @@ async def test_ten_turns_of_a_prewarmed_thread_all_find_it_warm() -> None:
         thread = await site.thread()
         warmed = await site.http.post("/api/prewarm", json={"threadId": thread})
         counts = [(await site.say(thread, "count"))["text"] for _ in range(10)]
-        metrics = site.app.gateway.metrics
+        metrics = conversations_of(site.app).pool.metrics
 
         assert (warmed.status_code, warmed.json()["state"]) == (200, "warm")
         assert counts == [str(number) for number in range(1, 11)]
@@ -158,12 +159,12 @@ async def test_whoever_listens_and_reads_no_more_is_let_go(monkeypatch: pytest.M
             deaf.connect(address)
             deaf.sendall(f"GET /api/threads/{thread}/events HTTP/1.1\r\nHost: {address[0]}\r\n\r\n".encode())
             with anyio.fail_after(10):
-                while not site.app.harness._listeners:
+                while not conversations_of(site.app)._listeners:
                     await anyio.sleep(0.01)
             ended = await site.say(thread, "go on")
 
             with anyio.fail_after(10):
-                while site.app.harness._listeners:
+                while conversations_of(site.app)._listeners:
                     await anyio.sleep(0.01)
     assert (ended["state"], len(ended["text"])) == ("done", 8_000_000)
 
@@ -282,7 +283,7 @@ async def test_another_agent_does_not_inherit_the_model_of_the_one_before() -> N
     command, *args = acp_agent_command()
     choosy = AgentSettings(command=command, args=[*args, "--models", "small,large"])
     agents = {"choosy": choosy, "plain": AgentSettings(command=command, args=args)}
-    async with web(msgspec.structs.replace(IN_MEMORY, agents=agents)) as site:
+    async with web(msgspec.structs.replace(IN_MEMORY, parts={"agents": agents})) as site:
         thread = await site.thread(model="small")
         path = f"/api/threads/{thread}"
 
@@ -371,7 +372,7 @@ async def test_an_agent_may_use_tools_and_lead_no_conversations() -> None:
         headers = {"Authorization": f"Bearer {door.token}"}
         refused = await site.http.post(f"/api/threads/{thread}/messages", json={"text": "more"}, headers=headers)
         servers = await site.http.get("/api/servers", headers=headers)
-        site.app.harness.pool.evict_thread(thread)  # type: ignore[arg-type]
+        conversations_of(site.app).pool.evict_thread(thread)  # type: ignore[arg-type]
         with anyio.fail_after(5):
             while site.app.roster.find_lent(door.token.encode()) is not None:
                 await anyio.sleep(0.01)
@@ -402,7 +403,7 @@ async def test_every_answer_is_as_it_is_described() -> None:
         for name, options in {"script": [], "dead": ["--exit"], "hung": ["--hang"]}.items()
     }
     harness = HarnessSettings(open_s=0.5, cancel_s=0.5)
-    async with web(msgspec.structs.replace(IN_MEMORY, agents=agents, harness=harness)) as site:
+    async with web(msgspec.structs.replace(IN_MEMORY, parts={"agents": agents, "harness": harness})) as site:
         description = (await site.http.get("/api/openapi.json")).json()
         thread = await site.thread()
         seen: set[tuple[str, str, int]] = set()

@@ -20,15 +20,16 @@ from tests.ways import IN_MEMORY, MODERN
 from toolpost.app import open_app, open_http
 from toolpost.base.events import event
 from toolpost.base.ids import ThreadId
+from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
-from toolpost.settings import AgentSettings, Config, HarnessSettings, StoreSettings
-from toolpost.testing import assert_each_argument_matters
+from toolpost.settings import Config, StoreSettings
+from toolpost.testing import assert_each_argument_matters, conversations_of
 from toolpost.testing.agents import acp_agent_command
 
 pytestmark = pytest.mark.anyio
 
 COMMAND, *ARGS = acp_agent_command()
-CONFIG = msgspec.structs.replace(IN_MEMORY, agents={"script": AgentSettings(command=COMMAND, args=ARGS)})
+CONFIG = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"script": AgentSettings(command=COMMAND, args=ARGS)}})
 
 
 @asynccontextmanager
@@ -62,7 +63,7 @@ async def until(holds: Callable[[], Any], within_s: float = 15) -> None:
 @proves("history__read", "thread", "after", "limit")
 async def test_each_argument_of_the_history_matters() -> None:
     async with opened() as (app, client):
-        threads = [await app.harness.create_thread(ADA, title=title) for title in ("one", "two")]
+        threads = [await conversations_of(app).create_thread(ADA, title=title) for title in ("one", "two")]
         for thread in threads:
             await asked(app, thread.id, "say blue door")
         await assert_each_argument_matters(client, "history__threads", base={}, changed={"limit": 1})
@@ -80,10 +81,10 @@ async def test_each_argument_of_the_history_matters() -> None:
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_history_is_searched_and_read_by_whoever_led_it(mode: str) -> None:
     async with opened(mode=mode) as (app, client):
-        mine = await app.harness.create_thread(ADA, title="colours")
+        mine = await conversations_of(app).create_thread(ADA, title="colours")
         await asked(app, mine.id, "say the door is Blue today")
-        foreign = await app.harness.create_thread(BOB, title="secret")
-        await app.harness.handle_message(BOB, foreign.id, "say blue is the secret")
+        foreign = await conversations_of(app).create_thread(BOB, title="secret")
+        await conversations_of(app).handle_message(BOB, foreign.id, "say blue is the secret")
 
         assert [thread["title"] for thread in await used(client, "history__threads")] == ["colours"]
         found = await used(client, "history__search", query="DOOR blue")
@@ -173,7 +174,7 @@ async def test_two_changes_at_once_close_no_circle(tmp_path: Path, gateways: int
 @proves("schedule__remove", "id")
 async def test_each_argument_of_the_schedule_matters() -> None:
     async with opened() as (app, client):
-        thread = (await app.harness.create_thread(ADA)).id
+        thread = (await conversations_of(app).create_thread(ADA)).id
         base = {"prompt": "say hi", "cron": "0 9 1 1 *", "timezone": "Asia/Tokyo"}
         at = f"{datetime.now(UTC).year + 1}-06-01T12:00:00"
         added = [
@@ -203,7 +204,7 @@ async def test_each_argument_of_the_schedule_matters() -> None:
 async def test_a_scheduled_prompt_comes_by_itself_after_a_restart_too(tmp_path: Path) -> None:
     config = msgspec.structs.replace(CONFIG, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
     async with opened(config) as (app, client):
-        thread = await app.harness.create_thread(ADA)
+        thread = await conversations_of(app).create_thread(ADA)
         await asked(app, thread.id, "say ready")
         soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
         added = await used_by_agent(app, thread.id, "schedule__add", prompt="say good morning", at=soon)
@@ -218,7 +219,7 @@ async def test_a_scheduled_prompt_comes_by_itself_after_a_restart_too(tmp_path: 
     async with opened(config) as (app, client):
 
         async def has_come() -> bool:
-            said = [m.text for m in await app.harness.read_messages(ADA, thread.id)]
+            said = [m.text for m in await conversations_of(app).read_messages(ADA, thread.id)]
             return said[-2:] == ["say good morning", "good morning"]
 
         await until(has_come)
@@ -229,7 +230,7 @@ async def test_a_scheduled_prompt_comes_by_itself_after_a_restart_too(tmp_path: 
 
 async def test_bad_schedules_are_refused_with_the_reason() -> None:
     async with opened() as (app, client):
-        thread = (await app.harness.create_thread(ADA)).id
+        thread = (await conversations_of(app).create_thread(ADA)).id
         for wrong, said in (
             ({"cron": "61 * * * *"}, "no cron expression"),
             ({"cron": "* * * * * *"}, "five fields"),
@@ -258,7 +259,7 @@ async def test_bad_schedules_are_refused_with_the_reason() -> None:
 async def test_each_argument_of_work_that_is_started_matters() -> None:
     use = 'call time__current_time {"timezone": "UTC"}'
     async with opened() as (app, _):
-        thread = (await app.harness.create_thread(ADA)).id
+        thread = (await conversations_of(app).create_thread(ADA)).id
         ends = []
         for arguments in ({"work": "say yes"}, {"work": "say x", "agent": "scrip"}, {"work": use, "max_tools": 0}):
             started = await used_by_agent(app, thread, "delegate__start", **arguments)
@@ -285,7 +286,7 @@ async def test_each_argument_of_work_that_is_started_matters() -> None:
 @proves("delegate__run", "work", "agent", "timeout_s", "max_tools")
 async def test_work_is_delegated_within_limits() -> None:
     async with opened() as (app, client):
-        thread = (await app.harness.create_thread(ADA)).id
+        thread = (await conversations_of(app).create_thread(ADA)).id
         done = await used_by_agent(app, thread, "delegate__run", work="say all done")
         assert (done["state"], done["answer"]) == ("done", "all done")
         read = await used(client, "history__read", thread=done["thread"])
@@ -307,7 +308,7 @@ async def test_work_is_delegated_within_limits() -> None:
 
 async def test_delegated_work_is_bounded_in_number_and_can_be_cancelled() -> None:
     async with opened() as (app, _):
-        thread = (await app.harness.create_thread(ADA)).id
+        thread = (await conversations_of(app).create_thread(ADA)).id
         started = [await used_by_agent(app, thread, "delegate__start", work="hang") for _ in range(4)]
         assert (await used_by_agent(app, thread, "delegate__start", work="hang"))["code"] == "QUEUE_OVERLOADED"
         waited = await used_by_agent(app, thread, "delegate__wait", id=started[0]["id"], timeout_s=0.1)
@@ -316,7 +317,7 @@ async def test_delegated_work_is_bounded_in_number_and_can_be_cancelled() -> Non
             assert (await used_by_agent(app, thread, "delegate__cancel", id=each["id"]))["state"] == "cancelled"
 
         async def has_ended() -> bool:
-            return not app.harness.runs
+            return not conversations_of(app).runs
 
         await until(has_ended)
         assert (await used_by_agent(app, thread, "delegate__start", work="say x"))["state"] == "running"
@@ -324,9 +325,9 @@ async def test_delegated_work_is_bounded_in_number_and_can_be_cancelled() -> Non
 
 
 async def test_nothing_is_delegated_when_every_session_is_at_work() -> None:
-    config = msgspec.structs.replace(CONFIG, harness=HarnessSettings(sessions=2))
+    config = msgspec.structs.replace(CONFIG, parts={**CONFIG.parts, "harness": HarnessSettings(sessions=2)})
     async with opened(config) as (app, _):
-        one, two = [(await app.harness.create_thread(ADA)).id for _ in range(2)]
+        one, two = [(await conversations_of(app).create_thread(ADA)).id for _ in range(2)]
         alone = await asked(app, one, 'call delegate__run {"work": "say done"}')
         busy = await at_work(app, two, "hang")
         refused = await asked(app, one, 'call delegate__run {"work": "say done"}')
@@ -340,17 +341,17 @@ async def test_nothing_is_delegated_when_every_session_is_at_work() -> None:
 
 async def test_cancelling_a_turn_cancels_what_it_delegated() -> None:
     async with opened() as (app, _):
-        thread = (await app.harness.create_thread(ADA)).id
-        await app.harness.start_message(ADA, thread, 'call delegate__run {"work": "hang"}')
+        thread = (await conversations_of(app).create_thread(ADA)).id
+        await conversations_of(app).start_message(ADA, thread, 'call delegate__run {"work": "hang"}')
 
         async def is_at_work() -> bool:
-            return len(app.harness.runs) == 2
+            return len(conversations_of(app).runs) == 2
 
         await until(is_at_work)
-        await app.harness.cancel(ADA, thread)
+        await conversations_of(app).cancel(ADA, thread)
 
         async def has_ended() -> bool:
-            return not app.harness.runs
+            return not conversations_of(app).runs
 
         await until(has_ended)
 
@@ -371,7 +372,7 @@ async def test_each_argument_of_the_log_matters() -> None:
 
 async def test_the_log_is_queried() -> None:
     async with opened() as (app, client):
-        thread = (await app.harness.create_thread(ADA)).id
+        thread = (await conversations_of(app).create_thread(ADA)).id
         failed = await asked(app, thread, "crash")
         assert failed.state == "failed"
 

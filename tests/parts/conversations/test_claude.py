@@ -14,9 +14,11 @@ from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.base.turns import Said, ToolUsed, TurnEvent
+from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.running import App
-from toolpost.settings import AgentSettings, Config
+from toolpost.settings import Config
 from toolpost.store.scripts import Script, Statement
+from toolpost.testing import conversations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -25,13 +27,13 @@ PROGRAM = Path(__file__).with_name("fake_claude.py")
 
 def with_claude(**settings: Any) -> Config:
     agent = AgentSettings(kind="claude", command=sys.executable, args=["-S", "-E", str(PROGRAM)], **settings)
-    return msgspec.structs.replace(IN_MEMORY, agents={"claude": agent})
+    return msgspec.structs.replace(IN_MEMORY, parts={"agents": {"claude": agent}})
 
 
 @asynccontextmanager
 async def conversing(config: Config) -> AsyncIterator[tuple[App, ThreadId]]:
     async with open_app(config, plugins=[desk], bundled=False) as app, open_http(app):
-        thread = await app.harness.create_thread(ADA)
+        thread = await conversations_of(app).create_thread(ADA)
         yield app, thread.id
 
 
@@ -79,7 +81,7 @@ async def test_what_it_may_is_a_matter_of_policy(permissions: str, tool: str, an
 async def test_a_cancelled_turn_ends_and_the_session_goes_on() -> None:
     async with conversing(with_claude()) as (app, thread):
         run = await at_work(app, thread, "hang")
-        await app.harness.cancel(ADA, thread)
+        await conversations_of(app).cancel(ADA, thread)
         await run.done.wait()
         after = await asked(app, thread, "count")
 
@@ -110,10 +112,10 @@ async def test_a_failure_is_told_in_its_own_words() -> None:
 async def test_it_goes_on_where_it_stopped_and_opens_anew_what_is_forgotten() -> None:
     async with conversing(with_claude()) as (app, thread):
         await asked(app, thread, "say one")
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         resumed = await asked(app, thread, "session")
-        app.harness.pool.evict_thread(thread)
-        found = await app.harness.find_thread(ADA, thread)
+        conversations_of(app).pool.evict_thread(thread)
+        found = await conversations_of(app).find_thread(ADA, thread)
         assert found.session is not None
         await forget(app, thread)
         anew = await asked(app, thread, "echo")

@@ -15,7 +15,7 @@ from tests.ways import IN_MEMORY
 from toolpost.base.caller import Door
 from toolpost.members import members_of
 from toolpost.settings import CallerSettings, Config
-from toolpost.testing import ScriptedAgent
+from toolpost.testing import ScriptedAgent, conversations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
         await site.say(thread, "hello")
         door = agent.sessions[0].order.door
         assert door is not None
-        site.app.harness.pool.evict_thread(thread)
+        conversations_of(site.app).pool.evict_thread(thread)
         with anyio.fail_after(5):
             while not agent.sessions[0].is_closed:
                 await anyio.sleep(0.01)

@@ -11,6 +11,7 @@ from tests.parts.conversations.asking import ADA
 from tests.parts.conversations.test_acp import with_agent
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
+from toolpost.testing import conversations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +25,12 @@ async def test_many_threads_over_few_sessions_leave_nothing_behind(count: int, m
     config = with_agent(harness={"sessions": most, "waiting": 1_000})
     turns = 0
     async with open_app(config, bundled=False) as app, open_http(app):
-        threads = [(await app.harness.create_thread(ADA)).id for _ in range(count)]
+        threads = [(await conversations_of(app).create_thread(ADA)).id for _ in range(count)]
 
         async def talk(thread: ThreadId, until: float) -> None:
             nonlocal turns
             while time.monotonic() < until:
-                ended = await app.harness.handle_message(ADA, thread, "count")
+                ended = await conversations_of(app).handle_message(ADA, thread, "count")
                 assert ended.state == "done", ended.error
                 turns += 1
 
@@ -43,19 +44,23 @@ async def test_many_threads_over_few_sessions_leave_nothing_behind(count: int, m
         memory, files = me.memory_info().rss, me.num_fds()
         await talk_all(lasts_s * 4 / 5)
         gc.collect()
-        opened = app.gateway.metrics.agent_openings.value()
+        opened = conversations_of(app).pool.metrics.agent_openings.value()
         grown_mib = (me.memory_info().rss - memory) / 1024 / 1024
         print(  # The figures of the long run are seen with `pytest -s`.
             f"{turns} turns of {count} threads, {opened:g} sessions opened, {memory / 1024 / 1024:.0f} MiB at a fifth of the"
             f" time, {grown_mib:+.1f} MiB at its end, {files} files and {me.num_fds() - files:+d}"
         )
 
-        sessions = len(app.harness.pool.sessions)
-        assert sessions <= config.harness.sessions
-        assert len(me.children()) <= config.harness.sessions + 1
+        sessions = len(conversations_of(app).pool.sessions)
+        assert sessions <= most
+        assert len(me.children()) <= most + 1
         assert me.num_fds() <= files + 5
         assert me.memory_info().rss < memory * 1.25 + 16 * 1024 * 1024
-        assert (app.harness.pool.waiting, app.harness.runs, app.harness._lines) == (0, [], {})
+        assert (conversations_of(app).pool.waiting, conversations_of(app).runs, conversations_of(app)._lines) == (
+            0,
+            [],
+            {},
+        )
     with anyio.fail_after(10):
         while me.children(recursive=True):
             await anyio.sleep(0.05)

@@ -13,7 +13,6 @@ from tests.parts.conversations.asking import ADA, BOB
 from toolpost.base.caller import Caller, Scope, Standing
 from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut
-from toolpost.metrics import Metrics
 from toolpost.parts.conversations import (
     AgentGone,
     AgentSpec,
@@ -24,6 +23,7 @@ from toolpost.parts.conversations import (
     pool_key,
     profile_of,
 )
+from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.session_pool import OnGone, Opened, Opener
 from toolpost.shares import Callers
 from toolpost.testing import ScriptedAgent
@@ -54,7 +54,7 @@ def opener(agent: ScriptedAgent) -> Opener:
 async def pool_of(*, are_several: bool = False, **limits: Any) -> AsyncIterator[Pool]:
     callers = Callers()
     callers.are_several = are_several
-    pool = Pool(PoolLimits(**limits), Metrics(), callers)
+    pool = Pool(PoolLimits(**limits), AgentMetrics(), callers)
     async with pool.open_running():
         yield pool
 

@@ -24,15 +24,16 @@ from toolpost.base.ids import AgentSessionId, ThreadId
 from toolpost.base.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, PluginFailed, QueueOverloaded
 from toolpost.parts.conversations import AgentGone, InvokeOptions
+from toolpost.parts.conversations.settings import HarnessSettings
 from toolpost.running import App
-from toolpost.settings import Config, HarnessSettings, StoreSettings
-from toolpost.testing import ScriptedAgent, ScriptedSession, open_test_app
+from toolpost.settings import Config, StoreSettings
+from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, open_test_app
 
 pytestmark = pytest.mark.anyio
 
 
 def harnessed(**settings: Any) -> Config:
-    return msgspec.structs.replace(IN_MEMORY, harness=HarnessSettings(**settings))
+    return msgspec.structs.replace(IN_MEMORY, parts={"harness": HarnessSettings(**settings)})
 
 
 @asynccontextmanager
@@ -40,19 +41,19 @@ async def conversing(
     agent: ScriptedAgent, *plugins: Plugin, config: Config = IN_MEMORY, **agents: ScriptedAgent
 ) -> AsyncIterator[tuple[App, ThreadId]]:
     async with open_test_app(*plugins, config=config, agents={"main": agent, **agents}) as app:
-        thread = await app.harness.create_thread(ADA)
+        thread = await conversations_of(app).create_thread(ADA)
         yield app, thread.id
 
 
 async def said(app: App, thread: ThreadId, text: str, **options: Any) -> TurnEnded:
-    return await app.harness.handle_message(ADA, thread, text, InvokeOptions(**options))
+    return await conversations_of(app).handle_message(ADA, thread, text, InvokeOptions(**options))
 
 
 async def test_a_message_is_answered_and_both_are_kept() -> None:
     heard: list[TurnEvent] = []
     async with conversing(ScriptedAgent()) as (app, thread):
         ended = await said(app, thread, "good morning", on_event=heard.append)
-        messages = await app.harness.read_messages(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert (ended.state, ended.text, ended.seq) == ("done", "good morning", 2)
     assert [(m.seq, m.role, m.text) for m in messages] == [
@@ -70,7 +71,7 @@ async def test_what_an_agent_used_is_kept_with_its_answer_within_bounds() -> Non
 
     async with conversing(ScriptedAgent(use)) as (app, thread):
         await said(app, thread, "dig")
-        _, answer = await app.harness.read_messages(ADA, thread)
+        _, answer = await conversations_of(app).read_messages(ADA, thread)
 
     assert answer.details is not None
     tools = answer.details["tools"]
@@ -83,7 +84,7 @@ async def test_history_is_told_to_a_cold_session_and_to_no_other() -> None:
     async with conversing(agent) as (app, thread):
         await said(app, thread, "one")
         await said(app, thread, "two")
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         await said(app, thread, "three")
         await said(app, thread, "four")
 
@@ -105,7 +106,7 @@ async def test_messages_of_a_thread_are_answered_in_the_order_in_which_they_came
             for number in range(5):
                 tasks.start_soon(said, app, thread, str(number))
                 await anyio.lowlevel.checkpoint()
-        messages = await app.harness.read_messages(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert [m.text for m in messages if m.role == "user"] == ["0", "1", "2", "3", "4"]
     assert [m.text for m in messages if m.role == "assistant"] == ["0", "1", "2", "3", "4"]
@@ -128,7 +129,7 @@ async def test_a_session_is_resumed_by_the_agent_s_own_id_and_told_nothing_twice
     agent = ScriptedAgent(can_resume=True)
     async with conversing(agent) as (app, thread):
         await said(app, thread, "one")
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         await said(app, thread, "two")
 
     assert agent.sessions[1].is_resumed
@@ -161,7 +162,7 @@ async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
     async with conversing(agent, scribe, config=config) as (app, thread):
         for number in range(5):
             await said(app, thread, f"number {number}")
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         await said(app, thread, "go on")
 
     told = agent.sessions[1].prompts[0]
@@ -175,7 +176,7 @@ async def test_a_long_message_is_cut_to_the_budget() -> None:
     agent = ScriptedAgent()
     async with conversing(agent, config=harnessed(history_tokens=100)) as (app, thread):
         await said(app, thread, "x" * 10_000)
-        app.harness.pool.evict_thread(thread)
+        conversations_of(app).pool.evict_thread(thread)
         await said(app, thread, "short")
 
     assert len(agent.sessions[1].prompts[0]) < 1_000
@@ -234,15 +235,15 @@ async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
         yield Said(text=prompt[-4:])
 
     async with conversing(ScriptedAgent(patient)) as (app, thread):
-        first = await app.harness.start_message(ADA, thread, "wait")
-        second = await app.harness.start_message(ADA, thread, "more")
-        third = await app.harness.start_message(ADA, thread, "last")
+        first = await conversations_of(app).start_message(ADA, thread, "wait")
+        second = await conversations_of(app).start_message(ADA, thread, "more")
+        third = await conversations_of(app).start_message(ADA, thread, "last")
         await anyio.sleep(0.05)
-        await app.harness.cancel(ADA, thread, second.info.turn)
-        await app.harness.cancel(ADA, thread, first.info.turn)
+        await conversations_of(app).cancel(ADA, thread, second.info.turn)
+        await conversations_of(app).cancel(ADA, thread, first.info.turn)
         await third.done.wait()
         await second.done.wait()
-        messages = await app.harness.read_messages(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     states = [run.ended.state for run in (first, second, third) if run.ended is not None]
     assert states == ["cancelled", "cancelled", "done"]
@@ -256,9 +257,9 @@ async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
 
     async with conversing(ScriptedAgent(patient), config=harnessed(waiting_in_thread=2)) as (app, thread):
         for _ in range(3):
-            await app.harness.start_message(ADA, thread, "wait")
+            await conversations_of(app).start_message(ADA, thread, "wait")
         with pytest.raises(QueueOverloaded):
-            await app.harness.start_message(ADA, thread, "one too many")
+            await conversations_of(app).start_message(ADA, thread, "one too many")
 
 
 async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
@@ -267,7 +268,7 @@ async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
         await session.cancelled.wait()
 
     async with conversing(ScriptedAgent(patient), config=harnessed(sessions=1)) as (app, thread):
-        other = (await app.harness.create_thread(ADA)).id
+        other = (await conversations_of(app).create_thread(ADA)).id
         at_it = await at_work(app, thread, "hello")
         waited = await said(app, other, "is anybody there?", timeout_s=0.2)
         at_it.stop("timeout", "it took too long")
@@ -295,10 +296,10 @@ async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
             await has_spoken.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(2):
-            while app.harness.runs:
+            while conversations_of(app).runs:
                 await anyio.sleep(0.01)
-        (turn,) = await app.harness.list_turns(ADA, thread)
-        messages = await app.harness.read_messages(ADA, thread)
+        (turn,) = await conversations_of(app).list_turns(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert turn.state == "cancelled"
     assert [m.text for m in messages] == ["hello", "so far"]
@@ -314,11 +315,11 @@ async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_p
 
     config = msgspec.structs.replace(harnessed(cancel_s=0.1), store=StoreSettings(url=f"sqlite:{tmp_path}/t.db"))
     async with conversing(ScriptedAgent(deaf), config=config) as (app, thread):
-        await app.harness.start_message(ADA, thread, "hello")
+        await conversations_of(app).start_message(ADA, thread, "hello")
         await has_spoken.wait()
     async with open_test_app(config=config, agents={"main": ScriptedAgent()}) as app:
-        (turn,) = await app.harness.list_turns(ADA, thread)
-        messages = await app.harness.read_messages(ADA, thread)
+        (turn,) = await conversations_of(app).list_turns(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert turn.state == "interrupted"
     assert [m.text for m in messages] == ["hello", "so far"]
@@ -333,8 +334,8 @@ async def test_a_server_that_ends_lets_plugins_hear_of_the_end_of_a_turn() -> No
         heard.append(ended.text)
 
     async with open_test_app(listener, agents={"main": ScriptedAgent()}) as app:
-        thread = await app.harness.create_thread(ADA)
-        await app.harness.handle_message(ADA, thread.id, "hello")
+        thread = await conversations_of(app).create_thread(ADA)
+        await conversations_of(app).handle_message(ADA, thread.id, "hello")
         at_once = list(heard)
 
     assert (at_once, heard) == ([], ["hello"])
@@ -347,7 +348,7 @@ async def test_what_is_said_without_a_thread_is_kept_apart_by_caller_and_session
     async with conversing(ScriptedAgent(count)) as (app, _):
 
         async def ask(who: Standing, **options: Any) -> str:
-            return (await app.harness.invoke(who, "hello", InvokeOptions(**options))).text
+            return (await conversations_of(app).invoke(who, "hello", InvokeOptions(**options))).text
 
         texts = [
             await ask(ADA),
@@ -363,17 +364,20 @@ async def test_what_is_said_without_a_thread_is_kept_apart_by_caller_and_session
 async def test_what_is_asked_aside_is_asked_in_the_thread_s_own_session_and_not_kept() -> None:
     agent = ScriptedAgent()
     async with conversing(agent) as (app, thread):
-        other = (await app.harness.create_thread(ADA)).id
+        other = (await conversations_of(app).create_thread(ADA)).id
         aside = InvokeOptions(thread=thread, session=AgentSessionId("s"))
         await said(app, thread, "red")
-        await app.harness.invoke(ADA, "which?", aside)
-        app.harness.pool.evict_thread(thread)
-        await app.harness.invoke(ADA, "which again?", aside)
+        await conversations_of(app).invoke(ADA, "which?", aside)
+        conversations_of(app).pool.evict_thread(thread)
+        await conversations_of(app).invoke(ADA, "which again?", aside)
         await said(app, thread, "green")
-        messages = await app.harness.read_messages(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
         with pytest.raises(NotFound):
-            await app.harness.invoke(BOB, "and mine?", aside)
-        for refused in (app.harness.handle_message(ADA, other, "hello", aside), app.harness.prewarm(ADA, other, aside)):
+            await conversations_of(app).invoke(BOB, "and mine?", aside)
+        for refused in (
+            conversations_of(app).handle_message(ADA, other, "hello", aside),
+            conversations_of(app).prewarm(ADA, other, aside),
+        ):
             with pytest.raises(InvalidRequest, match="another thread"):
                 await refused
 
@@ -386,13 +390,13 @@ async def test_what_is_asked_aside_is_asked_in_the_thread_s_own_session_and_not_
 
 async def test_without_an_agent_nobody_answers_and_it_is_said_what_to_do() -> None:
     async with open_test_app() as app:
-        thread = await app.harness.create_thread(ADA)
+        thread = await conversations_of(app).create_thread(ADA)
         with pytest.raises(CapabilityMissing, match="No agent is configured"):
-            await app.harness.handle_message(ADA, thread.id, "hello")
+            await conversations_of(app).handle_message(ADA, thread.id, "hello")
         with pytest.raises(NotFound):
-            await app.harness.handle_message(ADA, ThreadId("t-none"), "hello")
+            await conversations_of(app).handle_message(ADA, ThreadId("t-none"), "hello")
         with pytest.raises(InvalidRequest):
-            await app.harness.handle_message(ADA, thread.id, "  ")
+            await conversations_of(app).handle_message(ADA, thread.id, "  ")
 
 
 async def test_hooks_hear_change_and_answer_in_their_order() -> None:
@@ -424,7 +428,7 @@ async def test_hooks_hear_change_and_answer_in_their_order() -> None:
         ping = await said(app, thread, "/ping")
         asked = await said(app, thread, "help")
         await anyio.sleep(0.05)
-        messages = await app.harness.read_messages(ADA, thread)
+        messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert (ping.text, asked.text.endswith("help, please")) == ("pong", True)
     assert messages[1].details == {"by": "plugin"}
@@ -468,7 +472,7 @@ async def test_a_hook_that_fails_harms_nobody_but_its_plugin(kind: str, monkeypa
         return f"{prompt}!"
 
     async with conversing(ScriptedAgent(), plugin, other) as (app, thread):
-        app.harness.hooks._limits_s["toolpost_before_invoke"] = 0.1
+        conversations_of(app).hooks._limits_s["toolpost_before_invoke"] = 0.1
         with anyio.fail_after(3):
             answer = await said(app, thread, "hello")
         health = app.health()["plugins"]

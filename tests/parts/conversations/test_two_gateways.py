@@ -23,7 +23,7 @@ from tests.ways import IN_MEMORY
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.conversations.other_processes import LOOK_S
 from toolpost.settings import StoreSettings
-from toolpost.testing import ScriptedAgent, acp_agent_command, open_test_app
+from toolpost.testing import ScriptedAgent, acp_agent_command, conversations_of, open_test_app
 
 pytestmark = pytest.mark.anyio
 
@@ -39,12 +39,12 @@ async def test_a_conversation_goes_on_at_another_gateway(
         open_test_app(config=config, agents={"main": here}) as one,
         open_test_app(config=config, agents={"main": there}) as two,
     ):
-        thread = (await one.harness.create_thread(ADA)).id
+        thread = (await conversations_of(one).create_thread(ADA)).id
         await asked(one, thread, "red")
         await asked(two, thread, "green")
         await asked(one, thread, "blue")
-        said = [m.text for m in await two.harness.read_messages(ADA, thread) if m.role == "user"]
-        await one.harness.delete_thread(ADA, thread)
+        said = [m.text for m in await conversations_of(two).read_messages(ADA, thread) if m.role == "user"]
+        await conversations_of(one).delete_thread(ADA, thread)
         with pytest.raises(NotFound):
             await asked(two, thread, "anybody?")
 
@@ -133,16 +133,16 @@ async def two_servers(url: str, folder: Path) -> AsyncIterator[tuple[httpx2.Asyn
 async def test_what_is_scheduled_comes_once(tmp_path: Path) -> None:
     config = msgspec.structs.replace(CONFIG, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
     async with opened(config) as (one, _), opened(config) as (two, _):
-        thread = (await one.harness.create_thread(ADA)).id
+        thread = (await conversations_of(one).create_thread(ADA)).id
         await asked(one, thread, "say ready")
         soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
         assert "id" in await used_by_agent(one, thread, "schedule__add", prompt="count", at=soon)
 
         async def has_come() -> bool:
-            return "count" in [m.text for m in await two.harness.read_messages(ADA, thread)]
+            return "count" in [m.text for m in await conversations_of(two).read_messages(ADA, thread)]
 
         await until(has_come)
         await anyio.sleep(0.5)
-        messages = await one.harness.read_messages(ADA, thread)
+        messages = await conversations_of(one).read_messages(ADA, thread)
 
     assert [m.text for m in messages].count("count") == 1

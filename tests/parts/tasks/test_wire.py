@@ -25,9 +25,10 @@ from tests.wire.callers import Project
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.tasks import orphans
+from toolpost.parts.tasks.settings import TaskSettings
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import LimitSettings, TaskSettings
+from toolpost.settings.model import LimitSettings
 from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
 
@@ -268,7 +269,7 @@ async def test_quick_calls_are_answered_as_usual(tmp_path: Path) -> None:
 async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "START_S", 0.1)
     monkeypatch.setattr(orphans, "SWEEP_S", 0.1)
-    short = msgspec.structs.replace(config, tasks=TaskSettings(ttl_s=0.5, after_s=0))
+    short = msgspec.structs.replace(config, parts={"tasks": TaskSettings(ttl_s=0.5, after_s=0)})
     async with asked(short) as (ask, app):
         handle = (await ask("tools/call", call("errands__echo", text="x")))["result"]
         await ending(ask, handle)

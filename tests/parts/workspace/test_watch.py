@@ -23,8 +23,8 @@ from toolpost.app import open_app
 from toolpost.parts.workspace import watch
 from toolpost.parts.workspace.folders import folders_of
 from toolpost.parts.workspace.generations import read_pointer
+from toolpost.parts.workspace.settings import WorkspaceSettings
 from toolpost.parts.workspace.spec import spec_of
-from toolpost.settings import WorkspaceSettings
 from toolpost.testing import data_of
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ SETTLE_S = 0.1
 async def watched(root: Path, way: Way = MEMORY, **settings: Any) -> AsyncIterator[Client]:
     """Serve the tools that are bundled, in a project whose code is watched."""
     chosen = WorkspaceSettings(watch=True, settle_s=SETTLE_S, **settings)
-    config = msgspec.structs.replace(IN_MEMORY, project=str(root), workspace=chosen)
+    config = msgspec.structs.replace(IN_MEMORY, project=str(root), parts={"workspace": chosen})
     async with open_app(config) as app, way.client_of(app) as client:
         yield client
 

@@ -12,7 +12,6 @@ import click
 
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
-from toolpost.cli.doctor.agents import check_agents
 from toolpost.cli.doctor.contracts import with_contracts
 from toolpost.cli.doctor.findings import Finding, Group, Level, problem, warning
 from toolpost.cli.doctor.output import as_object, counted, print_groups, total
@@ -29,6 +28,8 @@ from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, NotFound
+from toolpost.host import Doctor
+from toolpost.registry import BUNDLED, installed_parts
 from toolpost.settings import Config
 
 AT_ONCE: Final = 4
@@ -82,16 +83,34 @@ async def _examined(config: Config, config_path: Path | None, names: Sequence[st
     """Look at everything, or at what was named; None if whoever started it asked to end it."""
     with anyio.CancelScope() as scope, on_signals(scope.cancel):
         wanted = set(names)
-        groups = [] if names else [await check_setup(config, config_path)]
-        if not names or not wanted <= {*config.servers, *config.agents}:
-            found = await check_plugins(config)
-            _refuse_unknown(wanted, {*config.servers, *config.agents, *(plugin.name for plugin in found)})
+        doctors = _doctors(config)
+        others = [name for doctor in doctors for name in doctor.names(config)]
+        groups = [] if names else [await check_setup(config, config_path, doctors)]
+        if not names or not wanted <= {*config.servers, *others}:
+            found = await check_plugins(config, doctors)
+            _refuse_unknown(wanted, {*config.servers, *others, *(plugin.name for plugin in found)})
             groups += [group for group in found if not names or group.name in wanted]
         groups += await _servers(config, [name for name in config.servers if not names or name in wanted])
-        groups += await check_agents(config, [name for name in config.agents if not names or name in wanted])
+        for doctor in doctors:
+            groups += await doctor.check(config, [n for n in doctor.names(config) if not names or n in wanted])
         groups = await with_results_seen(await with_contracts(groups, config), config)
         return groups if names else _with_totals(groups)
     return None
+
+
+def _doctors(config: Config) -> list[Doctor]:
+    """Return what parts have to look at. A part that cannot be loaded is found among the plugins, and keeps nothing else back."""
+    doctors: list[Doctor] = []
+    for entry in (*BUNDLED, *(installed_parts() if config.plugins.installed else ())):
+        if entry.name in config.plugins.disable and entry not in BUNDLED:
+            continue
+        try:
+            doctor = entry.load().doctor()
+        except Exception:  # noqa: BLE001, S112 (a part may raise anything)
+            continue
+        if doctor is not None:
+            doctors.append(doctor)
+    return doctors
 
 
 def _refuse_unknown(wanted: set[str], known: set[str]) -> None:

@@ -1,9 +1,9 @@
 """What the doctor finds, as values."""
 
+import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.failures import as_clause
@@ -57,7 +57,8 @@ class Finding:
 class Group:
     """What was found about one thing."""
 
-    kind: Literal["toolpost", "server", "plugin", "agent"]
+    kind: str
+    """`toolpost`, `server`, `plugin`, or what a part calls it: `agent`."""
     name: str
     findings: tuple[Finding, ...]
     facts: JsonObject = field(default_factory=dict)
@@ -93,3 +94,11 @@ def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, 
     """Find something that does not work."""
     message, given = (as_clause(error.message), error.hint) if isinstance(error, ToolpostError) else (error, None)
     return Finding(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

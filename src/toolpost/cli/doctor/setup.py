@@ -16,17 +16,15 @@ import msgspec
 
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
-from toolpost.cli.doctor.agents import with_sound_agents
-from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
+from toolpost.cli.doctor.findings import Finding, Group, is_installed, note, ok, problem, warning
 from toolpost.cli.doctor.output import counted
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.endpoints.auth.access import check_guarded
+from toolpost.host import Doctor
 from toolpost.members import members_of
-from toolpost.parts.bus import beads
-from toolpost.parts.workspace.optional import has
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
 from toolpost.settings import CONFIG_NAME, Config
@@ -38,17 +36,17 @@ VERIFY_S: Final = 10.0
 
 _CALLS: Final = 1_000
 _EXTRAS: Final = {
-    "workspace": (("tantivy",), "the plugin `workspace`, which indexes and searches code"),
-    "harness": (("acp", "cronsim"), "conversations with agents, and prompts on a schedule"),
     "postgres": (("asyncpg",), "a store in PostgreSQL"),
     "embeddings": (("onnxruntime", "tokenizers"), "a sentence model for `discovery.embedder`"),
 }
-"""What may be installed besides: the modules that show that all of it is, and what it brings."""
+"""What the kernel may use besides: the modules that show that all of it is installed, and what it brings."""
 
 
-async def check_setup(config: Config, config_path: Path | None) -> Group:
-    """Look at what everything runs on."""
-    findings = [*_platform(), *_configuration(config, config_path), *await _store(config), _beads(config)]
+async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[Doctor]) -> Group:
+    """Look at what everything runs on, the kernel and its parts."""
+    findings = [*_platform(), *_configuration(config, config_path), *await _store(config)]
+    for doctor in doctors:
+        findings += await doctor.check_setup(config)
     return Group(kind="toolpost", name=__version__, findings=tuple(findings))
 
 
@@ -59,7 +57,7 @@ def _platform() -> Iterator[Finding]:
         is_there = not loop.endswith("missing")
         yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop: calls get quicker")
     for extra, (modules, what) in _EXTRAS.items():
-        if not all(map(has, modules)):
+        if not all(map(is_installed, modules)):
             yield note("extras", f"not installed: {what}; pip install 'toolpost[{extra}]' brings it")
     if missing := [name for name in ("npx", "uvx", "docker") if shutil.which(name) is None]:
         yield note("launchers", f"not here: {', '.join(missing)}; servers that need them cannot be started")
@@ -75,15 +73,9 @@ def _spelled(package: str) -> str:
 def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
     path = config_path or Path(CONFIG_NAME)
     if path.exists():
-        agents = f", {counted(len(config.agents), 'agent')}" if config.agents else ""
-        yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}{agents}")
+        yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}")
     else:
         yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
-    default = config.harness.default
-    if default is not None and default not in config.agents:
-        near = nearest_name(default, sorted(config.agents))
-        hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
-        yield problem("configuration", f"harness.default: no agent is called `{default}`", hint=hint)
     try:
         host, _ = config.address
         check_guarded(host, is_open=members_of(config).is_open)
@@ -115,19 +107,6 @@ def _unused_tags(config: Config) -> Iterator[Finding]:
             near = nearest_name(tag, sorted(carried))
             hint = f"did you mean `{near}`?" if near else "servers get tags by `tags`, plugins by plugins.tags"
             yield warning("access", f"{place}.tags: nothing carries the tag `{tag}`", hint=hint)
-
-
-def _beads(config: Config) -> Finding:
-    has_folder = (Path(config.project) / beads.FOLDER).is_dir()
-    if config.bus.beads == "off":
-        return note("beads", 'the bus works alone: bus.beads is "off"')
-    if shutil.which(beads.COMMAND) is None:
-        told = f"the bus works alone: `{beads.COMMAND}` is not on the PATH"
-        hint = "install beads, or set bus.beads to off"
-        return problem("beads", told, hint=hint) if config.bus.beads == "on" else note("beads", told)
-    if not has_folder and config.bus.beads == "auto":
-        return note("beads", f"the bus works alone: there is no folder {beads.FOLDER} here")
-    return ok("beads", f"the bus keeps beads in step, with `{beads.COMMAND}`")
 
 
 async def _store(config: Config) -> list[Finding]:
@@ -215,9 +194,12 @@ def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
     return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
 
 
-async def check_plugins(config: Config) -> list[Group]:
+async def check_plugins(config: Config, doctors: Sequence[Doctor]) -> list[Group]:
     """Load and start every plugin, and look at its tools."""
-    alone = msgspec.structs.replace(without_store(with_sound_agents(config)), servers={})
+    sound = config
+    for doctor in doctors:
+        sound = doctor.without_faults(sound)
+    alone = msgspec.structs.replace(without_store(sound), servers={})
     taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))

@@ -1,10 +1,10 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
 
-`/api/servers` is the administrator's (`admin.py`), what else is below `/api` is for conversations (`talks.py`),
-`/chat` is their page (`pages.py`), `/healthz` and `/metrics` are for whoever watches over us.
+`/api/servers` is the administrator's (`admin.py`), `/healthz` and `/metrics` are for monitoring, and parts add paths of their
+own (`routes.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -28,6 +28,7 @@ from toolpost.endpoints.http.head import Head, head_of, split_head
 from toolpost.endpoints.http.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.http.request import HttpRequest, Receive, Scope, Send
+from toolpost.endpoints.http.routes import Routes
 from toolpost.endpoints.http.sessions import Session, Sessions
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.sdk.http import SdkHttp
@@ -35,8 +36,6 @@ from toolpost.endpoints.sdk.lazy import LateSdk, parameter_header_problem
 from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.middleware import Call
-from toolpost.parts.conversations.api.routes import TalkApi
-from toolpost.parts.conversations.pages import Pages
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
 from toolpost.shares import EndpointShares
@@ -57,7 +56,7 @@ class HttpEndpoint:
         health: Callable[[], JsonObject],
         metrics: Callable[[], str],
         admin: Admin,
-        talks: TalkApi,
+        routes: Sequence[Routes],
         shares: EndpointShares,
         loads_early: bool = True,
         bare_names: bool = True,
@@ -65,8 +64,7 @@ class HttpEndpoint:
         self._lane = lane
         self._access = access
         self._admin = admin
-        self._talks = talks
-        self._pages = Pages(access)
+        self._routes = routes
         self.body_limit = body_limit
         self._health = health
         self._metrics = metrics
@@ -241,10 +239,8 @@ class HttpEndpoint:
             await self._answer_metrics(request)
         elif self._admin.serves(request.path):
             await self._admin.answer(request)
-        elif self._talks.serves(request.path):
-            await self._talks.answer(request)
-        elif self._pages.serves(request.path):
-            await self._pages.answer(request)
+        elif (routes := next((each for each in self._routes if each.serves(request.path)), None)) is not None:
+            await routes.answer(request)
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 

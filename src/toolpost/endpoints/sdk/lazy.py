@@ -9,7 +9,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import Judge
 from toolpost.endpoints.input_rounds import Rounds
-from toolpost.endpoints.tasks import TaskLane
+from toolpost.endpoints.tasks import Tasks
 from toolpost.providers.relay import Relay
 from toolpost.shares import EndpointShares
 from toolpost.store import AuditLog
@@ -28,7 +28,7 @@ class LateSdk:
         rounds: Rounds,
         shares: EndpointShares,
         instructions: str | None = None,
-        tasks: TaskLane | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         """Take what servers have besides tools, where it is recorded and held, and what clients are told about these tools."""
         self._relay = relay
@@ -74,7 +74,7 @@ def _load(
     rounds: Rounds,
     shares: EndpointShares,
     instructions: str | None,
-    tasks: TaskLane | None,
+    tasks: Tasks | None,
 ) -> "SdkServer":
     from toolpost.endpoints.sdk.server import SdkServer
 

@@ -33,7 +33,7 @@ from toolpost.endpoints.sdk.passthrough import as_it_came
 from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, told
 from toolpost.endpoints.sdk.request_context import SEAT, Seat
 from toolpost.endpoints.sdk.subscribers import Audience
-from toolpost.endpoints.tasks import EXTENSION, TaskLane
+from toolpost.endpoints.tasks import EXTENSION, Tasks
 from toolpost.protocol.era import MODERN
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
@@ -107,7 +107,7 @@ class SdkServer:
         rounds: Rounds,
         shares: EndpointShares,
         instructions: str | None = None,
-        tasks: TaskLane | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         self.audience = Audience(relay, shares, tasks)
         calls = shares.calls

@@ -28,7 +28,7 @@ from toolpost.contracts.errors import QueueOverloaded, ToolpostError
 from toolpost.discovery.views import View, tags_of
 from toolpost.endpoints.sdk.request_context import SEAT, Seat
 from toolpost.endpoints.sdk.task_notifications import open_task_news, tasks_named
-from toolpost.endpoints.tasks import TaskLane
+from toolpost.endpoints.tasks import Tasks
 from toolpost.protocol.rpc import INTERNAL_ERROR
 from toolpost.providers.relay import Asker, Relay, Subscription
 from toolpost.shares import EndpointShares
@@ -76,7 +76,7 @@ class Listener:
 class Audience:
     """All listeners, told by what each of them sees."""
 
-    def __init__(self, relay: Relay, shares: EndpointShares, tasks: TaskLane | None = None) -> None:
+    def __init__(self, relay: Relay, shares: EndpointShares, tasks: Tasks | None = None) -> None:
         self._relay = relay
         self._shares = shares
         self._tasks = tasks

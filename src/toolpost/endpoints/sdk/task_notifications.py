@@ -12,7 +12,7 @@ from mcp_types import Notification, SubscriptionsAcknowledgedNotification, Subsc
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
-from toolpost.endpoints.tasks import EXTENSION, MISSING_CAPABILITY, TaskLane, declares_tasks
+from toolpost.endpoints.tasks import EXTENSION, MISSING_CAPABILITY, Tasks, declares_tasks
 from toolpost.protocol.rpc import INVALID_PARAMS
 
 METHOD: Final = "notifications/tasks"
@@ -67,7 +67,7 @@ class _Context:
 
 
 @asynccontextmanager
-async def open_task_news(lane: TaskLane, names: Sequence[str], caller: Caller, context: Any) -> AsyncIterator[Any]:
+async def open_task_news(lane: Tasks, names: Sequence[str], caller: Caller, context: Any) -> AsyncIterator[Any]:
     """Tell what becomes of these tasks for as long as this is open; yields the request to listen with."""
     session = _Session(context.session, names)
     stamp = {SUBSCRIPTION_ID_META_KEY: context.request_id}

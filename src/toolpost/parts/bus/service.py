@@ -14,9 +14,9 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.contracts.errors import ToolpostError
-from toolpost.metrics import Metrics
 from toolpost.parts.bus import completion, polls, reports, results, submission
 from toolpost.parts.bus.dispatch import Offer
+from toolpost.parts.bus.metrics import BusMetrics
 from toolpost.parts.bus.outbox import OUTBOX, Clerk, Tracker
 from toolpost.parts.bus.polls import Polled
 from toolpost.parts.bus.submission import Submitted, Wish
@@ -51,7 +51,7 @@ class Bus:
         times: Times = _USUAL,
         capacity: int = CAPACITY,
         tracker: Tracker | None = None,
-        metrics: Metrics | None = None,
+        metrics: BusMetrics | None = None,
         callers: Callers | None = None,
     ) -> None:
         """Take a store; with a tracker, its tasks must be there, and are kept in step."""
@@ -61,7 +61,7 @@ class Bus:
         self._capacity = capacity
         self._callers = callers or Callers()
         self._tracker = tracker
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics or BusMetrics()
         self.depth = reports.Depth()
         """As it was at the last look for what has expired, a few seconds ago."""
 

@@ -36,12 +36,18 @@ class Wanted:
 class Crew:
     """Everybody who answers."""
 
-    def __init__(self, agents: Mapping[str, ReadyAgent], threads: Threads, default: str | None = None) -> None:
+    def __init__(
+        self,
+        agents: Mapping[str, ReadyAgent],
+        threads: Threads,
+        default: str | None = None,
+        tokens: DoorKeeper | None = None,
+    ) -> None:
+        """Take also what lends sessions a token for the gateway; without it, agents have no tools of it."""
         self.agents = agents
         self._threads = threads
         self.default = default or next(iter(agents), None)
-        self.keeper: DoorKeeper | None = None
-        """Set while a gateway is served that agents can reach."""
+        self._tokens = tokens
 
     def find(self, name: str) -> ReadyAgent:
         """Return an agent, or say who there is."""
@@ -84,7 +90,7 @@ class Crew:
             found = await self._threads.find(thread.id) if thread is not None else None
             may_resume = found is not None and found.session_profile == profile.digest
             caller = Caller(id=standing.caller.id, transport="agent", thread=thread.id if thread else None)
-            with lent(self.keeper, caller, profile.scopes) as door:
+            with lent(self._tokens, caller, profile.scopes) as door:
                 order = SessionOrder(
                     thread=thread.id if thread else None,
                     model=profile.model,

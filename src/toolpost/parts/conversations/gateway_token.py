@@ -10,8 +10,8 @@ from toolpost.base.caller import Caller, Door, Scope
 class DoorKeeper(Protocol):
     """Whoever lets agents in to the gateway."""
 
-    def lend(self, caller: Caller, scopes: Sequence[Scope]) -> Door:
-        """Make a way in, for one session."""
+    def lend(self, caller: Caller, scopes: Sequence[Scope]) -> Door | None:
+        """Make a way in, for one session; None while there is none."""
         ...
 
     def take_back(self, door: Door) -> None:
@@ -21,11 +21,11 @@ class DoorKeeper(Protocol):
 
 @contextmanager
 def lent(keeper: DoorKeeper | None, caller: Caller, scopes: Sequence[Scope]) -> Iterator[Door | None]:
-    """Have a door while this lasts; none where nobody keeps any."""
-    if keeper is None:
+    """Have a door while this lasts; None where there is none."""
+    door = keeper.lend(caller, scopes) if keeper is not None else None
+    if keeper is None or door is None:
         yield None
         return
-    door = keeper.lend(caller, scopes)
     try:
         yield door
     finally:

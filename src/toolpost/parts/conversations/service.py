@@ -19,12 +19,12 @@ from toolpost.base.ids import ThreadId, TurnId, new_trace_id, new_turn_id
 from toolpost.base.turns import TurnEnded
 from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
 from toolpost.gateway import Answer
-from toolpost.metrics import Metrics
 from toolpost.parts.conversations import process_id
 from toolpost.parts.conversations.agent import AgentSpec
 from toolpost.parts.conversations.agents import Crew
 from toolpost.parts.conversations.history import HistoryLimits
 from toolpost.parts.conversations.hooks import Hooks
+from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.other_processes import ASKED_FOR, Elsewhere
 from toolpost.parts.conversations.prompt import Asking
 from toolpost.parts.conversations.queue import Line, Place
@@ -68,7 +68,7 @@ class Harness(UnderWay):
         hooks: Hooks,
         *,
         limits: HarnessLimits | None = None,
-        metrics: Metrics | None = None,
+        metrics: AgentMetrics | None = None,
         key_values: KeyValueStore,
         wakeups: Wakeups,
         callers: Callers | None = None,
@@ -78,7 +78,7 @@ class Harness(UnderWay):
         super().__init__(threads, crew, callers, kept=self.limits.kept)
         self.key_values = key_values
         self.hooks = hooks
-        self.pool = Pool(self.limits.pool, metrics or Metrics(), callers)
+        self.pool = Pool(self.limits.pool, metrics or AgentMetrics(), callers)
         self._keeping = Keeping(threads, beat_s=self.limits.beat_s)
         asking = Asking(self.pool, crew, threads, hooks, self.limits.history)
         self._way = Way(asking, self._keeping, hooks, cancel_s=self.limits.cancel_s)

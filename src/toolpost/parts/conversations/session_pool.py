@@ -19,8 +19,8 @@ from anyio.abc import TaskGroup
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import GatewayError, QueueOverloaded, ToolpostError, ToolTimedOut
-from toolpost.metrics import Metrics
 from toolpost.parts.conversations.agent import AgentGone, AgentSession
+from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.queue import Line
 from toolpost.parts.conversations.session_key import PoolKey
 from toolpost.shares import Callers, over_limit
@@ -110,7 +110,7 @@ class Warm:
 class Pool:
     """The sessions that are kept."""
 
-    def __init__(self, limits: PoolLimits, metrics: Metrics, callers: Callers | None = None) -> None:
+    def __init__(self, limits: PoolLimits, metrics: AgentMetrics, callers: Callers | None = None) -> None:
         self.limits = limits
         self.metrics = metrics
         self._callers = callers or Callers()

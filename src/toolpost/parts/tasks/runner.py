@@ -61,7 +61,6 @@ class DeferredCalls:
     def __init__(
         self,
         store: Store,
-        gateway: Gateway,
         write: Write,
         *,
         ttl_s: float,
@@ -73,7 +72,6 @@ class DeferredCalls:
         self._limit = limit
         self._callers = callers
         self._store = store
-        self._gateway = gateway
         self._write = write
         self._ttl_s = ttl_s
         self._after_s = after_s
@@ -81,22 +79,23 @@ class DeferredCalls:
         self._runs: dict[DeferredId, _Run] = {}
         self._by_call: dict[str, _Run] = {}
         self._has_runs = anyio.Event()
-        self._tasks: TaskGroup | None = None
-        self._orphans = Orphans(store, gateway, self._owner, ttl_s=ttl_s, carry=self._adopt, hear=self.hear)
+        self._carrier: tuple[TaskGroup, Gateway] | None = None
+        """Where calls run, and what they pass; None while none are carried."""
 
     @asynccontextmanager
-    async def open_carrying(self) -> AsyncIterator[None]:
-        """Carry calls for as long as this is open, and take over those that nobody carries."""
+    async def open_carrying(self, gateway: Gateway) -> AsyncIterator[None]:
+        """Carry calls through this gateway for as long as this is open, and take over those that nobody carries."""
+        orphans = Orphans(self._store, gateway, self._owner, ttl_s=self._ttl_s, carry=self._adopt, hear=self.hear)
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as around:
-            self._tasks = tasks
+            self._carrier = tasks, gateway
             around.start_soon(self._renew)
-            around.start_soon(self._orphans.sweep)
+            around.start_soon(orphans.sweep)
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._finish()
-                self._tasks = None
+                self._carrier = None
                 around.cancel_scope.cancel()
                 tasks.cancel_scope.cancel()
 
@@ -187,13 +186,14 @@ class DeferredCalls:
         )
 
     def _carry(self, run: _Run) -> None:
-        if self._tasks is None:
+        if self._carrier is None:
             raise GatewayError("Calls are not carried any more: the server is shutting down.")
         self._runs[run.id] = self._by_call[run.call.id] = run
         if isinstance(run.call.context.respondent, LaterRespondent):
             run.call.context.respondent.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
         self._has_runs.set()
-        self._tasks.start_soon(self._carried, run)
+        tasks, gateway = self._carrier
+        tasks.start_soon(self._carried, run, gateway)
 
     def _adopt(self, kept: Deferred, call: Call) -> None:
         run = _Run(call, kept.id)
@@ -201,9 +201,9 @@ class DeferredCalls:
         run.decided.set()
         self._carry(run)
 
-    async def _carried(self, run: _Run) -> None:
+    async def _carried(self, run: _Run, gateway: Gateway) -> None:
         try:
-            run.answer = await self._gateway.call(run.call)
+            run.answer = await gateway.call(run.call)
             run.answered.set()
             await run.decided.wait()
             if run.kept is not None:
@@ -233,7 +233,7 @@ class DeferredCalls:
     async def _persist(self, run: _Run, make: Callable[[], Script[Result]]) -> Result | None:
         """Write until it is written: a store that is away for a while must not cost the result."""
         wait_s = RETRY_S
-        while self._tasks is not None or wait_s <= RETRY_LIMIT_S / 4:
+        while self._carrier is not None or wait_s <= RETRY_LIMIT_S / 4:
             try:
                 return await self._run(make)
             except ToolpostError as error:

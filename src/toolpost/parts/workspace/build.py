@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from toolpost.base.credentials import mask
+from toolpost.git.open_below import NotRegular, open_below
 from toolpost.parts.workspace import engine
 from toolpost.parts.workspace.build_order import BuildOrder, Built, Step
 from toolpost.parts.workspace.chunks import Chunk, chunks_of
@@ -29,7 +30,6 @@ from toolpost.parts.workspace.generations import (
 )
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
 from toolpost.parts.workspace.manifest import FileRow, SkippedRow, Stamp, open_manifest, write_manifest
-from toolpost.parts.workspace.paths import NotRegular, open_below
 from toolpost.parts.workspace.scan import Scan
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.text import SNIFF_BYTES, decoded, is_binary

@@ -29,11 +29,6 @@ def re2() -> Any:
     return _module("re2", "the pattern engine")
 
 
-def pathspec() -> Any:
-    """Return what reads .gitignore files where there is no git."""
-    return _module("pathspec", "the reader of .gitignore files")
-
-
 def watchfiles() -> Any:
     """Return what listens to the file system."""
     return _module("watchfiles", "the watcher of files")

@@ -9,11 +9,11 @@ from typing import Final
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolFailed
-from toolpost.parts.workspace.git.changes import WorkTree, open_work_tree, state_of
-from toolpost.parts.workspace.git.ignore import IgnoreRules, is_ignored
-from toolpost.parts.workspace.git.repository import RepositoryRefused
+from toolpost.git.changes import WorkTree, open_work_tree, state_of
+from toolpost.git.ignore import IgnoreRules, is_ignored
+from toolpost.git.open_below import RealFolders
+from toolpost.git.repository import RepositoryRefused
 from toolpost.parts.workspace.manifest import SkippedRow, Stamp
-from toolpost.parts.workspace.paths import RealFolders
 from toolpost.parts.workspace.secrets import holds_secrets, is_hidden
 from toolpost.parts.workspace.spec import Limits, Repository
 

@@ -23,8 +23,8 @@ import msgspec
 from toolpost.base.own_folder import OWN_FOLDER, make_folder
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, UpstreamUnavailable
+from toolpost.git.repository import RepositoryRefused, find_repository
 from toolpost.parts.bus.link import Address
-from toolpost.parts.workspace.git.repository import RepositoryRefused, find_repository
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.locations import state_folder
 from toolpost.upstreams.process.tree import Daemon, end_daemon, is_alive, start_daemon

@@ -17,6 +17,7 @@ from toolpost.cli.options import is_debugging, json_option, on_top
 from toolpost.cli.serve import Again, Manner, Presence, Stop, serve_until_stopped
 from toolpost.endpoints.stdio import Wire
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, project_config, project_of
+from toolpost.parts.bus.settings import BUS
 from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.upstreams.process.tree import this_process
@@ -110,7 +111,7 @@ def presence_in(files: ProjectServer, *, is_daemon: bool) -> Presence:
 
 async def _end_when_idle(app: App, stop: Stop, is_found: Callable[[], bool]) -> None:
     """End a server that nobody has used for long, or that nobody can find any more."""
-    limit_s = app.config.bus.idle_s
+    limit_s = BUS.of(app.config).idle_s
     look_s = min(_LOOK_S, limit_s / 10)
     seen, unused_s = app.gateway.admitted, 0.0
     while unused_s < limit_s and (is_found() or app.gateway.in_flight):

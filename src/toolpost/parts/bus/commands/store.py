@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from toolpost.app import bus_of
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.bus.commands.project import project_config
+from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
 from toolpost.store import open_store, store_exists
 from toolpost.store.urls import shown_url
@@ -22,4 +22,4 @@ async def open_bus(project: Path, *, make: bool = False) -> AsyncIterator[Bus]:
             hint="`toolpost bus submit TASK` makes both; --project names another project",
         )
     async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
-        yield bus_of(config, store)
+        yield make_bus(config, store)

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from toolpost.app import workspace_of
 from toolpost.base.ids import JsonObject
 from toolpost.cli.call.command import show_answer_error
 from toolpost.cli.call.here import CallRequest, call_here
@@ -21,6 +20,7 @@ from toolpost.cli.show import print_encoded, print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.parts.workspace.commands.output import print_built, print_hits, print_status, print_update
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
+from toolpost.parts.workspace.part import read_workspace
 from toolpost.parts.workspace.service import Desk
 from toolpost.settings import Config
 
@@ -79,7 +79,7 @@ def build(
 
 async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
     """Show each update, until a signal says that it is enough."""
-    spec = workspace_of(config)
+    spec = read_workspace(config)
     desk = Desk(dataclasses.replace(spec, repositories=spec.named(repo)))
     stop = asyncio.Event()
 

@@ -6,6 +6,7 @@ import pytest
 
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.parts.conversations.settings import read_agent
 from toolpost.settings import load_config
 
 
@@ -48,10 +49,10 @@ def test_variables_are_filled_in_and_secrets_not_shown(tmp_path: Path) -> None:
         '[agents.off]\ncommand = "x"\nenabled = false'
     )
     config = load_config(tmp_path / "toolpost.toml")
-    agent = config.resolve_agent("helper", {"KEY": "secret", "WHERE": "here"})
+    agent = read_agent(config, "helper", {"KEY": "secret", "WHERE": "here"})
 
     assert (agent.command, agent.env) == (("agent", "here"), {"KEY": "secret"})
     assert agent.cwd == tmp_path / "work"
     assert "secret" not in repr(agent)
     with pytest.raises(BadConfiguration, match="KEY"):
-        config.resolve_agent("helper", {"WHERE": "here"})
+        read_agent(config, "helper", {"WHERE": "here"})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from toolpost.parts.workspace.paths import open_below
+from toolpost.git.open_below import open_below
 
 
 class Unreadable(Exception):

@@ -6,31 +6,53 @@ from collections.abc import Sequence
 import anyio
 import msgspec
 
-from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem
+from toolpost.base.nearest import nearest_name
+from toolpost.cli.doctor.findings import Finding, Group, is_installed, note, ok, problem
 from toolpost.cli.doctor.servers import LAST_WORDS, missing_command
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.parts.base import PartDoctor
 from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
 from toolpost.parts.conversations.agent_kinds import LateAgent
+from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
 from toolpost.settings import Config
 from toolpost.settings.masking import concealing
 from toolpost.upstreams.spec import ServerSpec
 
 
-def with_sound_agents(config: Config) -> Config:
-    """Leave out what cannot even be read: it is found by itself, and keeps nothing else from being looked at."""
-    sound = {name: agent for name, agent in config.agents.items() if _readable(name, config)}
-    default = config.harness.default if config.harness.default in sound else None
-    harness = msgspec.structs.replace(config.harness, default=default)
-    return msgspec.structs.replace(config, agents=sound, harness=harness)
+class ConversationsDoctor(PartDoctor):
+    """Starts agents, one after the other, and ends them."""
 
+    def names(self, config: Config) -> Sequence[str]:
+        """Return the agents."""
+        return list(AGENTS.of(config))
 
-async def check_agents(config: Config, names: Sequence[str]) -> list[Group]:
-    """Start agents, one after the other, and end them."""
-    return [await _checked(name, config) for name in names]
+    async def check_setup(self, config: Config) -> Sequence[Finding]:
+        """Look for what agents of either kind need, and for the default agent."""
+        findings = []
+        if not all(map(is_installed, ("acp", "cronsim"))):
+            what = "conversations with agents, and prompts on a schedule"
+            findings.append(note("extras", f"not installed: {what}; pip install 'toolpost[harness]' brings it"))
+        agents, default = AGENTS.of(config), HARNESS.of(config).default
+        if default is not None and default not in agents:
+            near = nearest_name(default, sorted(agents))
+            hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
+            findings.append(problem("configuration", f"harness.default: no agent is called `{default}`", hint=hint))
+        return findings
+
+    async def check(self, config: Config, names: Sequence[str]) -> Sequence[Group]:
+        """Start these agents."""
+        return [await _checked(name, config) for name in names]
+
+    def without_faults(self, config: Config) -> Config:
+        """Leave out what cannot even be read: it is found by itself, and keeps nothing else from being looked at."""
+        sound = {name: agent for name, agent in AGENTS.of(config).items() if _readable(name, config)}
+        harness = HARNESS.of(config)
+        default = harness.default if harness.default in sound else None
+        return HARNESS.put(AGENTS.put(config, sound), msgspec.structs.replace(harness, default=default))
 
 
 async def _checked(name: str, config: Config) -> Group:
-    if not config.agents[name].enabled:
+    if not AGENTS.of(config)[name].enabled:
         return _group(name, note("disabled", "left out: `enabled` is false"))
     try:
         spec = _spec(name, config)
@@ -39,7 +61,7 @@ async def _checked(name: str, config: Config) -> Group:
     given = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
     if missing := missing_command(given, place=f"agents.{name}.command"):
         return _group(name, missing)
-    return _group(name, (await _started(spec, config.harness.open_s)).mapped(concealing(given)))
+    return _group(name, (await _started(spec, HARNESS.of(config).open_s)).mapped(concealing(given)))
 
 
 async def _started(spec: AgentSpec, within_s: float) -> Finding:
@@ -76,7 +98,7 @@ def _readable(name: str, config: Config) -> bool:
 
 
 def _spec(name: str, config: Config) -> AgentSpec:
-    return AgentSpec(**vars(config.resolve_agent(name)))
+    return AgentSpec(**vars(read_agent(config, name)))
 
 
 def _group(name: str, finding: Finding) -> Group:

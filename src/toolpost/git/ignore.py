@@ -4,14 +4,15 @@ Patterns are a stranger's. They are compiled by `pathspec` to RE2, whose time is
 their number and length are bounded.
 """
 
+import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from toolpost.parts.workspace import optional
-from toolpost.parts.workspace.git.config import read_user_config, user_folder
-from toolpost.parts.workspace.git.files import Unreadable, read_file
-from toolpost.parts.workspace.git.repository import GitRepository
+from toolpost.contracts.errors import CapabilityMissing
+from toolpost.git.config import read_user_config, user_folder
+from toolpost.git.files import Unreadable, read_file
+from toolpost.git.repository import GitRepository
 
 NAME: Final = ".gitignore"
 _FILE_LIMIT: Final = 256 * 1024
@@ -93,7 +94,7 @@ def _read_rules(folder: Path, name: str) -> Any:
 
 
 def _compile(lines: list[str]) -> Any:
-    spec = optional.pathspec().GitIgnoreSpec
+    spec = _spec_type()
     try:
         return spec.from_lines(lines)
     except ValueError:
@@ -102,7 +103,19 @@ def _compile(lines: list[str]) -> Any:
 
 def _is_sound(line: str) -> bool:
     try:
-        optional.pathspec().GitIgnoreSpec.from_lines([line])
+        _spec_type().from_lines([line])
     except ValueError:
         return False
     return True
+
+
+def _spec_type() -> Any:
+    """Return what compiles patterns; `pathspec` is optional, and loaded when a work tree is first looked through."""
+    try:
+        return importlib.import_module("pathspec").GitIgnoreSpec
+    except ImportError as error:
+        raise CapabilityMissing(
+            "the reader of .gitignore files, `pathspec`, is not installed.",
+            hint="pip install 'toolpost[workspace]'",
+            module="pathspec",
+        ) from error

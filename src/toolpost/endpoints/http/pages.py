@@ -1,4 +1,4 @@
-"""The chat page: a few files of this package, as they are. What it shows, it asks the API of conversations for."""
+"""Pages: the files of a folder, as they are, below a path. What they show, they ask an API for."""
 
 from functools import cache
 from pathlib import Path
@@ -9,9 +9,6 @@ from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http.refusal import Refused
 from toolpost.endpoints.http.request import HttpRequest
 
-CHAT_PATH: Final = "/chat"
-
-_FOLDER: Final = Path(__file__).parent / "chat_page"
 _TYPES: Final = {
     ".html": b"text/html; charset=utf-8",
     ".css": b"text/css; charset=utf-8",
@@ -34,14 +31,18 @@ _HEADERS: Final = [
 
 
 class Pages:
-    """The paths of the chat page. Whoever reaches this server may have it: it holds nothing of anybody."""
+    """The files of a folder below a path. Everybody who reaches this server may have them: they hold nothing of anybody."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, path: str, folder: Path, title: str) -> None:
+        """Take also what the page is called where a file of it is missing."""
         self._access = access
+        self._path = path
+        self._folder = folder
+        self._title = title
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of these."""
-        return path == CHAT_PATH or path.startswith(f"{CHAT_PATH}/")
+        return path == self._path or path.startswith(f"{self._path}/")
 
     async def answer(self, request: HttpRequest) -> None:
         """Send a file."""
@@ -50,9 +51,9 @@ class Pages:
             raise Refused(
                 405, ErrorCode.INVALID_REQUEST, "This path takes GET alone", headers=[(b"allow", b"GET, HEAD")]
             )
-        found = _files().get(request.path.removeprefix(CHAT_PATH).strip("/") or "index.html")
+        found = _files(self._folder).get(request.path.removeprefix(self._path).strip("/") or "index.html")
         if found is None:
-            raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; the chat is at {CHAT_PATH}")
+            raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; {self._title} is at {self._path}")
         kind, body = found
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *_HEADERS]
         await request.send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -60,6 +61,6 @@ class Pages:
 
 
 @cache
-def _files() -> dict[str, tuple[bytes, bytes]]:
-    """Read them once, when somebody first wants one: only what is here can be asked for."""
-    return {file.name: (_TYPES[file.suffix], file.read_bytes()) for file in _FOLDER.iterdir() if file.suffix in _TYPES}
+def _files(folder: Path) -> dict[str, tuple[bytes, bytes]]:
+    """Read a folder once, when a file of it is first requested: only what is in it can be had."""
+    return {file.name: (_TYPES[file.suffix], file.read_bytes()) for file in folder.iterdir() if file.suffix in _TYPES}

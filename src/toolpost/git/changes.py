@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from toolpost.base.ids import JsonObject
-from toolpost.parts.workspace.git.config import is_true, read_user_config
-from toolpost.parts.workspace.git.files import Unreadable
-from toolpost.parts.workspace.git.ignore import IgnoreRules, rules_of
-from toolpost.parts.workspace.git.index import LINK, SUBMODULE, GitIndex, Noted, digest_of, is_left_alone, read_index
-from toolpost.parts.workspace.git.objects import tree_of
-from toolpost.parts.workspace.git.repository import (
+from toolpost.git.config import is_true, read_user_config
+from toolpost.git.files import Unreadable
+from toolpost.git.ignore import IgnoreRules, rules_of
+from toolpost.git.index import LINK, SUBMODULE, GitIndex, Noted, digest_of, is_left_alone, read_index
+from toolpost.git.objects import tree_of
+from toolpost.git.open_below import RealFolders, open_below
+from toolpost.git.repository import (
     GitRepository,
     Head,
     RepositoryRefused,
@@ -27,7 +28,6 @@ from toolpost.parts.workspace.git.repository import (
     open_repository,
     read_head,
 )
-from toolpost.parts.workspace.paths import RealFolders, open_below
 
 HASH_BYTES: Final = 64 * 1024 * 1024
 HASH_S: Final = 2.0

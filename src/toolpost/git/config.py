@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from toolpost.parts.workspace.git.files import Unreadable, read_file
+from toolpost.git.files import Unreadable, read_file
 
 _LIMIT: Final = 256 * 1024
 _ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b"}

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost.parts.workspace.git.config import read_config, read_user_config
-from toolpost.parts.workspace.git.files import Unreadable, read_text
-from toolpost.parts.workspace.paths import open_below
+from toolpost.git.config import read_config, read_user_config
+from toolpost.git.files import Unreadable, read_text
+from toolpost.git.open_below import open_below
 
 _ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF: Final = re.compile(r"refs(?:/[^/\x00-\x20\x7f~^:?*\[\\.][^/\x00-\x20\x7f~^:?*\[\\]*)+")

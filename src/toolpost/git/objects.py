@@ -7,9 +7,9 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from toolpost.parts.workspace.git.files import Unreadable, read_file
-from toolpost.parts.workspace.git.repository import GitRepository
-from toolpost.parts.workspace.paths import open_below
+from toolpost.git.files import Unreadable, read_file
+from toolpost.git.open_below import open_below
+from toolpost.git.repository import GitRepository
 
 _COMMIT_LIMIT: Final = 1024 * 1024
 """Bytes of a commit, and of anything that it is a delta of."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from toolpost.parts.workspace.git.files import Unreadable, read_file
-from toolpost.parts.workspace.git.repository import GitRepository
+from toolpost.git.files import Unreadable, read_file
+from toolpost.git.repository import GitRepository
 
 SIZE_LIMIT: Final = 64 * 1024 * 1024
 ENTRY_LIMIT: Final = 500_000

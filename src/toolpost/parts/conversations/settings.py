@@ -1,5 +1,6 @@
 """`[agents.NAME]` and `[harness]`: who answers in conversations, and how long their sessions are kept."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.callers import Tags, Tools, check_patterns
+from toolpost.settings.model import Config, Seconds
+from toolpost.settings.section import Section
 from toolpost.settings.variables import expand_variables
 
 AgentKind = Literal["acp", "claude"]
@@ -18,8 +21,6 @@ AgentPermissions = Literal["deny", "read", "allow"]
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 AgentName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
-
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -123,3 +124,21 @@ def resolve_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, 
         tools=None if agent.tools is None else tuple(agent.tools),
         timeout_s=agent.timeout_s,
     )
+
+
+AGENTS: Final[Section[dict[str, AgentSettings]]] = Section(
+    name="agents",
+    struct=AgentSettings,
+    table=Annotated[dict[AgentName, AgentSettings], Meta(description="who answers in conversations, by name")],
+    default={},
+    check_entry=check_agent,
+)
+
+HARNESS: Final = Section(name="harness", struct=HarnessSettings, default=HarnessSettings())
+
+
+def read_agent(config: Config, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
+    """Return one agent, enabled or not, with its variables filled in; a missing one is an error."""
+    given = os.environ if environment is None else environment
+    project = Path(config.project).absolute()
+    return resolve_agent(name, AGENTS.of(config)[name], environment=given, project=project)

@@ -1,0 +1,139 @@
+"""Paths that parts add to the HTTP endpoint. The kernel's own paths come first, so no part can take one of them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
+from toolpost.endpoints.auth.access import Access
+from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.http.descriptors import has_run_out
+from toolpost.endpoints.http.exchange import send_json
+from toolpost.endpoints.http.refusal import Refused, forbidden, overload_status, retry_headers
+from toolpost.endpoints.http.request import HttpRequest
+from toolpost.protocol.rpc import encode, internal_error
+from toolpost.protocol.shape import BadShape, decode
+from toolpost.shares import Shares
+
+
+class Routes(Protocol):
+    """Some paths, and what answers them."""
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of these."""
+        ...
+
+    async def answer(self, request: HttpRequest) -> None:
+        """Answer a request. Must call `access.admitted` before it shows anything that is somebody's."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpContext:
+    """What routes are made with, when HTTP begins to be served."""
+
+    access: Access
+    """Who may come in."""
+    streams: Shares
+    """Fair shares of the event streams that may be open at once."""
+    body_limit: int
+    health: Callable[[], JsonObject]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteRequest:
+    """A request of an admitted caller."""
+
+    http: HttpRequest
+    admission: Admission
+    """Who is calling, what they may see, and whether they are an administrator."""
+    body: Any
+    """The JSON of the body; None without one."""
+
+
+Handler = Callable[[RouteRequest], Awaitable[Json]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A method of a path, answered in JSON."""
+
+    method: str
+    path: str
+    handler: Handler
+    """Returns what is sent as JSON. A ToolpostError is sent as the error object, under `error`."""
+    is_for_admins: bool = False
+
+
+class JsonRoutes:
+    """Routes that take and give JSON; agents in conversations may not use them."""
+
+    def __init__(self, http: HttpContext, routes: Sequence[Route]) -> None:
+        self._http = http
+        self._routes = {(route.path, route.method): route for route in routes}
+        self._paths = {route.path for route in routes}
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of these."""
+        return path in self._paths
+
+    async def answer(self, request: HttpRequest) -> None:
+        """Answer a request, one that fails with the error object."""
+        try:
+            given = await self._result(request)
+        except Refused as refusal:
+            error: JsonObject = {"code": refusal.code.value, "message": str(refusal)}
+            await _send_error(request, error, refusal.status, refusal.headers)
+        except QueueOverloaded as full:
+            await _send_error(request, full.as_object(), overload_status(full), retry_headers(full))
+        except ToolpostError as failure:
+            await _send_error(request, failure.as_object(), _status_of(failure))
+        except Exception as bug:
+            # A bug gets an answer too.
+            if has_run_out(bug):
+                raise
+            told = internal_error(bug).message
+            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
+        else:
+            await send_json(request.send, encode(given))
+
+    async def _result(self, request: HttpRequest) -> Json:
+        admission = await self._http.access.admitted(request)
+        if admission.caller.thread is not None:
+            raise forbidden("An agent may use tools, and nothing else")
+        route = self._routes.get((request.path, request.method))
+        if route is None:
+            allowed = ", ".join(method for path, method in self._routes if path == request.path)
+            headers = [(b"allow", allowed.encode())]
+            raise Refused(405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} alone", headers=headers)
+        if route.is_for_admins and not admission.is_admin:
+            raise forbidden("Only a caller with `admin = true` may use this path")
+        body = await self._body(request)
+        return await route.handler(RouteRequest(http=request, admission=admission, body=body))
+
+    async def _body(self, request: HttpRequest) -> Any:
+        if request.method in ("GET", "HEAD", "DELETE"):
+            return None
+        if not request.is_json:
+            # A page of another origin can send a form without asking first, and no JSON.
+            raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
+        raw = await request.body(self._http.body_limit)
+        try:
+            return decode(raw) if raw else None
+        except (BadShape, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"The body is not JSON: {error}.") from error
+
+
+def _status_of(failure: ToolpostError) -> int:
+    if isinstance(failure, NotFound):
+        return 404
+    return 400 if failure.code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS) else 500
+
+
+async def _send_error(
+    request: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    await send_json(request.send, encode({"error": error}), status=status, headers=headers)

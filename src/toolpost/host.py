@@ -1,0 +1,159 @@
+"""What a part is, what it is given, and what it brings. `toolpost.parts` is where authors of parts import all this from.
+
+A part is a product of its own on top of the kernel: the bus, the code index, conversations, MCP tasks, or one of another
+package. It is found by its entry point in the group `toolpost.parts`. The kernel knows no part by name.
+
+The order in which a gateway opens, and closes in reverse:
+
+1. the store
+2. each part: its migrations are applied, and `part.open(host)` yields what it provides
+3. the plugins of all parts, then the servers; then the gateway, made with the middleware that parts provide
+4. `provided.run(gateway)` of each part: from here on tools can be called
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from toolpost.authoring import Plugin
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
+from toolpost.endpoints.http.routes import HttpContext, Routes
+from toolpost.endpoints.tasks import Tasks
+from toolpost.gateway import Conversations, Gateway
+from toolpost.metrics import Gauges, Metrics
+from toolpost.providers.plugin_host import Candidate, PluginHost
+from toolpost.registry import Command
+from toolpost.settings import Config
+from toolpost.settings.section import Section
+from toolpost.shares import Callers
+from toolpost.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What a part is given when it opens."""
+
+    config: Config
+    """All settings; a part reads its own with its `Section`."""
+    store: Store
+    """Scripts (transactions), key-values, wake-ups, keys, the clock."""
+    plugins: PluginHost
+    """Where plugins are, to run their hooks. They are loaded after all parts have opened."""
+    metrics: Metrics
+    """Takes counters."""
+    callers: Callers
+    """Who shares the gateway, for fair shares of what a part limits."""
+    tokens: DelegatedTokens
+    """Tokens by which a process of the part reaches this gateway in the name of a caller."""
+    loads_bundled: bool = True
+    """Whether plugins that come with Toolpost are loaded at all; tests of a plugin leave them out."""
+    is_brief: bool = False
+    """Whether the gateway is open for a single command: nothing needs to be watched or prepared for later."""
+
+    def wants_plugin(self, name: str) -> bool:
+        """Whether a bundled plugin is among those to load: named by `plugins.bundled`, or perhaps to be served alone."""
+        plugins = self.config.plugins
+        return self.loads_bundled and (name in plugins.bundled or plugins.only is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provided:
+    """What an open part brings. Everything is optional."""
+
+    plugins: Sequence[Plugin | Candidate] = ()
+    routes: Callable[[HttpContext], Sequence[Routes]] | None = None
+    """Makes the part's paths, when HTTP begins to be served: `JsonRoutes` for an API, `Pages` for files."""
+    gauges: Callable[[], Gauges] | None = None
+    """What holds at this moment, for `/metrics`; counters are added to `host.metrics`."""
+    conversations: Conversations | None = None
+    """Hears of the calls that agents make in threads."""
+    tasks: Tasks | None = None
+    """Keeps calls that outlive their requests."""
+    services: Sequence[object] = ()
+    """Objects for programs that open the gateway in their own process: `app.service(Type)` returns the one of a type."""
+    run: Callable[[Gateway], AbstractAsyncContextManager[None]] | None = None
+    """Entered when tools can be called, left before calls in flight are ended."""
+
+
+class Doctor(Protocol):
+    """What `toolpost doctor` looks at for a part. `toolpost.parts` has what findings and groups are made with."""
+
+    def names(self, config: Config) -> Sequence[str]:
+        """Return what can be checked by itself: `toolpost doctor NAME`."""
+        ...
+
+    async def check_setup(self, config: Config) -> Sequence[Any]:
+        """Return findings on what the part runs on: what is installed, whether its settings go together."""
+        ...
+
+    async def check(self, config: Config, names: Sequence[str]) -> Sequence[Any]:
+        """Return a group of findings for each of these names."""
+        ...
+
+    def without_faults(self, config: Config) -> Config:
+        """Return the configuration without what keeps the part from opening, which `check_setup` or `check` report."""
+        ...
+
+
+class Part(Protocol):
+    """A product on top of the kernel. `toolpost.parts.Part` is a base class that brings nothing.
+
+    Its module is imported whenever a configuration is read, so it imports what is heavy inside `open` and `doctor`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of its entry point."""
+        ...
+
+    @property
+    def sections(self) -> tuple[Section[Any], ...]:
+        """Its sections of `toolpost.toml`."""
+        ...
+
+    @property
+    def commands(self) -> Mapping[str, Command]:
+        """Commands that it adds to `toolpost`, by name."""
+        ...
+
+    @property
+    def migrations(self) -> str | None:
+        """A package with the folders `sqlite` and `postgres`, each of numbered steps `0001_name.sql`; None without tables."""
+        ...
+
+    def doctor(self) -> Doctor | None:
+        """Return what `toolpost doctor` looks at."""
+        ...
+
+    def open(self, host: Host) -> AbstractAsyncContextManager[Provided]:
+        """Open the part; leaving closes it. CapabilityMissing leaves it out, with its message in `toolpost doctor`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenParts:
+    """What all open parts provide together."""
+
+    provided: Mapping[str, Provided] = field(default_factory=dict)
+
+    @property
+    def conversations(self) -> Conversations | None:
+        """Who hears of the calls of agents; the first part that wants to."""
+        return next((p.conversations for p in self.provided.values() if p.conversations is not None), None)
+
+    @property
+    def tasks(self) -> Tasks | None:
+        """Who keeps tasks; the first part that does."""
+        return next((p.tasks for p in self.provided.values() if p.tasks is not None), None)
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """Return what holds at this moment in all parts."""
+        return {
+            name: value for p in self.provided.values() if p.gauges is not None for name, value in p.gauges().items()
+        }
+
+    def routes(self, http: HttpContext) -> list[Routes]:
+        """Make the paths of all parts. Those of installed parts come first: a bundled one has all that is left of `/api`."""
+        found = reversed(list(self.provided.values()))
+        return [routes for p in found if p.routes is not None for routes in p.routes(http)]

@@ -1,0 +1,93 @@
+"""The bus as a part: its section, its plugin, its gauges and its checks."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolpost.parts.base import Part, PartDoctor
+from toolpost.parts.bus.settings import BUS
+from toolpost.registry import BUNDLED
+
+if TYPE_CHECKING:
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+    from toolpost.metrics import Gauges
+    from toolpost.parts.bus.metrics import BusMetrics
+    from toolpost.parts.bus.service import Bus
+    from toolpost.settings import Config
+    from toolpost.shares import Callers
+    from toolpost.store import Store
+
+
+class BusPart(Part):
+    """Tasks for agent workers, with leases. Open where its plugin is loaded, and for `toolpost bus serve`."""
+
+    name = "bus"
+    sections = (BUS,)
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "bus")
+
+    def doctor(self) -> PartDoctor:
+        """Say whether the beads tracker is kept in step."""
+        from toolpost.parts.bus.doctor import BusDoctor
+
+        return BusDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Bring the plugin; what has expired is taken back as long as the plugin serves."""
+        from toolpost.host import Provided
+
+        if not host.wants_plugin("bus"):
+            yield Provided()
+            return
+        from toolpost.parts.bus.metrics import BusMetrics
+        from toolpost.parts.bus.plugin import bus_plugin
+        from toolpost.providers.plugin_host import Candidate
+
+        bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)
+
+        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+            return bus.open_sweeping() if host.plugins.serves("bus") else nullcontext()
+
+        yield Provided(
+            plugins=[Candidate(name="bus", load=lambda: bus_plugin(bus))],
+            gauges=lambda: _gauges(bus),
+            services=[bus],
+            run=run,
+        )
+
+
+def make_bus(
+    config: "Config", store: "Store", metrics: "BusMetrics | None" = None, callers: "Callers | None" = None
+) -> "Bus":
+    """Make the bus of a store, as it is configured."""
+    from toolpost.parts.bus.beads import Beads, has_beads
+    from toolpost.parts.bus.service import Bus
+    from toolpost.parts.bus.tasks import Times
+
+    chosen = BUS.of(config)
+    times = Times(
+        offer_s=chosen.offer_s,
+        run_s=chosen.lease_s,
+        stuck_s=chosen.stuck_s,
+        retry_s=chosen.retry_s,
+        retry_limit_s=chosen.retry_limit_s,
+        attempts=chosen.attempts,
+        age_s=chosen.age_s,
+    )
+    project = Path(config.project)
+    is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
+    tracker = Beads(project) if is_tracked else None
+    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
+
+
+def _gauges(bus: "Bus") -> "Gauges":
+    depth = bus.depth
+    return {
+        "toolpost_bus_queued": ("Tasks that wait for a worker.", depth.queued),
+        "toolpost_bus_waiting": ("Tasks that wait for other tasks.", depth.waiting),
+        "toolpost_bus_held": ("Tasks that workers have.", depth.held),
+        "toolpost_bus_dead": ("Tasks that were given up.", depth.dead),
+        "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", depth.oldest_s),
+    }

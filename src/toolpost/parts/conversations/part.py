@@ -1,0 +1,155 @@
+"""Conversations as a part: sections, the API and the chat page, plugins for agents, gauges, checks."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.parts.base import Part, PartDoctor
+from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
+from toolpost.registry import BUNDLED
+
+if TYPE_CHECKING:
+    from toolpost.endpoints.http.routes import HttpContext, Routes
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+    from toolpost.metrics import Gauges
+    from toolpost.parts.conversations.agent import Agent, AgentSpec
+    from toolpost.parts.conversations.agents import ReadyAgent
+    from toolpost.parts.conversations.service import Harness
+    from toolpost.settings import Config
+
+CHAT_PATH: Final = "/chat"
+_CHAT_FOLDER: Final = Path(__file__).parent / "chat_page"
+
+PLUGINS: Final = (
+    "toolpost.parts.conversations.plugins.history:make",
+    "toolpost.parts.conversations.plugins.tasks:make",
+    "toolpost.parts.conversations.plugins.schedule:make",
+    "toolpost.parts.conversations.plugins.delegate:make",
+    "toolpost.parts.conversations.plugins.logs:make",
+)
+"""Loaded where an agent is configured."""
+
+
+class ConversationsPart(Part):
+    """Conversations with agents, whose tools are the gateway's."""
+
+    name = "conversations"
+    sections = (AGENTS, HARNESS)
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "conversations")
+
+    def __init__(self, agents: "Mapping[str, Agent] | None" = None) -> None:
+        """Take agents that answer beside those that are configured."""
+        self._agents = agents or {}
+
+    def doctor(self) -> PartDoctor:
+        """Start each agent once."""
+        from toolpost.parts.conversations.doctor import ConversationsDoctor
+
+        return ConversationsDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Lead conversations; without an agent, every message is refused with what to do."""
+        from toolpost.host import Provided
+        from toolpost.providers.plugin_host import candidates_made_by
+
+        harness = _make_harness(host, self._agents)
+
+        @asynccontextmanager
+        async def run(_gateway: "Gateway") -> AsyncIterator[None]:
+            async with harness.open_running():
+                await harness.hooks.notify("toolpost_conversations", conversations=harness)
+                yield
+
+        has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
+        yield Provided(
+            plugins=candidates_made_by(PLUGINS) if has_agents and host.loads_bundled else (),
+            routes=lambda http: _routes(http, harness),
+            gauges=lambda: _gauges(harness),
+            conversations=harness,
+            services=[harness],
+            run=run,
+        )
+
+
+def _routes(http: "HttpContext", harness: "Harness") -> "Sequence[Routes]":
+    from toolpost.endpoints.http.pages import Pages
+    from toolpost.parts.conversations.api.routes import TalkApi
+
+    api = TalkApi(http.access, harness, http.streams, body_limit=http.body_limit, health=http.health)
+    return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
+
+
+def _gauges(harness: "Harness") -> "Gauges":
+    pool = harness.pool
+    return {
+        "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(pool.sessions)),
+        "toolpost_agent_turns_waiting": ("Turns that wait for a session.", pool.waiting),
+        "toolpost_agent_warm_ratio": ("Part of all turns that found a warm session.", pool.metrics.warm_ratio),
+    }
+
+
+def _make_harness(host: "Host", given: "Mapping[str, Agent]") -> "Harness":
+    from toolpost.parts.conversations.agents import Crew
+    from toolpost.parts.conversations.history import HistoryLimits
+    from toolpost.parts.conversations.hooks import Hooks
+    from toolpost.parts.conversations.metrics import AgentMetrics
+    from toolpost.parts.conversations.service import Harness, HarnessLimits
+    from toolpost.parts.conversations.session_pool import PoolLimits
+
+    config, store, settings = host.config, host.store, HARNESS.of(host.config)
+    ready = _ready_agents(config, given)
+    if settings.default is not None and settings.default not in ready:
+        raise BadConfiguration(
+            f"harness.default: no agent is called `{settings.default}`.",
+            hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
+        )
+    limits = HarnessLimits(
+        pool=PoolLimits(
+            size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting
+        ),
+        history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
+        waiting=settings.waiting_in_thread,
+        cancel_s=settings.cancel_s,
+        kept=config.limits.conversations,
+    )
+    return Harness(
+        store.threads,
+        Crew(ready, store.threads, settings.default, host.tokens),
+        Hooks(host.plugins),
+        limits=limits,
+        metrics=AgentMetrics(host.metrics),
+        key_values=store.key_values,
+        wakeups=store.wakeups,
+        callers=host.callers,
+    )
+
+
+def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
+    from toolpost.parts.conversations.agent import AgentSpec
+    from toolpost.parts.conversations.agent_kinds import LateAgent
+    from toolpost.parts.conversations.agents import ReadyAgent
+    from toolpost.settings.masking import concealing
+    from toolpost.upstreams.spec import ServerSpec
+
+    specs = [_spec_of(config, name) for name, agent in AGENTS.of(config).items() if agent.enabled]
+    for spec in specs:
+        concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
+    cwd = Path(config.project).absolute()
+    return {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs} | {
+        name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()
+    }
+
+
+def _spec_of(config: "Config", name: str) -> "AgentSpec":
+    """Read one agent; one whose variables cannot be filled in is there too, and says so instead of starting."""
+    from toolpost.parts.conversations.agent import AgentSpec
+
+    try:
+        return AgentSpec(**vars(read_agent(config, name)))
+    except BadConfiguration as error:
+        settings = AGENTS.of(config)[name]
+        return AgentSpec(name=name, kind=settings.kind, problem=error.message.removesuffix("."), hint=error.hint)

@@ -1,0 +1,21 @@
+"""`[tasks]`: how long MCP tasks are kept, and which calls become one."""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.settings.model import Seconds
+from toolpost.settings.section import Section
+
+
+class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
+
+    ttl_s: Annotated[Seconds, Meta(description="how long what became of a task can be asked for")] = 3_600.0
+    after_s: Annotated[
+        float, Meta(ge=0, le=60, description="a call that ends sooner than this is answered as usual; 0: none is")
+    ] = 0.5
+
+
+TASKS: Final = Section(name="tasks", struct=TaskSettings, default=TaskSettings())

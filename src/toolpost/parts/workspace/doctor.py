@@ -1,0 +1,19 @@
+"""What `toolpost doctor` says of the code index: whether what it is made of is installed."""
+
+from collections.abc import Sequence
+
+from toolpost.cli.doctor.findings import Finding, note
+from toolpost.parts.base import PartDoctor
+from toolpost.parts.workspace.optional import EXTRA_HINT, has
+from toolpost.settings import Config
+
+
+class WorkspaceDoctor(PartDoctor):
+    """Looks for the search engine."""
+
+    async def check_setup(self, config: Config) -> Sequence[Finding]:  # noqa: ARG002 (what is installed is not configured)
+        """Say what is missing."""
+        if has("tantivy"):
+            return ()
+        what = "the plugin `workspace`, which indexes and searches code"
+        return [note("extras", f"not installed: {what}; {EXTRA_HINT} brings it")]

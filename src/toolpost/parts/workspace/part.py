@@ -1,0 +1,88 @@
+"""The code index as a part: its section, its plugin, and what keeps the index up to date."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from toolpost.base.events import event
+from toolpost.contracts.errors import CapabilityMissing
+from toolpost.parts.base import Part, PartDoctor
+from toolpost.parts.workspace.settings import WORKSPACE
+from toolpost.registry import BUNDLED
+
+if TYPE_CHECKING:
+    from toolpost.authoring import Plugin
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+    from toolpost.parts.workspace.service import Desk
+    from toolpost.parts.workspace.spec import WorkspaceSpec
+    from toolpost.settings import Config
+    from toolpost.shares import Callers
+
+_log: Final = logging.getLogger("toolpost.parts.workspace")
+
+
+class WorkspacePart(Part):
+    """Repositories indexed and searched. Open where its plugin is loaded, and for `toolpost serve --only workspace`."""
+
+    name = "workspace"
+    sections = (WORKSPACE,)
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "workspace")
+
+    def doctor(self) -> PartDoctor:
+        """Say whether what the index is made of is installed."""
+        from toolpost.parts.workspace.doctor import WorkspaceDoctor
+
+        return WorkspaceDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Bring the plugin, and watch the repositories where that is configured."""
+        from toolpost.host import Provided
+
+        watches = host.loads_bundled and WORKSPACE.of(host.config).watch and not host.is_brief
+        if not host.wants_plugin("workspace"):
+            if watches:
+                hint = 'plugins.bundled = ["workspace"] loads the plugin'
+                event(_log, logging.WARNING, "workspace.watch has no effect", hint=hint)
+            yield Provided()
+            return
+        from toolpost.parts.workspace.service import Desk
+        from toolpost.providers.plugin_host import Candidate
+
+        desk = Desk(read_workspace(host.config))
+
+        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+            return desk.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
+
+        load = Candidate(name="workspace", load=lambda: _make_plugin(desk, host.callers))
+        yield Provided(plugins=[load], services=[desk], run=run)
+
+
+def read_workspace(config: "Config") -> "WorkspaceSpec":
+    """Read the workspace out of the configuration."""
+    from toolpost.parts.workspace.spec import Limits, spec_of
+
+    settings = WORKSPACE.of(config)
+    return spec_of(
+        Path(config.project),
+        settings.roots or ["."],
+        index_dir=settings.index_dir,
+        limits=Limits(file_bytes=settings.file_limit_bytes, files=settings.files),
+        build_limit_s=settings.build_timeout_s,
+        settle_s=settings.settle_s,
+        forbidden=frozenset(config.secret_files),
+        allowed=settings.allow_secret_files,
+    )
+
+
+def _make_plugin(desk: "Desk", callers: "Callers") -> "Plugin":
+    """Make the plugin, unless what it is made of is not installed: tools that cannot run are not listed."""
+    from toolpost.parts.workspace.optional import EXTRA_HINT, missing_modules
+    from toolpost.parts.workspace.plugin import workspace_plugin
+
+    if missing := missing_modules():
+        raise CapabilityMissing(f"{', '.join(missing)} is missing: {EXTRA_HINT} brings it")
+    return workspace_plugin(desk, callers)

@@ -1,0 +1,41 @@
+"""`[workspace]`: the folders whose code is indexed."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.settings.model import Count, Seconds
+from toolpost.settings.section import Section
+
+
+class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The `workspace` plugin: the folders whose code is indexed and may be read."""
+
+    roots: Annotated[list[str], Meta(description="folders, each a repository; the project unless given")] = []
+    index_dir: Annotated[str, Meta(description="where indexes are kept, relative to the project")] = (
+        ".toolpost/workspace"
+    )
+    file_limit_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed")] = (
+        2 * 1024 * 1024
+    )
+    files: Annotated[Count, Meta(description="files of one repository that are indexed")] = 250_000
+    build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build")] = 600.0
+    allow_secret_files: Annotated[
+        list[str],
+        Meta(description="globs of files that may be read although their names say that they hold secrets"),
+    ] = []
+    watch: Annotated[
+        bool, Meta(description="whether a running server indexes changes by itself, in the background")
+    ] = False
+    settle_s: Annotated[
+        Seconds, Meta(description="how long files that are watched must be left alone before they are indexed")
+    ] = 1.0
+
+
+def _relocate(settings: WorkspaceSettings, folder: Path) -> WorkspaceSettings:
+    return msgspec.structs.replace(settings, index_dir=f"{folder}/workspace")
+
+
+WORKSPACE: Final = Section(name="workspace", struct=WorkspaceSettings, default=WorkspaceSettings(), relocate=_relocate)

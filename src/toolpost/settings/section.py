@@ -1,0 +1,112 @@
+"""A section of `toolpost.toml` that a part brings: its name, its type, its default, and what else has to hold."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from toolpost.base.ids import JsonObject
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.registry import BUNDLED, installed_part, installed_parts
+
+if TYPE_CHECKING:
+    from toolpost.settings.model import Config
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section(Generic[Value]):
+    """A section: `[name]`, or with `table` a table of sections, `[name.KEY]`.
+
+    BUS = Section(name="bus", struct=BusSettings, default=BusSettings())
+    offer_s = BUS.of(config).offer_s
+    """
+
+    name: str
+    struct: type[msgspec.Struct]
+    """What is in it. With `forbid_unknown_fields`, so that a mistyped key is an error; every field has a default."""
+    default: Value
+    table: Any = None
+    """Of a table of sections, its type: `Annotated[dict[str, Struct], Meta(description="…")]`."""
+    check_entry: Callable[[str, Any], None] | None = None
+    """Raises BadConfiguration for an entry, which is given with its name, whose settings do not go together."""
+    relocate: Callable[[Value, Path], Value] | None = None
+    """Put what the section keeps on disk into this folder: the state of a project that has no `toolpost.toml`."""
+
+    def of(self, config: "Config") -> Value:
+        """Return the section as it is configured, or its default."""
+        found: Value = config.parts.get(self.name, self.default)
+        return found
+
+    def put(self, config: "Config", value: Value) -> "Config":
+        """Return the configuration with this section replaced."""
+        return msgspec.structs.replace(config, parts={**config.parts, self.name: value})
+
+
+class HasSections(Protocol):
+    """As much of a part as the settings need."""
+
+    @property
+    def sections(self) -> tuple[Section[Any], ...]:
+        """The sections that it brings."""
+        ...
+
+
+def bundled_sections() -> dict[str, Section[Any]]:
+    """Return the sections of the parts that come with Toolpost, by name."""
+    return _by_name(entry.load() for entry in BUNDLED)
+
+
+def known_sections(names: Mapping[str, Any]) -> dict[str, Section[Any]]:
+    """Return the sections that may be in a file, by name.
+
+    Installed parts are looked for only where a name is not one of ours: that takes as long as reading the file.
+    """
+    ours = bundled_sections()
+    from toolpost.settings.model import Config
+
+    kernel = {field.encode_name for field in msgspec.structs.fields(Config)}
+    if not names.keys() - kernel - ours.keys():
+        return ours
+    return ours | installed_sections()
+
+
+def installed_sections() -> dict[str, Section[Any]]:
+    """Return the sections of installed parts. One that cannot be loaded makes its own section an error, and nothing else."""
+    found: dict[str, Section[Any]] = {}
+    for entry in installed_parts():
+        try:
+            found |= _by_name([entry.load()])
+        except Exception:  # noqa: BLE001, S112 (a part may raise anything)
+            continue
+    return found
+
+
+def check_loadable(name: str) -> None:
+    """Say why the section of an installed part is not known, where its part cannot be loaded."""
+    entry = installed_part(name)
+    if entry is None:
+        return
+    try:
+        entry.load()
+    except Exception as error:
+        raise BadConfiguration(
+            f"[{name}] belongs to the part `{name}`, which cannot be loaded: {type(error).__name__}: {error}.",
+            hint="install what it needs, or remove the section",
+        ) from error
+
+
+def plain_values(config: "Config") -> JsonObject:
+    """Return everything that is set, or is by default, as it could stand in a file; secrets included."""
+    values: JsonObject = msgspec.to_builtins(config)
+    sections = bundled_sections()
+    if values.pop("parts").keys() - sections.keys():
+        sections |= installed_sections()
+    return values | {name: msgspec.to_builtins(section.of(config)) for name, section in sections.items()}
+
+
+def _by_name(parts: Any) -> dict[str, Section[Any]]:
+    return {section.name: section for part in parts for section in part.sections}
