@@ -1,6 +1,7 @@
 """The code blocks of a page, in order.
 
-A block of python or toml names its file in its first line, `# greetings.py`; a later block of the same name replaces it.
+A block of python, toml, sql, js or html names its file in its first line, `# greetings.py`; a later block of the same name
+replaces it.
 """
 
 import re
@@ -14,7 +15,7 @@ TOP_LINES = 16
 """Where a page says what it needs."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
+_FILE = re.compile(r"(?:#|--|//|<!--) ([\w./-]+\.(?:py|toml|sql|js|html))(?: -->)?\n")
 
 
 @dataclass(frozen=True)

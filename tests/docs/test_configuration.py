@@ -13,6 +13,7 @@ from tests.docs import generate
 from tests.docs.blocks import ROOT, blocks_of
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config, load_config
+from toolpost.settings.section import plain_values
 
 PAGE = ROOT / "docs/reference/configuration.md"
 SCHEMA = json.loads((ROOT / "schemas/toolpost.schema.json").read_text())
@@ -190,8 +191,4 @@ def test_every_variable_on_the_page_is_read_somewhere() -> None:
 
 
 def _defaults() -> dict[str, Any]:
-    import msgspec
-
-    defaults = msgspec.to_builtins(Config())
-    assert isinstance(defaults, dict)
-    return defaults
+    return plain_values(Config())

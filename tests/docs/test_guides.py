@@ -1,6 +1,6 @@
 """Every block of the README and the guides is exercised, page by page and in order, in an empty folder.
 
-- python and toml: written to the file that the first line names. `toolpost.toml` and its like must load.
+- python, toml, sql, js and html: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
   started and stopped, and runs while a command names its address; `pytest` waits for the end of the page, when all tests have
   been written; `pip install .` is imitated, and what needs a network is left out. `test_install.py`
@@ -18,7 +18,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of, extras_named
+from tests.docs.packages import install
 from tests.loaded import loaded
 from tests.postgres import Postgres
 from toolpost.settings import load_config
@@ -102,7 +102,7 @@ class _Folder:
 
     def exercise(self, block: Block) -> None:
         match block.language:
-            case "python" | "toml":
+            case "python" | "toml" | "sql" | "js" | "html":
                 self._write(block)
             case "sh":
                 for line in block.text.splitlines():
@@ -129,7 +129,7 @@ class _Folder:
             compile(block.text, block.place, "exec")
         elif path.name == "pyproject.toml":
             assert "project" in tomllib.loads(block.text)
-        else:
+        elif path.suffix == ".toml" and not self._is_of_a_part(path):
             load_config(path)
 
     def _follow(self, line: str, place: str) -> None:
@@ -206,19 +206,14 @@ class _Folder:
         named = self._path / words[words.index("--config") + 1] if "--config" in words else None
         return load_config(named, folder=self._path).http.listen
 
+    def _is_of_a_part(self, path: Path) -> bool:
+        """Whether a section belongs to a part that is installed by the page, and so is known only there."""
+        project = self._path / "pyproject.toml"
+        points = tomllib.loads(project.read_text())["project"]["entry-points"] if project.exists() else {}
+        return bool(points.get("toolpost.parts", {}).keys() & tomllib.loads(path.read_text()).keys())
+
     def _install(self) -> None:
-        """Do what `pip install .` would, without a network: the packages and the metadata on the path."""
-        project = tomllib.loads((self._path / "pyproject.toml").read_text())["project"]
-        site = self._path / "site"
-        shutil.copytree(self._path / "src", site)
-        metadata = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-        )
-        groups = project["entry-points"].items()
-        points = [f"[{group}]\n" + "\n".join(f"{n} = {v}" for n, v in of.items()) for group, of in groups]
-        (metadata / "entry_points.txt").write_text("\n".join(points))
+        site = install(self._path)
         self._environment["PYTHONPATH"] = f"{site}{os.pathsep}{self._environment.get('PYTHONPATH', '')}"
 
 

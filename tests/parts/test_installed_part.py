@@ -1,0 +1,180 @@
+"""The part of docs/guides/write-a-part.md, installed as a package: every thing that it brings is there, on both stores."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+
+from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.packages import install
+from tests.store.conftest import url_of
+from toolpost.registry import BUNDLED
+from toolpost.testing import data_of
+
+pytestmark = pytest.mark.anyio
+
+GUIDE = ROOT / "docs/guides/write-a-part.md"
+KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+
+
+class Reader:
+    """A folder in which the guide was followed."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        for block in blocks_of(GUIDE):
+            if block.file is not None:
+                path = folder / block.file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.text)
+        config = (folder / "toolpost.toml").read_text()
+        (folder / "toolpost.toml").write_text(f'{config}\n[store]\nurl = "{url}"\n')
+        self.site = install(folder)
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(self.site)}
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "toolpost", *arguments]
+        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
+
+    def answer(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def findings(self) -> list[dict[str, Any]]:
+        groups = json.loads(self.run("doctor", "--json").stdout)["groups"]
+        return [{**finding, "group": group["name"]} for group in groups for finding in group["findings"]]
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        command = [sys.executable, "-m", "toolpost", "serve", "--json", "--listen", "127.0.0.1:0"]
+        server = subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            facts = json.loads(server.stdout.readline())
+            yield facts["url"], facts
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
+            assert server.stdout is not None
+            server.stdout.close()
+
+
+@KINDS
+async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, url_of(kind, request, tmp_path / "store.db"))
+    async with reader.serving() as (url, facts):
+        async with Client(url) as client:
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+            count = data_of(await client.call_tool("notes__add", {"text": "green"}))
+        async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http:
+            posted = await http.post("/api/notes", json={"text": "red"})
+            form = await http.post("/api/notes", data={"text": "forged"})
+            rebound = await http.get("/api/notes", headers={"Host": "evil.example"})
+            listed = await http.get("/api/notes")
+            wrong = await http.delete("/api/notes")
+            page, script = await http.get("/notes"), await http.get("/notes/notes.js")
+            metrics = (await http.get("/metrics")).text
+            conversations = await http.get("/api/threads")
+    again = reader.answer("call", "notes__list", "--json")
+
+    assert facts["status"] == "ok"
+    assert {"notes__add", "notes__list"} <= tools
+    assert (count, posted.json()) == (1, {"notes": 2})
+    assert (form.status_code, rebound.status_code, wrong.status_code) == (415, 421, 405)
+    assert listed.json() == [{"caller": "local", "text": "green"}, {"caller": "local", "text": "red"}]
+    assert "<title>Notes</title>" in page.text
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "toolpost_notes_added_total 2" in metrics
+    assert "toolpost_notes 2" in metrics
+    assert conversations.status_code == 200
+    # What was kept is there for the next gateway, whose migrations find nothing to do.
+    assert "green" in again
+    assert reader.answer("notes").splitlines() == ["local: green", "local: red"]
+
+
+def test_commands_settings_and_checks_of_a_part_are_known_without_a_gateway(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, "sqlite:store.db")
+    helped = reader.answer("--help")
+    schema = json.loads(reader.answer("config", "schema"))
+    shown = reader.answer("config", "show")
+    found = [finding["message"] for finding in reader.findings() if finding["check"] == "notes"]
+    (tmp_path / "toolpost.toml").write_text("[notes]\nmots = 3\n")
+    refused = reader.run("tools")
+
+    assert "List the notes of this gateway." in helped
+    assert schema["$defs"]["NotesSettings"]["properties"]["most"]["default"] == 1000
+    assert "[notes]\nmost = 50" in shown
+    assert found == ["up to 50 notes are kept"]
+    assert refused.returncode != 0
+    assert "there is no setting `notes.mots`" in refused.stderr
+    assert "did you mean `notes.most`?" in refused.stderr
+
+
+def test_a_part_can_be_left_out(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, "sqlite:store.db")
+    with (tmp_path / "toolpost.toml").open("a") as file:
+        file.write('[plugins]\ndisable = ["notes"]\n')
+
+    assert "notes__" not in reader.answer("tools", "--json")
+    assert not [finding for finding in reader.findings() if finding["check"] == "notes"]
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("__init__.py", "import module_that_is_not_installed\n"),
+        ("notes.py", "import module_that_is_not_installed\n"),
+        ("migrations/sqlite/0002_wrong.sql", "CREATE TABLE notes_notes (id INTEGER);\n"),
+    ],
+)
+def test_a_part_that_cannot_open_lists_nothing_and_the_rest_serves(tmp_path: Path, file: str, line: str) -> None:
+    reader = Reader(tmp_path, "sqlite:store.db")
+    (tmp_path / "toolpost.toml").write_text('[store]\nurl = "sqlite:store.db"\n[plugins]\nbundled = ["time"]\n')
+    path = reader.site / "toolpost_notes" / file
+    path.write_text(line + (path.read_text() if path.exists() else ""))
+    listed = reader.run("tools", "--json")
+    problems = [finding for finding in reader.findings() if finding["level"] == "problem"]
+
+    assert listed.returncode == 0, listed.stderr
+    assert "time__current_time" in listed.stdout
+    assert "notes__" not in listed.stdout
+    assert [problem["group"] for problem in problems] == ["notes"]
+    assert ("module_that_is_not_installed" in problems[0]["message"]) is file.endswith(".py")
+
+
+@KINDS
+async def test_tables_of_a_newer_version_of_a_part_are_left_alone(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    reader = Reader(tmp_path, url_of(kind, request, tmp_path / "store.db"))
+    newer = reader.site / "toolpost_notes/migrations" / kind / "0002_more.sql"
+    newer.write_text("ALTER TABLE notes_notes ADD COLUMN colour TEXT;\n")
+    reader.answer("call", "notes__add", "text=green")
+    newer.unlink()
+    refused = reader.run("call", "notes__add", "text=red")
+
+    assert refused.returncode != 0
+    assert "newer version of it: the store has its migration 2" in refused.stderr
+    assert reader.answer("tools", "--json")
+
+
+def test_the_table_of_bundled_parts_is_what_the_package_announces() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    parts = [entry.load() for entry in BUNDLED]
+
+    assert project["entry-points"]["toolpost.parts"] == {entry.name: entry.reference for entry in BUNDLED}
+    assert [part.name for part in parts] == [entry.name for entry in BUNDLED]
+    assert [dict(part.commands) for part in parts] == [dict(entry.commands) for entry in BUNDLED]
