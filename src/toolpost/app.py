@@ -35,7 +35,7 @@ from toolpost.endpoints.input_rounds import Rounds
 from toolpost.endpoints.sdk.lazy import LateSdk
 from toolpost.endpoints.stdio import Wire, serve_stdio
 from toolpost.gateway import Gateway
-from toolpost.host import Host, OpenParts, Part, Provided
+from toolpost.host import Host, Notifications, OpenParts, Part, Provided
 from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.middleware import Pipeline
@@ -121,6 +121,7 @@ async def open_app(
             metrics=metrics,
             callers=callers,
             tokens=tokens,
+            notifications=Notifications(news.note, config.plugins.tags),
             loads_bundled=bundled,
             is_brief=is_brief,
         )

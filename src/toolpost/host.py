@@ -11,23 +11,45 @@ The order in which a gateway opens, and closes in reverse:
 4. `provided.run(gateway)` of each part: from here on tools can be called
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toolpost.authoring import Plugin
+from toolpost.base.ids import CallerId, Json
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.http.routes import HttpContext, Routes
 from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import Conversations, Gateway
 from toolpost.metrics import Gauges, Metrics
+from toolpost.protocol.rpc import encode
 from toolpost.providers.plugin_host import Candidate, PluginHost
 from toolpost.registry import Command
 from toolpost.settings import Config
 from toolpost.settings.section import Section
 from toolpost.shares import Callers
 from toolpost.store import Store
+from toolpost.upstreams.notifications import LOG, News
+
+
+class Notifications:
+    """Tells clients what happens by itself."""
+
+    def __init__(self, note: Callable[[News], None], tags: Mapping[str, Iterable[str]]) -> None:
+        """Take what passes notifications on, and the tags of plugins: a client hears of what it sees."""
+        self._note = note
+        self._tags = tags
+
+    def log(self, plugin: str, level: str, data: Json, *, caller: CallerId | None = None) -> None:
+        """Send a log message of a plugin to clients that see it and want messages of this level, as in `"warning"`.
+
+        To those of `caller`; without one, to those that may see everything. Clients of the stateless era keep no session, and
+        hear nothing between their requests.
+        """
+        params = encode({"level": level, "logger": plugin, "data": data})
+        tags = frozenset(self._tags.get(plugin, ()))
+        self._note(News(server=plugin, key="", method=LOG, params=params, caller=caller, tags=tags))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +68,8 @@ class Host:
     """Who shares the gateway, for fair shares of what a part limits."""
     tokens: DelegatedTokens
     """Tokens by which a process of the part reaches this gateway in the name of a caller."""
+    notifications: Notifications
+    """Tells clients what happens by itself."""
     loads_bundled: bool = True
     """Whether plugins that come with Toolpost are loaded at all; tests of a plugin leave them out."""
     is_brief: bool = False

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client
@@ -72,12 +73,23 @@ class Reader:
 @KINDS
 async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     reader = Reader(tmp_path, url_of(kind, request, tmp_path / "store.db"))
+    heard, said = anyio.Event(), []
+
+    async def hear(params: Any) -> None:
+        said.append((params.logger, params.data))
+        heard.set()
+
     async with reader.serving() as (url, facts):
         async with Client(url) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             count = data_of(await client.call_tool("notes__add", {"text": "green"}))
-        async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http:
+        async with (
+            httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http,
+            Client(url, mode="legacy", logging_callback=hear),
+        ):
             posted = await http.post("/api/notes", json={"text": "red"})
+            with anyio.fail_after(30):
+                await heard.wait()
             form = await http.post("/api/notes", data={"text": "forged"})
             rebound = await http.get("/api/notes", headers={"Host": "evil.example"})
             listed = await http.get("/api/notes")
@@ -92,6 +104,7 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
     assert (count, posted.json()) == (1, {"notes": 2})
     assert (form.status_code, rebound.status_code, wrong.status_code) == (415, 421, 405)
     assert listed.json() == [{"caller": "local", "text": "green"}, {"caller": "local", "text": "red"}]
+    assert said == [("notes", "there are 2 notes")]
     assert "<title>Notes</title>" in page.text
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert script.headers["content-type"].startswith("text/javascript")

@@ -51,6 +51,8 @@ class News:
     told: Told = NOBODY
     caller: CallerId | None = None
     """Of a log message, the caller whose call it is about; None if that cannot be told."""
+    tags: frozenset[str] | None = None
+    """Of what a part says in the name of its plugin, the tags of that; None for what a server says."""
 
 
 class _Level(msgspec.Struct):

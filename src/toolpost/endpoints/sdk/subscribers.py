@@ -233,11 +233,12 @@ class Audience:
     def _concerns(self, news: News, seat: Seat) -> bool:
         is_theirs = not news.key or news.key == f"{seat.caller.id}\n{seat.caller.session or ''}"
         source = self._relay.sources.get(news.server)
-        if not is_theirs or source is None:
+        if not is_theirs or (source is None and news.tags is None):
             return False
+        tags = tags_of(source) if source is not None else news.tags or frozenset()
         # What has no name to match is for those alone who see the whole server.
         shows = seat.view.shows if news.method == PROMPTS_CHANGED else seat.view.shows_whole
-        return shows(news.server, tags_of(source))
+        return shows(news.server, tags)
 
     def _is_seen(self, servers: Collection[str], view: View) -> bool:
         """Whether a view shows one of these; of one that is gone nobody knows the tags any more, so all tags may."""
