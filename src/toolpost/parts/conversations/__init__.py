@@ -1,6 +1,7 @@
 """Conversations with agents, whose sessions are kept warm; every tool that they use passes the gateway.
 
-harness        `handle_message`, `prewarm`, `cancel`: the front door
+part           conversations as a part of a gateway; it brings `settings`, `metrics`, `doctor`, `api`, `plugins`, `commands`
+service        `handle_message`, `prewarm`, `cancel`: the front door
 way            what a turn passes: kept, heard by hooks, answered, ended once
 asking         an agent is asked, in the session that a message belongs to
 own_threads    a caller's threads, begun, found and read

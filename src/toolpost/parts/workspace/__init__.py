@@ -1,6 +1,7 @@
 """A code index: repositories taken apart by symbol, searched by name, by phrase and in plain words.
 
-desk         the workspace as its tools see it
+part         the index as a part of a gateway; `settings`, `doctor` and `commands` are what it brings
+service      the workspace as its tools see it
 spec         what a workspace is: repositories, limits
 places       only what is allowed: a path becomes a file within a root, or is refused
 gate         how many may ask at once
@@ -13,7 +14,6 @@ folders, notices   what has to be watched for that, and what the system says of 
 __main__     that process
 build        files on disk to the next generation of an index
 scan         which files there are
-git          what a repository says of them, read without running git
 secrets      which files nobody gets to see
 reading      bytes as text
 languages, symbols, chunks, words   a file taken apart

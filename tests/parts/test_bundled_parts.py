@@ -1,0 +1,38 @@
+"""Parts that come with Toolpost: a gateway loads what it uses, and nothing else."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import anyio, json, sys
+from toolpost.app import open_app
+from toolpost.settings import Config, PluginSettings, StoreSettings
+
+async def main() -> None:
+    plugins = PluginSettings(bundled=sys.argv[1:])
+    async with open_app(Config(store=StoreSettings(url="sqlite::memory:"), plugins=plugins)) as app:
+        print(json.dumps([sorted(app.parts.provided), sorted(sys.modules)]))
+
+anyio.run(main)
+"""
+
+SERVICES = {
+    "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
+    "workspace": {"toolpost.parts.workspace.service"},
+    "agents": {"acp", "claude_agent_sdk", "toolpost.parts.conversations.acp_agent"},
+    "chat": {"toolpost.parts.conversations.api.routes", "toolpost.parts.conversations.plugins.schedule"},
+    "index": {"tantivy", "tree_sitter"},
+}
+
+
+@pytest.mark.parametrize(("bundled", "loaded"), [((), ()), (("bus",), ("bus",)), (("workspace",), ("workspace",))])
+def test_a_gateway_loads_the_parts_that_it_uses(bundled: tuple[str, ...], loaded: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", SCRIPT, *bundled]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    parts, modules = json.loads(ran.stdout)
+
+    assert parts == ["bus", "conversations", "tasks", "workspace"]
+    assert {name for name, of in SERVICES.items() if of & set(modules)} == set(loaded)
