@@ -203,8 +203,10 @@ class _Folder:
         assert is_stdio or json.loads(ready)["status"] == "ok", f"{place}: {command}\n{ready}"
 
     def _listen_of(self, words: list[str]) -> str:
-        named = self._path / words[words.index("--config") + 1] if "--config" in words else None
-        return load_config(named, folder=self._path).http.listen
+        # By the reader's own Toolpost: only there the sections of a part that they have installed are known.
+        named = ["--config", words[words.index("--config") + 1]] if "--config" in words else []
+        shown = self._run(shlex.join(["toolpost", "config", "show", "--json", *named]))
+        return str(json.loads(shown.stdout)["settings"]["http"]["listen"])
 
     def _is_of_a_part(self, path: Path) -> bool:
         """Whether a section belongs to a part that is installed by the page, and so is known only there."""
