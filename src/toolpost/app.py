@@ -279,7 +279,7 @@ def _assembled(
         host.callers,
         waiting_limit=config.limits.waiting,
         validators=validators,
-        middleware=host.plugins.middleware,
+        middleware=host.plugins.all_middleware(parts.middleware),
     )
     catalogue = catalogue_of(config, host.plugins, servers)
     uses: Counter[str] = Counter()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toolpost.authoring import Plugin
+from toolpost.authoring.middleware import Middleware, NamedMiddleware
 from toolpost.base.ids import CallerId, Json
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.http.routes import HttpContext, Routes
@@ -86,6 +87,9 @@ class Provided:
     """What an open part brings. Everything is optional."""
 
     plugins: Sequence[Plugin | Candidate] = ()
+    middleware: Sequence[Middleware] = ()
+    """Runs around every call, within what is configured and around that of plugins. A part that cannot open brings none: what
+    must never be left out belongs into `middleware.load`."""
     routes: Callable[[HttpContext], Sequence[Routes]] | None = None
     """Makes the part's paths, when HTTP begins to be served: `JsonRoutes` for an API, `Pages` for files."""
     gauges: Callable[[], Gauges] | None = None
@@ -170,6 +174,15 @@ class OpenParts:
     def tasks(self) -> Tasks | None:
         """Who keeps tasks; the first part that does."""
         return next((p.tasks for p in self.provided.values() if p.tasks is not None), None)
+
+    @property
+    def middleware(self) -> list[NamedMiddleware]:
+        """What parts run around every call, in the order in which they opened."""
+        return [
+            NamedMiddleware(f"{name}:{getattr(function, '__name__', type(function).__name__)}", function)
+            for name, provided in self.provided.items()
+            for function in provided.middleware
+        ]
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return what holds at this moment in all parts."""

@@ -129,10 +129,9 @@ class PluginHost:
         """The sources of the plugins that serve."""
         return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
 
-    @property
-    def middleware(self) -> list[NamedMiddleware]:
-        """What runs around every call, the outermost first: what is configured, then that of the plugins that serve."""
-        return self._configured + [
+    def all_middleware(self, of_parts: Sequence[NamedMiddleware] = ()) -> list[NamedMiddleware]:
+        """What runs around every call, the outermost first: what is configured, that of parts, that of plugins that serve."""
+        return [*self._configured, *of_parts] + [
             NamedMiddleware(f"{plugin.name}:{getattr(function, '__name__', type(function).__name__)}", function)
             for plugin in self.plugins
             if plugin.state in ("healthy", "degraded")
