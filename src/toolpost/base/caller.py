@@ -70,7 +70,7 @@ UNLIMITED: Final = Scope()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class Principal:
     """Who somebody is, and all that they are limited to."""
 
     caller: Caller
@@ -79,7 +79,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
+class GatewayAccess:
     """A way in to the gateway that is lent, for one session of an agent."""
 
     url: str

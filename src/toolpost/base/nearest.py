@@ -33,7 +33,7 @@ def nearest_names(name: str, known: Iterable[str], limit: int) -> list[str]:
     return _rank(name, ordered, may_guess=True)[:limit]
 
 
-def slip_of(name: str, known: Sequence[str]) -> str | None:
+def correct_spelling(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that this one is a slip of; unlike `nearest_name`, without guessing."""
     return next(iter(_rank(name, known[:NAMES_COMPARED], may_guess=False)), None)
 

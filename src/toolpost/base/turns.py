@@ -17,13 +17,13 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_fiel
     """Anything that happens."""
 
 
-class Said(_Event, frozen=True, kw_only=True, tag="text"):
+class TextChunk(_Event, frozen=True, kw_only=True, tag="text"):
     """A piece of the answer."""
 
     text: str
 
 
-class Thought(_Event, frozen=True, kw_only=True, tag="thought"):
+class ThoughtChunk(_Event, frozen=True, kw_only=True, tag="thought"):
     """A piece of what the agent thinks on the way to it."""
 
     text: str
@@ -48,7 +48,7 @@ class AgentEnd(_Event, frozen=True, kw_only=True, tag="end"):
     usage: JsonObject | None = None
 
 
-AgentEvent = Said | Thought | ToolUsed | AgentEnd
+AgentEvent = TextChunk | ThoughtChunk | ToolUsed | AgentEnd
 """What an agent's stream consists of."""
 
 
@@ -62,7 +62,7 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="started"):
     """The number of the message in its thread."""
 
 
-class Warmth(_Event, frozen=True, kw_only=True, tag="session"):
+class SessionReady(_Event, frozen=True, kw_only=True, tag="session"):
     """The agent's session is there."""
 
     is_warm: bool
@@ -70,7 +70,7 @@ class Warmth(_Event, frozen=True, kw_only=True, tag="session"):
     """How many messages of the thread it had to be told first."""
 
 
-class Beat(_Event, frozen=True, kw_only=True, tag="beat"):
+class Heartbeat(_Event, frozen=True, kw_only=True, tag="beat"):
     """The agent is at work, and has said nothing for a while."""
 
 
@@ -90,7 +90,7 @@ class TurnEnded(_Event, frozen=True, kw_only=True, tag="ended"):
     usage: JsonObject | None = None
 
 
-TurnEvent = TurnStarted | Warmth | Said | Thought | ToolUsed | Beat | TurnEnded
+TurnEvent = TurnStarted | SessionReady | TextChunk | ThoughtChunk | ToolUsed | Heartbeat | TurnEnded
 """What whoever listens to a turn is told, in this order: started, whatever comes, ended."""
 
 encode_event: Final = msgspec.json.Encoder().encode

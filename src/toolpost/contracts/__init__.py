@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolpost.contracts.compatibility import RULES, Change, Definition, Judgement, Rule, Verdict, judge
-    from toolpost.contracts.drift import Drift, drifts
-    from toolpost.contracts.lockfile import LockedTool, lock_text, parse_lock
+    from toolpost.contracts.lockfile import Drift, LockedTool, drifts, lock_text, parse_lock
 
 __all__ = [
     "RULES",

@@ -5,27 +5,27 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.parts import (
-    HOLDS_MANY,
-    HOLDS_ONE,
-    HOLDS_SCHEMAS,
+from toolpost.contracts.document import REFERENCES, References
+from toolpost.contracts.subschemas import (
+    ONE_SUBSCHEMA,
+    SUBSCHEMA_KEYWORDS,
+    SUBSCHEMA_LIST,
     draft_of,
-    part_at,
-    parts_of,
-    pointer,
+    resolve_pointer,
     schemas_under,
+    to_pointer,
+    walk_subschemas,
 )
-from toolpost.contracts.references import REFERENCES, References
 
 # A branch describes the same value as the schema that it stands in: closing it would shut out its siblings.
 _BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
 # These ask a question of a value. To close them would change the answer, even turn it round.
-_QUESTIONS = frozenset({"contains", "if", "not"})
+_CONDITIONS = frozenset({"contains", "if", "not"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _CLOSERS = frozenset({"additionalProperties", "unevaluatedProperties"})
-_SHAPES = HOLDS_SCHEMAS - _BRANCHES - _DEFINITIONS
+_SHAPES = SUBSCHEMA_KEYWORDS - _BRANCHES - _DEFINITIONS
 # Whatever says something about the value's own parts, or leads to who does.
-_DESCRIBERS = (HOLDS_SCHEMAS - _DEFINITIONS) | {*REFERENCES}
+_DESCRIBERS = (SUBSCHEMA_KEYWORDS - _DEFINITIONS) | {*REFERENCES}
 
 # What still counts beside a `$ref` before 2019-09: nothing that is asserted of a value.
 _BESIDE_A_REFERENCE = _DEFINITIONS | {
@@ -50,8 +50,8 @@ def close_schema(raw: JsonObject) -> JsonObject:
       So a shared base stays open, and whoever extends it stays valid.
     - A property marked `x-reserved` gets `not: {}`.
     """
-    first = _Closing(raw, frozenset())
-    result = first.root()
+    first = _SchemaCloser(raw, frozenset())
+    result = first.close_root()
     if not first.extended:
         return result
     kept_open: set[str] = set()
@@ -62,10 +62,10 @@ def close_schema(raw: JsonObject) -> JsonObject:
             # definitions takes no longer than a short one of the same size.
             if (schema := first.walked.get(place)) is not None:
                 first.note_open(schema, place)
-    return _Closing(raw, frozenset(kept_open)).root()
+    return _SchemaCloser(raw, frozenset(kept_open)).close_root()
 
 
-class _Closing:
+class _SchemaCloser:
     """One pass over a schema, which also notes the places that turn out to be extended elsewhere."""
 
     def __init__(self, raw: JsonObject, kept_open: frozenset[str]) -> None:
@@ -79,8 +79,8 @@ class _Closing:
     def _references(self) -> References:
         return References(self._raw)
 
-    def root(self) -> JsonObject:
-        result = self._copy(self._raw, "", may_close=True)
+    def close_root(self) -> JsonObject:
+        result = self._close(self._raw, "", may_close=True)
         if not self._is_since_2019 and _is_combined(self._raw):
             return self._close_by_names(result)
         if not _CLOSERS.isdisjoint(self._raw):
@@ -136,8 +136,8 @@ class _Closing:
     def _branches_before_2019(self, place: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
         """Yield the schemas that describe the same value, and where they are: where there is a reference, only its target."""
         if "$ref" in schema:
-            target = self._references.target(place, schema, "$ref")
-            if target is not None and isinstance(found := part_at(self._raw, target), dict):
+            target = self._references.find_target(place, schema, "$ref")
+            if target is not None and isinstance(found := resolve_pointer(self._raw, target), dict):
                 yield target, found
             return
         for keyword, value in schema.items():
@@ -147,19 +147,19 @@ class _Closing:
 
     def _refers_into(self, keywords: set[str]) -> bool:
         """Say whether a reference leads to a schema under one of these keywords of the root."""
-        places = {pointer((word,)) for word in keywords}
-        for part in parts_of(self._raw):
+        places = {to_pointer((word,)) for word in keywords}
+        for part in walk_subschemas(self._raw):
             if "$ref" in part.schema:
-                target = self._references.target(part.place, part.schema, "$ref")
+                target = self._references.find_target(part.place, part.schema, "$ref")
                 if target and "/".join(target.split("/", 2)[:2]) in places:
                     return True
         return False
 
     def note_open(self, schema: JsonObject, place: str) -> None:
         """Note what turns out to be extended by a schema that is kept open."""
-        self._copy(schema, place, may_close=False)
+        self._close(schema, place, may_close=False)
 
-    def _copy(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
+    def _close(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
         self.walked[place] = schema
         may_close = may_close and place not in self._kept_open
         self._note_references(schema, place, extends=not may_close or not _SHAPES.isdisjoint(schema))
@@ -168,39 +168,39 @@ class _Closing:
         copy = {}
         for keyword, value in schema.items():
             may_close_here = may_close_in_branch if keyword in _BRANCHES else may_close_inside
-            copy[keyword] = self._keyword(
+            copy[keyword] = self._close_keyword(
                 keyword, value, f"{place}/{keyword}", may_close=may_close_here or keyword in _DEFINITIONS
             )
         if place and may_close and _is_closable(schema):
             copy["additionalProperties"] = False
         return copy
 
-    def _keyword(self, keyword: str, value: Json, place: str, *, may_close: bool) -> Json:
-        if keyword in _QUESTIONS:
+    def _close_keyword(self, keyword: str, value: Json, place: str, *, may_close: bool) -> Json:
+        if keyword in _CONDITIONS:
             self._note_references_under(value, place)
             return value
-        if isinstance(value, dict) and keyword in HOLDS_ONE:
-            return self._copy(value, place, may_close=may_close)
-        if isinstance(value, dict) and keyword in HOLDS_SCHEMAS:
+        if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
+            return self._close(value, place, may_close=may_close)
+        if isinstance(value, dict) and keyword in SUBSCHEMA_KEYWORDS:
             return {
-                name: self._close_named(keyword, child, place + pointer((name,)), may_close=may_close)
+                name: self._close_named(keyword, child, place + to_pointer((name,)), may_close=may_close)
                 for name, child in value.items()
             }
-        if isinstance(value, list) and keyword in HOLDS_MANY:
-            return [self._child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
+        if isinstance(value, list) and keyword in SUBSCHEMA_LIST:
+            return [self._close_child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
         return value
 
     def _close_named(self, keyword: str, child: Json, place: str, *, may_close: bool) -> Json:
-        copy = self._child(child, place, may_close=may_close)
+        copy = self._close_child(child, place, may_close=may_close)
         if keyword == "properties" and isinstance(copy, dict) and copy.get("x-reserved") is True:
             return self._refuse_reserved(copy)
         return copy
 
-    def _child(self, child: Json, place: str, *, may_close: bool) -> Json:
+    def _close_child(self, child: Json, place: str, *, may_close: bool) -> Json:
         if child is True:
             # It means the same, and clients that take only objects for schemas take it too.
             return {}
-        return self._copy(child, place, may_close=may_close) if isinstance(child, dict) else child
+        return self._close(child, place, may_close=may_close) if isinstance(child, dict) else child
 
     def _refuse_reserved(self, schema: JsonObject) -> JsonObject:
         # Before 2019-09 whatever stands beside `$ref` is ignored.
@@ -211,12 +211,12 @@ class _Closing:
 
     def _note_references(self, schema: JsonObject, place: str, *, extends: bool) -> None:
         for keyword in REFERENCES:
-            if extends and keyword in schema and (target := self._references.target(place, schema, keyword)):
+            if extends and keyword in schema and (target := self._references.find_target(place, schema, keyword)):
                 self.extended.add(target)
 
     def _note_references_under(self, value: Json, place: str) -> None:
         if isinstance(value, dict):
-            for part in parts_of(value):
+            for part in walk_subschemas(value):
                 self._note_references(part.schema, place + part.place, extends=True)
 
 

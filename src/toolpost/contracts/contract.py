@@ -12,11 +12,11 @@ import msgspec
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.closing import close_schema
 from toolpost.contracts.digest import canonical_digest, quick_digest
-from toolpost.contracts.envelope import ResultStyle, output_schema_to_publish
+from toolpost.contracts.envelope import ResultStyle, wrap_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
-from toolpost.contracts.issues import Fault, faults_in
-from toolpost.contracts.parts import with_numeric_bounds
+from toolpost.contracts.issues import Issue, find_issues
 from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
+from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 DEFAULT_TIMEOUT_S = 60.0
 NAME_LIMIT = 64
@@ -62,31 +62,31 @@ class Contract:
 
     name: ToolName
     terms: Terms
-    takes: Schema
-    gives: Schema | None
+    arguments_schema: Schema
+    result_schema: Schema | None
     timeout_s: float
     aliases: tuple[ToolName, ...]
     """Former names, which still answer and are not listed."""
-    came_as: JsonObject | None = None
+    upstream_definition: JsonObject | None = None
     """The definition of an upstream's tool, as it came: listed unchanged, but for its name and our facts."""
 
     @property
     def is_upstream(self) -> bool:
         """Whether the tool is a server's, whose results have a form of their own."""
-        return self.came_as is not None
+        return self.upstream_definition is not None
 
-    def faults_in_arguments(self, arguments: Json) -> list[Fault]:
+    def find_argument_issues(self, arguments: Json) -> list[Issue]:
         """Say what is wrong with these arguments; nothing, most of the time.
 
         However long it takes: not for the event loop, unless the schema is ours.
         """
-        return faults_in(self.takes, arguments)
+        return find_issues(self.arguments_schema, arguments)
 
-    def admits_at_once(self, arguments: Json) -> bool:
+    def accepts_quickly(self, arguments: Json) -> bool:
         """Say whether arguments are valid, as far as that is quickly seen; what is not may be valid all the same."""
-        takes = self.takes
+        schema = self.arguments_schema
         try:
-            return len(_encode(arguments)) <= takes.quick_bytes and takes.is_valid(arguments)
+            return len(_encode(arguments)) <= schema.quick_bytes and schema.is_valid(arguments)
         except (RecursionError, TypeError, ValueError):
             return False
 
@@ -94,23 +94,26 @@ class Contract:
     def definition(self) -> JsonObject:
         """The tool as `tools/list` shows it."""
         terms = self.terms
-        if self.came_as is not None:
-            return self.came_as | {"name": self.name, "_meta": (self.came_as.get("_meta") or {}) | self._facts}
+        if self.upstream_definition is not None:
+            return self.upstream_definition | {
+                "name": self.name,
+                "_meta": (self.upstream_definition.get("_meta") or {}) | self._meta_facts,
+            }
         listed: JsonObject = {"name": self.name}
         if terms.title:
             listed["title"] = terms.title
         if terms.description:
             listed["description"] = terms.description
-        listed["inputSchema"] = self.takes.raw
-        if self.gives is not None:
-            listed["outputSchema"] = output_schema_to_publish(self.gives.raw, terms.style)
+        listed["inputSchema"] = self.arguments_schema.raw
+        if self.result_schema is not None:
+            listed["outputSchema"] = wrap_output_schema(self.result_schema.raw, terms.style)
         if terms.annotations:
             listed["annotations"] = dict(terms.annotations)
-        listed["_meta"] = self._facts
+        listed["_meta"] = self._meta_facts
         return listed
 
     @property
-    def _facts(self) -> JsonObject:
+    def _meta_facts(self) -> JsonObject:
         terms = self.terms
         facts: JsonObject = {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}
         if self.aliases:
@@ -120,10 +123,10 @@ class Contract:
     @cached_property
     def mirrors_arguments(self) -> bool:
         """Whether the schema mirrors arguments into HTTP headers (`x-mcp-header`); hardly any does."""
-        return b'"x-mcp-header"' in msgspec.json.encode(self.takes.raw)
+        return b'"x-mcp-header"' in msgspec.json.encode(self.arguments_schema.raw)
 
     @cached_property
-    def digest_of_listing(self) -> Digest:
+    def listing_digest(self) -> Digest:
         """The name of exactly what is listed: it changes when a client would see something else."""
         return quick_digest(self.definition)
 
@@ -137,7 +140,7 @@ class Contract:
                 "aliases": list(self.aliases),
                 "errors": [code.value for code in terms.errors],
                 "timeoutMs": round(self.timeout_s * 1000),
-                "concurrency": _spell(terms.concurrency),
+                "concurrency": describe_concurrency(terms.concurrency),
             }
         )
 
@@ -149,17 +152,17 @@ def contract_of(
     name = _check_name(terms.name, plugin, is_bare=is_bare)
     _check_description(terms, plugin)
     _check_numbers(terms, plugin)
-    takes = _compile_part(terms.input_schema, "inputSchema", terms, plugin, close=True)
-    gives = None
+    arguments_schema = _compile_part(terms.input_schema, "inputSchema", terms, plugin, close=True)
+    result_schema = None
     if terms.output_schema is not None:
         # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
         is_plain = terms.style is ResultStyle.PLAIN
-        gives = _compile_part(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+        result_schema = _compile_part(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
     return Contract(
         name=name,
         terms=terms,
-        takes=takes,
-        gives=gives,
+        arguments_schema=arguments_schema,
+        result_schema=result_schema,
         timeout_s=terms.timeout_s or default_timeout_s,
         aliases=tuple(_check_name(alias, plugin, is_bare=is_bare) for alias in terms.aliases),
     )
@@ -175,20 +178,34 @@ def contract_of_upstream(
         input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # whatever came; compiling says what it is
         output_schema=definition.get("outputSchema"),
         description=str(definition.get("description") or ""),
-        schema_version=_version_of(definition),
+        schema_version=_parse_version(definition),
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
-    takes = _compile_part(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
-    gives = None
+    arguments_schema = _compile_part(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
+    result_schema = None
     if terms.output_schema is not None:
-        gives = _compile_part(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
+        result_schema = _compile_part(
+            terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server"
+        )
     # As it came, but for what clients insist on (a root's type, bounds that are numbers) and the closing that was asked for.
-    came_as = definition | {"inputSchema": takes.raw} | ({} if gives is None else {"outputSchema": gives.raw})
-    return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
+    upstream_definition = (
+        definition
+        | {"inputSchema": arguments_schema.raw}
+        | ({} if result_schema is None else {"outputSchema": result_schema.raw})
+    )
+    return Contract(
+        name=name,
+        terms=terms,
+        arguments_schema=arguments_schema,
+        result_schema=result_schema,
+        timeout_s=timeout_s,
+        aliases=(),
+        upstream_definition=upstream_definition,
+    )
 
 
-def _version_of(definition: JsonObject) -> int:
+def _parse_version(definition: JsonObject) -> int:
     """Read the version that a server gives its tool, in the definition itself or under our key; 1 if it gives none."""
     meta = definition.get("_meta")
     facts = meta.get(META_KEY) if isinstance(meta, dict) else None
@@ -215,7 +232,7 @@ def _check_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> Tool
         reason = f"`{full}` has {len(full)} characters, and several clients stop at {NAME_LIMIT}"
     else:
         return ToolName(name if is_bare else full)
-    raise _refusal(plugin, name, "name", reason)
+    raise _make_refusal(plugin, name, "name", reason)
 
 
 def _check_description(terms: Terms, plugin: PluginName) -> None:
@@ -224,21 +241,21 @@ def _check_description(terms: Terms, plugin: PluginName) -> None:
         reason = (
             "it has no description, by which a model decides when to call it; write a docstring, or give `description`"
         )
-        raise _refusal(plugin, terms.name, "description", reason)
+        raise _make_refusal(plugin, terms.name, "description", reason)
 
 
 def _check_numbers(terms: Terms, plugin: PluginName) -> None:
     version: object = terms.schema_version
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise _refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
+        raise _make_refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
     limit = terms.timeout_s
     if limit is not None and not (math.isfinite(limit) and limit > 0):
-        raise _refusal(plugin, terms.name, "timeout_s", "a time limit is a number of seconds above 0")
+        raise _make_refusal(plugin, terms.name, "timeout_s", "a time limit is a number of seconds above 0")
     concurrency: object = terms.concurrency
     if not isinstance(concurrency, Keyed) and concurrency not in ("parallel", "serial"):
-        raise _refusal(plugin, terms.name, "concurrency", 'concurrency is "parallel", "serial" or Keyed(argument)')
+        raise _make_refusal(plugin, terms.name, "concurrency", 'concurrency is "parallel", "serial" or Keyed(argument)')
     if isinstance(concurrency, Keyed) and concurrency.argument not in _properties(terms.input_schema):
-        raise _refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
+        raise _make_refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
 
 
 def _properties(schema: Json) -> Mapping[str, Any]:
@@ -259,7 +276,7 @@ def _compile_part(
     try:
         return compile_schema(_schema_to_list(raw, root_object=root_object, close=close), root_object=root_object)
     except SchemaProblem as problem:
-        raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
+        raise _make_refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 
 
 def _schema_to_list(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
@@ -270,14 +287,14 @@ def _schema_to_list(raw: JsonObject | bool, *, root_object: bool, close: bool) -
     check_bounds(raw)
     if not isinstance(raw, dict):
         return raw
-    listed = with_numeric_bounds(as_object_schema(raw) if root_object else raw)
+    listed = rewrite_boolean_bounds(as_object_schema(raw) if root_object else raw)
     try:
         return close_schema(listed) if close else listed
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return listed
 
 
-def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:
+def _make_refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:
     return ContractRefused(
         f"{kind} `{plugin}`, tool `{tool}`, {place}: {reason}",
         plugin=plugin,
@@ -287,5 +304,5 @@ def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: st
     )
 
 
-def _spell(concurrency: Concurrency) -> str:
+def describe_concurrency(concurrency: Concurrency) -> str:
     return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

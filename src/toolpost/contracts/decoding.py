@@ -29,22 +29,22 @@ _ROT13: Final = re.compile("|".join(codecs.encode(word, "rot13") for word in _TE
 _BACKWARDS: Final = re.compile("|".join(word[::-1] for word in _TELLTALE), re.IGNORECASE)
 
 
-def readings(text: str, depth: int = _DEPTH) -> Iterator[tuple[str, str]]:
+def decode_hidden(text: str, depth: int = _DEPTH) -> Iterator[tuple[str, str]]:
     """Yield how a text, or a run in it, may be decoded, and what it says then; only what is text again."""
     for how, decoded in _decode_candidates(text):
         if len(decoded) >= SHORTEST:
             yield how, decoded
             if depth > 1 and how not in {"backwards", "ROT13"}:
-                yield from readings(decoded, depth - 1)
+                yield from decode_hidden(decoded, depth - 1)
 
 
 def _decode_candidates(text: str) -> Iterator[tuple[str, str]]:
     for found in _BASE64.finditer(text):
-        if (plain := _from_base64(found[0])) is not None:
+        if (plain := _decode_base64(found[0])) is not None:
             yield "base64", plain
     for found in _HEX.finditer(text):
         digits = re.sub(r"[ :,]", "", found[1])
-        if (plain := _as_text(bytes.fromhex(digits))) is not None:
+        if (plain := _decode_utf8(bytes.fromhex(digits))) is not None:
             yield "hex", plain
     if "\\" in text and _has_many(_ESCAPE, text):
         yield "escapes", _ESCAPE.sub(_unescape, text)
@@ -67,14 +67,14 @@ def _unescape(found: re.Match[str]) -> str:
     return chr(number)
 
 
-def _from_base64(run: str) -> str | None:
+def _decode_base64(run: str) -> str | None:
     standard = run.replace("-", "+").replace("_", "/")
     # A run may begin with letters that are none of it, or be cut in the middle of a group of four.
     for start in range(4):
         rest = standard[start : start + (len(standard) - start) // 4 * 4 + 4]
         padded = rest + "=" * (-len(rest) % 4)
         try:
-            text = _as_text(base64.b64decode(padded)) or _as_text(base64.b64decode(rest[: len(rest) // 4 * 4]))
+            text = _decode_utf8(base64.b64decode(padded)) or _decode_utf8(base64.b64decode(rest[: len(rest) // 4 * 4]))
         except (binascii.Error, ValueError):
             continue
         if text is not None:
@@ -82,7 +82,7 @@ def _from_base64(run: str) -> str | None:
     return None
 
 
-def _as_text(data: bytes) -> str | None:
+def _decode_utf8(data: bytes) -> str | None:
     """Return bytes as text if that is what they are."""
     try:
         text = data.decode()

@@ -39,7 +39,7 @@ class ResultStyle(StrEnum):
     PLAIN = "plain"
 
 
-def output_schema_to_publish(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
+def wrap_output_schema(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
     """Describe what is sent, given what the tool returns."""
     if style is ResultStyle.PLAIN:
         return result_schema
@@ -82,14 +82,14 @@ def _move_schema(schema: JsonObject) -> JsonObject:
     if "$id" in schema or "id" in schema:
         # A schema with an identity of its own resolves its references against that, wherever it stands.
         return dict(schema)
-    moved = _with_references_moved(schema)
+    moved = _move_references(schema)
     assert isinstance(moved, dict)
     return moved
 
 
-def _with_references_moved(node: Json) -> Json:
+def _move_references(node: Json) -> Json:
     if isinstance(node, list):
-        return [_with_references_moved(item) for item in node]
+        return [_move_references(item) for item in node]
     if not isinstance(node, dict):
         return node
     return {key: _move_reference(key, value) for key, value in node.items()}
@@ -100,4 +100,4 @@ def _move_reference(key: str, value: Json) -> Json:
         return value
     if key in ("$ref", "$dynamicRef") and isinstance(value, str) and (value == "#" or value.startswith("#/")):
         return f"#{_DATA_PLACE}{value[1:]}"
-    return _with_references_moved(value)
+    return _move_references(value)

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.parts import Part, part_at, schemas_under
-from toolpost.contracts.patterns import patterns_of, size_of_pattern
-from toolpost.contracts.references import REFERENCES, References
+from toolpost.contracts.document import REFERENCES, References
+from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
+from toolpost.contracts.subschemas import Subschema, resolve_pointer, schemas_under
 
 PATHS_LIMIT: Final = 2_000
 """More paths than this to one place of a value, and the schema is refused. The most among 6,000 real tools is 16."""
@@ -92,7 +92,7 @@ class _Node:
         self.paths = 0.0
 
 
-def expansion_of(raw: JsonObject, parts: Iterable[Part], references: References | None) -> Expansion:
+def measure_expansion(raw: JsonObject, parts: Iterable[Subschema], references: References | None) -> Expansion:
     """Count the paths of a schema, given its parts, and its references if it has any.
 
     Raises `InPlaceCycle` and `PlacesTooLong`.
@@ -108,24 +108,24 @@ def expansion_of(raw: JsonObject, parts: Iterable[Part], references: References 
 
 def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
     nodes = _Graph(raw, references).nodes
-    order = _in_place_order(nodes)
+    order = _sort_in_place(nodes)
     for node in order:
         node.paths = min(1.0 + sum(times * inner.paths for inner, times in node.in_place), 1e18)
     worst = max(nodes, key=lambda node: node.paths)
     if worst.paths > PATHS_LIMIT:
-        return Expansion(worst.paths, _origin(worst), math.inf)
-    entries = _entries(nodes[0], order)
+        return Expansion(worst.paths, _find_origin(worst), math.inf)
+    entries = _collect_entries(nodes[0], order)
     if entries is None:
         return Expansion(math.inf, "", math.inf)
-    components = _components(entries, nodes[0])
-    paths = _worst(entries, components, {node: entry.paths for node, entry in entries.items()})
-    cost = _worst(entries, components, {node: entry.cost for node, entry in entries.items()})
+    components = _find_components(entries, nodes[0])
+    paths = _find_worst(entries, components, {node: entry.paths for node, entry in entries.items()})
+    cost = _find_worst(entries, components, {node: entry.cost for node, entry in entries.items()})
     # Items are compared whole, so that what lies in an array in an array is looked at once for each.
     cost *= min(1 + sum(node.is_unique for node in nodes), _NESTED_LIMIT)
     return Expansion(paths, "", cost)
 
 
-def _origin(node: _Node) -> str:
+def _find_origin(node: _Node) -> str:
     """Return the innermost schema that has too many paths already: where to begin to mend it."""
     while inner := next((inner for inner, _ in node.in_place if inner.paths > PATHS_LIMIT), None):
         node = inner
@@ -141,7 +141,7 @@ def _weight(schema: JsonObject) -> float:
     if isinstance(options := schema.get("enum"), list) and any(isinstance(option, dict | list) for option in options):
         # Texts and numbers are looked up; anything larger is held against every option.
         weight += 3 * len(options)
-    return weight + sum(size_of_pattern(pattern) / 500 for _, pattern in patterns_of(schema))
+    return weight + sum(estimate_pattern_size(pattern) / 500 for _, pattern in patterns_of(schema))
 
 
 def _size(value: Json) -> int:
@@ -186,19 +186,19 @@ class _Graph:
             for inner, child in schemas_under(keyword, value):
                 if keyword in _IN_PLACE:
                     node.in_place.append((self._node_at(node.place + inner, child), times))
-                elif (key := _key(keyword, inner)) is not None:
+                elif (key := _child_key(keyword, inner)) is not None:
                     held = node.children.setdefault(key, {})
                     held[self._node_at(node.place + inner, child)] = 1.0
 
     def _link_references(self, node: _Node, schema: JsonObject, times: float) -> None:
         for keyword in REFERENCES:
-            for place in self._references.targets(node.place, schema, keyword) if keyword in schema else ():
+            for place in self._references.find_targets(node.place, schema, keyword) if keyword in schema else ():
                 # It may lead to where nobody expects a schema, such as under a keyword that is not known.
-                if isinstance(target := part_at(self._raw, place), dict):
+                if isinstance(target := resolve_pointer(self._raw, place), dict):
                     node.in_place.append((self._node_at(place, target), times))
 
 
-def _key(keyword: str, inner: str) -> tuple[str, str] | None:
+def _child_key(keyword: str, inner: str) -> tuple[str, str] | None:
     """Say which children a schema describes; None for a definition, which describes none until it is referred to."""
     if keyword == "properties":
         return _ANY_PROPERTY, inner
@@ -213,7 +213,7 @@ def _key(keyword: str, inner: str) -> tuple[str, str] | None:
     return None
 
 
-def _in_place_order(nodes: list[_Node]) -> list[_Node]:
+def _sort_in_place(nodes: list[_Node]) -> list[_Node]:
     """Return the schemas so that each comes after those that it applies in place; raises `InPlaceCycle`."""
     order: list[_Node] = []
     done: set[_Node] = set()
@@ -255,7 +255,7 @@ class _Entry:
         """The group of entries that lead to each other; a number that is higher than those of all groups it leads to."""
 
 
-def _entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
+def _collect_entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
     """Return every schema that a level is entered by; None if there is too much to be counted."""
     steps = 0
     below: dict[_Node, _Children] = {}
@@ -290,7 +290,7 @@ def _entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
 # The levels
 
 
-def _components(entries: dict[_Node, _Entry], root: _Node) -> list[list[_Node]]:
+def _find_components(entries: dict[_Node, _Entry], root: _Node) -> list[list[_Node]]:
     """Group the entries that lead to each other (Tarjan); a group comes after all groups that it leads to."""
     number: dict[_Node, int] = {root: 0}
     lowest: dict[_Node, int] = {root: 0}
@@ -345,7 +345,7 @@ class _Sum:
         return _Sum(self.back + other.back, self.most + other.most, self.total + other.total)
 
 
-def _worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: dict[_Node, float]) -> float:
+def _find_worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: dict[_Node, float]) -> float:
     """Return the most of `own` that comes together at one place of any value; infinite if there is no bound."""
     most: dict[_Node, float] = {}
     total: dict[_Node, float] = {}

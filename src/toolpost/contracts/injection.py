@@ -35,7 +35,7 @@ _MENTIONED: Final = 0.3
 _QUOTED: Final = 0.0
 
 
-class Hit(NamedTuple):
+class SignalMatch(NamedTuple):
     """A family that a text bears signs of."""
 
     family: str
@@ -49,12 +49,12 @@ class Assessment(NamedTuple):
 
     text: str
     """The text as it was read: compatibility forms, look-alike letters and characters without width resolved."""
-    hits: tuple[Hit, ...]
+    matches: tuple[SignalMatch, ...]
 
     @property
     def weight(self) -> float:
         """The weights of all families together."""
-        return sum(hit.weight for hit in self.hits)
+        return sum(hit.weight for hit in self.matches)
 
 
 class _Signal(NamedTuple):
@@ -67,7 +67,7 @@ class _Signal(NamedTuple):
     """The number of words within which all of them must be."""
 
 
-def _signals(family: str, *rows: tuple[float, str, int]) -> list[_Signal]:
+def _make_signals(family: str, *rows: tuple[float, str, int]) -> list[_Signal]:
     return [_Signal(family, weight, tuple(concepts.split()), within) for weight, concepts, within in rows]
 
 
@@ -88,7 +88,7 @@ COMMAND: Final = "tells a model to run a command"
 OUT_OF_SIGHT: Final = "puts text where a person does not look"
 
 _SIGNALS: Final = (
-    *_signals(
+    *_make_signals(
         FORGET,
         (4, "forget earlier rules", 9),
         (4, "forget your rules", 8),
@@ -97,7 +97,7 @@ _SIGNALS: Final = (
         (2, "forget rules", 4),
         (3, "void rules", 6),
     ),
-    *_signals(
+    *_make_signals(
         SECRECY,
         (4, "untold user this", 10),
         (3, "untold user", 7),
@@ -110,7 +110,7 @@ _SIGNALS: Final = (
         (2, "conceal this", 4),
         (3, "lie", 1),
     ),
-    *_signals(
+    *_make_signals(
         CONSENT,
         (2, "unasked", 4),
         (3, "unasked act", 8),
@@ -118,7 +118,7 @@ _SIGNALS: Final = (
         (4, "granted", 1),
         (3, "unrestricted", 1),
     ),
-    *_signals(
+    *_make_signals(
         AUTHORITY,
         (4, "<mark>", 1),
         (4, "<role>", 1),
@@ -126,7 +126,7 @@ _SIGNALS: Final = (
         (3, "from-now-on", 1),
         (3, "hidden order", 3),
     ),
-    *_signals(
+    *_make_signals(
         SECRETS,
         (4, "read <secret-file>", 10),
         (4, "send <secret-file>", 10),
@@ -145,7 +145,7 @@ _SIGNALS: Final = (
         (4, "elicit secrets", 7),
         (3, "read user secrets", 9),
     ),
-    *_signals(
+    *_make_signals(
         CONTEXT,
         (4, "send context", 9),
         (3, "reveal context", 7),
@@ -154,7 +154,7 @@ _SIGNALS: Final = (
         (3, "send user person", 12),
         (3, "send contents earlier", 12),
     ),
-    *_signals(
+    *_make_signals(
         ELSEWHERE,
         (3, "also send <email>", 14),
         (3, "also send <url>", 14),
@@ -165,7 +165,7 @@ _SIGNALS: Final = (
         (1, "send <argument> secrets", 14),
         (1, "send <argument> context", 14),
     ),
-    *_signals(
+    *_make_signals(
         TOOLS,
         (4, "hijack tool", 7),
         (4, "whenever tool invoked alter", 16),
@@ -181,7 +181,7 @@ _SIGNALS: Final = (
         (3, "whenever tool <url>", 20),
         (4, "must <email> every", 12),
     ),
-    *_signals(
+    *_make_signals(
         PRIORITY,
         (4, "before any-tool must", 14),
         (2, "before any-tool", 8),
@@ -189,14 +189,14 @@ _SIGNALS: Final = (
         (2, "supreme", 1),
         (3, "regardless", 1),
     ),
-    *_signals(
+    *_make_signals(
         OBEY,
         (4, "obey orders within", 12),
         (4, "treat orders", 14),
         (4, "as-if-user", 1),
         (2, "obey orders", 6),
     ),
-    *_signals(
+    *_make_signals(
         INDIRECT,
         (2, "expected model", 9),
         (2, "model send", 9),
@@ -205,17 +205,17 @@ _SIGNALS: Final = (
         (3, "model must send secrets", 10),
         (1, "model must", 4),
     ),
-    *_signals(
+    *_make_signals(
         LATER,
         (4, "approved later harm", 26),
         (3, "approved later send", 22),
     ),
-    *_signals(
+    *_make_signals(
         COMMAND,
         (3, "<shell>", 1),
         (2, "also run", 3),
     ),
-    *_signals(OUT_OF_SIGHT, (2, "<gap>", 1), (2, "<comment>", 1)),
+    *_make_signals(OUT_OF_SIGHT, (2, "<gap>", 1), (2, "<comment>", 1)),
 )
 
 # Words and phrases of each concept. English has the base forms that orders are given in; a third person ("Sends an email") tells what
@@ -439,7 +439,7 @@ _SENTENCE: Final = 120
 """No sentence is read as longer than this many words; it bounds the work where there is no full stop."""
 
 
-def _vocabulary() -> tuple[dict[str, list[tuple[tuple[str, ...], str]]], re.Pattern[str]]:
+def _build_vocabulary() -> tuple[dict[str, list[tuple[tuple[str, ...], str]]], re.Pattern[str]]:
     """Return the phrases by their first word, and what finds those of scripts that are written without spaces."""
     by_first: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     unspaced: set[str] = set()
@@ -457,7 +457,7 @@ def _vocabulary() -> tuple[dict[str, list[tuple[tuple[str, ...], str]]], re.Patt
     return by_first, re.compile("|".join(sorted(unspaced, key=len, reverse=True)))
 
 
-_PHRASES, _UNSPACED = _vocabulary()
+_PHRASES, _UNSPACED = _build_vocabulary()
 _BY_FIRST_CONCEPT: Final[dict[str, list[_Signal]]] = {}
 for _signal in _SIGNALS:
     _BY_FIRST_CONCEPT.setdefault(_signal.concepts[0], []).append(_signal)
@@ -479,7 +479,7 @@ _LETTERS: Final = re.compile(r"[^\W\d_]++")
 _DIGITS: Final = str.maketrans("0134578", "oieastb")
 
 
-def pieces(text: str) -> Iterator[str]:
+def split_pieces(text: str) -> Iterator[str]:
     """Cut a long text into pieces that overlap, so that nothing at a cut is missed."""
     for start in range(0, max(1, len(text) - _OVERLAP), PIECE - _OVERLAP):
         yield text[start : start + PIECE]
@@ -487,24 +487,24 @@ def pieces(text: str) -> Iterator[str]:
 
 def assess(piece: str) -> Assessment:
     """Weigh a text that is no longer than a piece."""
-    plain = resolve(piece)
-    best: dict[str, Hit] = {}
-    for hit in _hits(plain):
+    plain = normalize(piece)
+    best: dict[str, SignalMatch] = {}
+    for hit in _find_matches(plain):
         if hit.family not in best or hit.weight > best[hit.family].weight:
             best[hit.family] = hit
     return Assessment(plain, tuple(sorted(best.values(), key=lambda hit: -hit.weight)))
 
 
-def resolve(text: str) -> str:
+def normalize(text: str) -> str:
     """Return a text as a model reads it: without disguises by width, script or form of its letters."""
     if text.isascii():
         return text
     # Some characters stand for many letters, U+FDFA for 18.
     plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)[: 2 * PIECE])
-    return _UNSPACED.sub(r" \g<0> ", _LETTERS.sub(_in_one_script, plain))
+    return _UNSPACED.sub(r" \g<0> ", _LETTERS.sub(_unify_script, plain))
 
 
-def _in_one_script(word: re.Match[str]) -> str:
+def _unify_script(word: re.Match[str]) -> str:
     """Return a word in Latin letters if it mixes them with others that look alike."""
     letters = word[0]
     is_mixed = not letters.isascii() and any(letter.isascii() for letter in letters)
@@ -524,14 +524,14 @@ class _Sentence:
         self.at.setdefault(concept, []).append((first, last, start, end))
 
 
-def _hits(text: str) -> Iterator[Hit]:
+def _find_matches(text: str) -> Iterator[SignalMatch]:
     quotations = [found.span() for found in _QUOTATION.finditer(text)]
-    for sentence in _sentences(text):
+    for sentence in _split_sentences(text):
         about = min((first for first, *_ in sentence.at.get("about", ())), default=_LEAD)
         for concept in sentence.at:
             for signal in _BY_FIRST_CONCEPT.get(concept, ()):
                 if all(other in sentence.at for other in signal.concepts):
-                    for first, start, end in _meetings(sentence, signal):
+                    for first, start, end in _find_cooccurrences(sentence, signal):
                         is_about = about < min(first, _LEAD)
                         factor = 1.0
                         if _is_within(start, end, quotations):
@@ -539,22 +539,22 @@ def _hits(text: str) -> Iterator[Hit]:
                         elif is_about:
                             factor = _MENTIONED
                         if factor:
-                            yield Hit(signal.family, signal.weight * factor, start, end)
+                            yield SignalMatch(signal.family, signal.weight * factor, start, end)
 
 
-def _sentences(text: str) -> Iterator[_Sentence]:
+def _split_sentences(text: str) -> Iterator[_Sentence]:
     tokens: list[tuple[str, str, int, int]] = []
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup or ""
         if kind == "end" or len(tokens) >= _SENTENCE:
-            yield _sentence(tokens)
+            yield _tag_concepts(tokens)
             tokens = []
         if kind != "end":
             tokens.append((kind, found[0].lower().replace("’", "'"), found.start(), found.end()))
-    yield _sentence(tokens)
+    yield _tag_concepts(tokens)
 
 
-def _sentence(tokens: list[tuple[str, str, int, int]]) -> _Sentence:
+def _tag_concepts(tokens: list[tuple[str, str, int, int]]) -> _Sentence:
     sentence = _Sentence()
     words = [word for _, word, _, _ in tokens]
     for number, (kind, word, start, end) in enumerate(tokens):
@@ -577,7 +577,7 @@ def _sentence(tokens: list[tuple[str, str, int, int]]) -> _Sentence:
     return sentence
 
 
-def _meetings(sentence: _Sentence, signal: _Signal) -> Iterator[tuple[int, int, int]]:
+def _find_cooccurrences(sentence: _Sentence, signal: _Signal) -> Iterator[tuple[int, int, int]]:
     """Yield where all concepts of a signal are within its number of words: the first word, and the characters."""
     concepts = signal.concepts
     if len(concepts) == 1:
@@ -586,13 +586,13 @@ def _meetings(sentence: _Sentence, signal: _Signal) -> Iterator[tuple[int, int, 
         return
     places = [sentence.at[concept] for concept in concepts[1:]]
     for anchor in sentence.at[concepts[0]]:
-        members = [anchor, *(_nearest(anchor, options) for options in places)]
+        members = [anchor, *(_find_nearest(anchor, options) for options in places)]
         first, last = min(each[0] for each in members), max(each[1] for each in members)
         if last - first < signal.within:
             yield first, min(each[2] for each in members), max(each[3] for each in members)
 
 
-def _nearest(anchor: _Place, options: list[_Place]) -> _Place:
+def _find_nearest(anchor: _Place, options: list[_Place]) -> _Place:
     after = bisect_right(options, anchor)
     if after == len(options) or (after and anchor[0] - options[after - 1][0] <= options[after][0] - anchor[0]):
         return options[after - 1]

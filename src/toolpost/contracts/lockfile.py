@@ -4,14 +4,17 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.definition import Definition, Digests
+from toolpost.contracts.compatibility.judgement import Judgement, Verdict
 from toolpost.contracts.errors import BadLock
+from toolpost.contracts.findings import Finding, NameIndex, inspect_change, inspect_definition
 
 FORMAT: Final = 1
 """Raised when the layout or the rule of the digests changes: a lock of another format is not compared."""
@@ -34,7 +37,7 @@ class LockedTool(msgspec.Struct, frozen=True, kw_only=True):
         return cls(source=source, definition=definition, digests=definition.digests)
 
 
-Tools = Mapping[str, LockedTool]
+LockedTools = Mapping[str, LockedTool]
 """Tools by their names on the wire."""
 
 
@@ -45,14 +48,14 @@ def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
     if not isinstance(content, dict) or "toolpostLock" not in content:
         raise BadLock(f"{name} is no lock of Toolpost.", hint=_RESTORE)
     if content["toolpostLock"] != FORMAT:
-        raise _other_format(content["toolpostLock"], name)
+        raise _make_format_error(content["toolpostLock"], name)
     tools = content.get("tools")
     if not isinstance(tools, dict):
         raise BadLock(f"{name}: it has no `tools`.", hint=_RESTORE)
-    return {tool: _lock_tool(tool, entry, text, name) for tool, entry in tools.items()}
+    return {tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()}
 
 
-def lock_text(tools: Tools) -> str:
+def lock_text(tools: LockedTools) -> str:
     """Write a lock: sorted, one fact on a line, the same text for the same tools."""
     content = {
         "toolpostLock": FORMAT,
@@ -68,7 +71,7 @@ def lock_text(tools: Tools) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def lines_of(tools: Collection[str], text: str) -> dict[str, int]:
+def find_lines(tools: Collection[str], text: str) -> dict[str, int]:
     """Say on which lines of a lock's text tools begin; the first one for those that are not there."""
     wanted = {json.dumps(tool, ensure_ascii=False): tool for tool in tools}
     found: dict[str, int] = {}
@@ -116,17 +119,17 @@ def _decode(text: str, name: str) -> Json:
         raise BadLock(f"{name} holds a number that is too long.", hint=_RESTORE) from error
     if doubled:
         # The second of them; both may be on one line, or in another spelling.
-        line = list(itertools.islice(itertools.chain([1], _lines_of(doubled[0], text)), 3))[-1]
+        line = list(itertools.islice(itertools.chain([1], _find_key_lines(doubled[0], text)), 3))[-1]
         raise BadLock(f"{name}, line {line}: `{doubled[0]}` is there twice.", hint="keep one of the two", line=line)
     return content
 
 
-def _lines_of(key: str, text: str) -> Iterator[int]:
+def _find_key_lines(key: str, text: str) -> Iterator[int]:
     written = re.compile(rf"^\s*{re.escape(json.dumps(key, ensure_ascii=False))}\s*:")
     return (number for number, line in enumerate(text.splitlines(), 1) if written.match(line))
 
 
-def _other_format(found: Json, name: str) -> BadLock:
+def _make_format_error(found: Json, name: str) -> BadLock:
     if isinstance(found, int) and found > FORMAT:
         return BadLock(
             f"{name} has the format {found}; this Toolpost writes {FORMAT}.",
@@ -135,10 +138,10 @@ def _other_format(found: Json, name: str) -> BadLock:
     return BadLock(f"{name}: `toolpostLock` is no format that there ever was.", hint=_RESTORE)
 
 
-def _lock_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
+def _parse_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
     def bad(reason: str, hint: str) -> BadLock:
         # The line is looked for only now: in a long lock that takes a while.
-        line = lines_of([tool], text)[tool]
+        line = find_lines([tool], text)[tool]
         return BadLock(f"{name}, line {line}: `{tool}`{reason}", hint=hint, line=line)
 
     try:
@@ -158,3 +161,138 @@ def _lock_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
             "undo the edit; `toolpost lock --accept` is how a change is taken over",
         )
     return locked
+
+
+Judge = Callable[[Definition, Definition], Judgement]
+
+
+class CheckFailure(StrEnum):
+    """What a check does not let pass."""
+
+    NO_BUMP = "bump-missing"
+    NO_CAUSE = "bump-without-cause"
+    WENT_DOWN = "version-went-down"
+    REMOVED = "removed-without-alias"
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        return _REASONS[self]
+
+
+_REASONS: Mapping[CheckFailure, str] = {
+    CheckFailure.NO_BUMP: "it changed in a way that needs a higher schemaVersion, and has the same",
+    CheckFailure.NO_CAUSE: "its schemaVersion rose, and nothing else changed",
+    CheckFailure.WENT_DOWN: "its schemaVersion went down",
+    CheckFailure.REMOVED: "it is gone, and no tool answers to its name",
+}
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool that is not as it was locked."""
+
+    name: str
+    """As it was locked; a tool that is new has the name it has now."""
+    kind: Literal["added", "changed", "removed", "renamed"]
+    source: str
+    old: Definition | None = None
+    new: Definition | None = None
+    judgement: Judgement = Judgement()
+    findings: Sequence[Finding] = ()
+    """What was not there before and may be meant for the model; shown, and never a fault by itself."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it means for those who call the tool today."""
+        return Verdict.BREAKING if self.kind == "removed" else self.judgement.verdict
+
+    @property
+    def failure(self) -> CheckFailure | None:
+        """What a check does not let pass; None if it does."""
+        if self.kind == "removed":
+            return CheckFailure.REMOVED
+        if self.old is None or self.new is None:
+            return None
+        before, now = self.old.schema_version, self.new.schema_version
+        if now < before:
+            return CheckFailure.WENT_DOWN
+        if now == before:
+            return CheckFailure.NO_BUMP if self.judgement.needs_bump else None
+        return None if differs_beyond_version(self.old, self.new) else CheckFailure.NO_CAUSE
+
+    @property
+    def required_version(self) -> int | None:
+        """The lowest schemaVersion that would be right; None if it is."""
+        if self.failure in (CheckFailure.NO_BUMP, CheckFailure.WENT_DOWN) and self.old is not None:
+            return self.old.schema_version + self.judgement.needs_bump
+        return self.old.schema_version if self.failure is CheckFailure.NO_CAUSE and self.old is not None else None
+
+    def to_json(self) -> JsonObject:
+        """Write it as plain JSON."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "source": self.source,
+            "newName": self.new.name if self.new is not None else None,
+            "schemaVersion": {
+                "old": self.old.schema_version if self.old is not None else None,
+                "new": self.new.schema_version if self.new is not None else None,
+                "wanted": self.required_version,
+            },
+            "fault": self.failure.value if self.failure is not None else None,
+            **self.judgement.to_json(),
+            "verdict": self.verdict.value,
+            "suspicions": [finding.to_json() for finding in self.findings],
+        }
+
+
+def differs_beyond_version(old: Definition, new: Definition) -> bool:
+    """Say whether anything but the versions is different."""
+    same: dict[str, Any] = {"schema_version": 1, "tooling_version": "", "meta": {}}
+    return msgspec.structs.replace(old, **same) != msgspec.structs.replace(new, **same)
+
+
+def is_same_promise(old: Definition, new: Definition) -> bool:
+    """Say whether two definitions promise the same; which build it is makes no difference, nor does `_meta`."""
+    return old == new or msgspec.structs.replace(old, tooling_version=new.tooling_version, meta=new.meta) == new
+
+
+def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[Drift]:
+    """Compare, in the order of the names. A new tool that answers to the name of one that is gone is that tool, renamed."""
+    heirs = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
+    renamed = {heirs[name] for name in locked if name not in live and name in heirs}
+    names = NameIndex(live)
+    for name in sorted(locked.keys() | live.keys()):
+        if name in renamed:
+            continue
+        old, new = locked.get(name), live.get(name) or live.get(heirs.get(name, ""))
+        if (found := _compare_tool(name, old, new, judge, names)) is not None:
+            yield found
+
+
+def _compare_tool(
+    name: str, old: LockedTool | None, new: LockedTool | None, judge: Judge, names: NameIndex
+) -> Drift | None:
+    if old is None or new is None:
+        there = old or new
+        assert there is not None
+        return Drift(
+            name=name,
+            kind="removed" if new is None else "added",
+            source=there.source,
+            old=old.definition if old else None,
+            new=new.definition if new else None,
+            findings=inspect_definition(new.definition, names) if new else (),
+        )
+    brought = inspect_change(old.definition, new.definition, names) if old.definition != new.definition else []
+    if is_same_promise(old.definition, new.definition) and not brought:
+        return None
+    return Drift(
+        name=name,
+        kind="changed" if new.definition.name == name else "renamed",
+        source=new.source,
+        old=old.definition,
+        new=new.definition,
+        judgement=judge(old.definition, new.definition),
+        findings=brought,
+    )

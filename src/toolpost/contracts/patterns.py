@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.parts import pointer
+from toolpost.contracts.subschemas import to_pointer
 
 _REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
@@ -25,10 +25,10 @@ def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
         yield "/pattern", pattern
     if isinstance(named := schema.get("patternProperties"), dict):
         for pattern in named:
-            yield pointer(("patternProperties", pattern)), pattern
+            yield to_pointer(("patternProperties", pattern)), pattern
 
 
-def size_of_pattern(pattern: str) -> int:
+def estimate_pattern_size(pattern: str) -> int:
     """Return about how many states a pattern has."""
     sizes, place, last = [0], 0, 0
     # Behind the first class that nothing closes, none is closed: to look again at every bracket would take quadratic time.
@@ -46,21 +46,21 @@ def size_of_pattern(pattern: str) -> int:
             last = min(last * max(1, times), _SIZE_LIMIT)
             place = found.end() - 1
         elif letter == "[" and is_closed and (is_closed := bool(found := _CLASS.match(pattern, place))) and found:
-            sizes[-1], last = sizes[-1] + last, 1 + _weight(found[0])
+            sizes[-1], last = sizes[-1] + last, 1 + _atom_size(found[0])
             place = found.end() - 1
         elif letter == "\\" and (found := _NAMED_CLASS.match(pattern, place)):
             sizes[-1], last = sizes[-1] + last, _NAMED
             place = found.end() - 1
         else:
             is_escape = letter == "\\" and place + 1 < len(pattern)
-            sizes[-1], last = sizes[-1] + last, _weight(pattern[place : place + 2] if is_escape else letter)
+            sizes[-1], last = sizes[-1] + last, _atom_size(pattern[place : place + 2] if is_escape else letter)
             place += is_escape
         place += 1
     size = sum(sizes) + last
     return 4 * size if "(?i" in pattern else size
 
 
-def _weight(atom: str) -> int:
+def _atom_size(atom: str) -> int:
     if "\\p" in atom or "\\P" in atom:
         return _NAMED * (atom.count("\\p") + atom.count("\\P"))
     return _WIDE if "\\" in atom or "^" in atom or atom == "." else 1

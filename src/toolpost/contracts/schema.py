@@ -14,17 +14,17 @@ import jsonschema_rs  # noqa: TID251  this is the one place
 from jsonschema_rs import CanonicalSchema, ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.document import REFERENCES, References
 from toolpost.contracts.expansion import (
     PATHS_LIMIT,
     PLACES_LIMIT,
     Expansion,
     InPlaceCycle,
     PlacesTooLong,
-    expansion_of,
+    measure_expansion,
 )
-from toolpost.contracts.parts import Part, draft_of, parts_of, pointer
-from toolpost.contracts.patterns import patterns_of, size_of_pattern
-from toolpost.contracts.references import REFERENCES, References
+from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
+from toolpost.contracts.subschemas import Subschema, draft_of, to_pointer, walk_subschemas
 
 __all__ = [
     "CanonicalSchema",
@@ -68,7 +68,7 @@ _NATIVE_DRAFTS = {
     2020: jsonschema_rs.Draft202012,
 }
 # What says something of objects, and what says something of other values alone.
-_OF_OBJECTS = frozenset(
+_OBJECT_KEYWORDS = frozenset(
     {
         "additionalProperties",
         "dependencies",
@@ -83,7 +83,7 @@ _OF_OBJECTS = frozenset(
         "unevaluatedProperties",
     }
 )
-_OF_OTHERS = frozenset(
+_NON_OBJECT_KEYWORDS = frozenset(
     {
         *("const", "enum"),
         *("additionalItems", "contains", "items", "maxItems", "minItems", "prefixItems", "uniqueItems"),
@@ -135,13 +135,13 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     """Compile a schema, or raise the `SchemaProblem` that keeps it from being used."""
     _check_root(raw, root_object=root_object)
     size_bytes = _check_size(raw)
-    parts = _parts_within_bounds(raw) if isinstance(raw, dict) else []
+    parts = _collect_subschemas(raw) if isinstance(raw, dict) else []
     _check_patterns_size(parts)
     # Counted before it is compiled: the validator's own cost is unknown until then, and cannot be interrupted.
-    references = _references_of(parts)
-    expansion = _expansion_within_bounds(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
+    references = _index_references(parts)
+    expansion = _check_expansion(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
     compiled = _compile_validator(raw)
-    _check_parts(parts, references)
+    _check_subschemas(parts, references)
     is_short = size_bytes <= QUICK_SCHEMA_BYTES
     return Schema(
         raw=raw,
@@ -155,7 +155,7 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
 
 def as_object_schema(raw: JsonObject) -> JsonObject:
     """Return the schema of a root object that leaves its type out with the type, which clients insist on."""
-    if "type" in raw or (raw.keys().isdisjoint(_OF_OBJECTS) and not raw.keys().isdisjoint(_OF_OTHERS)):
+    if "type" in raw or (raw.keys().isdisjoint(_OBJECT_KEYWORDS) and not raw.keys().isdisjoint(_NON_OBJECT_KEYWORDS)):
         return raw
     return {"type": "object"} | raw
 
@@ -169,7 +169,7 @@ def check_bounds(raw: JsonObject | bool) -> None:
 def check_places(raw: JsonObject | bool) -> None:
     """Raise a `SchemaProblem` where schemas are nested too deeply, or under names that are too long, to be named by place."""
     if isinstance(raw, dict):
-        _parts_within_bounds(raw)
+        _collect_subschemas(raw)
 
 
 def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
@@ -231,34 +231,34 @@ def _check_draft(raw: JsonObject) -> None:
         raise SchemaProblem("/$schema", reason)
 
 
-def _parts_within_bounds(raw: JsonObject) -> list[Part]:
+def _collect_subschemas(raw: JsonObject) -> list[Subschema]:
     parts, letters = [], 0
-    for part in parts_of(raw):
+    for part in walk_subschemas(raw):
         if part.depth > DEPTH_LIMIT:
             raise SchemaProblem(part.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
         if len(part.place) > PLACE_LIMIT or (letters := letters + len(part.place)) > PLACES_LIMIT:
-            raise _names_too_long()
+            raise _make_places_too_long()
         parts.append(part)
     return parts
 
 
-def _names_too_long() -> SchemaProblem:
+def _make_places_too_long() -> SchemaProblem:
     return SchemaProblem("", "names that are so long are nested too deeply: their places alone take megabytes")
 
 
-def _references_of(parts: list[Part]) -> References | None:
+def _index_references(parts: list[Subschema]) -> References | None:
     refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
     return References(parts[0].schema, parts) if refers else None
 
 
-def _expansion_within_bounds(raw: JsonObject, parts: list[Part], references: References | None) -> Expansion:
+def _check_expansion(raw: JsonObject, parts: list[Subschema], references: References | None) -> Expansion:
     try:
-        expansion = expansion_of(raw, parts, references)
+        expansion = measure_expansion(raw, parts, references)
     except InPlaceCycle as cycle:
         reason = "it leads back to itself without going any deeper into the value, so that it has no end"
         raise SchemaProblem(cycle.place, reason) from cycle
     except PlacesTooLong:
-        raise _names_too_long() from None
+        raise _make_places_too_long() from None
     if PATHS_LIMIT < expansion.paths < math.inf:
         reason = (
             f"its references and branches apply over {PATHS_LIMIT:,} schemas to one part of a value"
@@ -268,11 +268,11 @@ def _expansion_within_bounds(raw: JsonObject, parts: list[Part], references: Ref
     return expansion
 
 
-def _check_patterns_size(parts: list[Part]) -> None:
+def _check_patterns_size(parts: list[Subschema]) -> None:
     left = PATTERN_STATES_LIMIT
     for part in parts:
         for place, pattern in patterns_of(part.schema):
-            left -= size_of_pattern(pattern)
+            left -= estimate_pattern_size(pattern)
             if left < 0:
                 reason = (
                     f"with the pattern {_quote(pattern)} those of this schema are too large for a linear-time engine"
@@ -284,19 +284,19 @@ def _compile_validator(raw: JsonObject | bool) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(raw, offline=True, validate_formats=True, pattern_options=_LINEAR)
     except ValidationError as error:
-        raise _problem(raw, error) from error
+        raise _explain_compile_error(raw, error) from error
     except ValueError as error:
         raise SchemaProblem("", f"the schema is not JSON that can be read: {error}") from error
 
 
-def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
-    place = pointer(error.instance_path)
+def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
+    place = to_pointer(error.instance_path)
     match error.kind:
         case ValidationErrorKind.Referencing() if isinstance(raw, dict):
-            parts = list(parts_of(raw))
-            return _dangling(parts, References(raw, parts)) or SchemaProblem(place, error.message)
+            parts = list(walk_subschemas(raw))
+            return _find_dangling_reference(parts, References(raw, parts)) or SchemaProblem(place, error.message)
         case ValidationErrorKind.Format(format="regex"):
-            return SchemaProblem(place, _pattern_reason(str(error.instance)))
+            return SchemaProblem(place, _explain_pattern(str(error.instance)))
         case ValidationErrorKind.Type(types=types):
             return SchemaProblem(place, f"must be {' or '.join(types)}, not {_quote(error.instance)}")
         case ValidationErrorKind.AnyOf() if error.instance_path[-1:] == ["type"]:
@@ -304,22 +304,22 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 
-def _check_parts(parts: list[Part], references: References | None) -> None:
+def _check_subschemas(parts: list[Subschema], references: References | None) -> None:
     # The validator compiles what the root can reach; a definition that nobody uses is held to the same rules.
     for part in parts:
         _check_patterns(part)
-    if references is not None and (problem := _dangling(parts, references)):
+    if references is not None and (problem := _find_dangling_reference(parts, references)):
         raise problem
 
 
-def _check_patterns(part: Part) -> None:
+def _check_patterns(part: Subschema) -> None:
     for place, pattern in patterns_of(part.schema):
-        if not _runs(pattern):
-            raise SchemaProblem(part.place + place, _pattern_reason(pattern))
+        if not _is_compilable(pattern):
+            raise SchemaProblem(part.place + place, _explain_pattern(pattern))
 
 
 @functools.lru_cache(maxsize=1024)
-def _runs(pattern: str) -> bool:
+def _is_compilable(pattern: str) -> bool:
     try:
         jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=_LINEAR)
     except ValueError:
@@ -327,7 +327,7 @@ def _runs(pattern: str) -> bool:
     return True
 
 
-def _pattern_reason(pattern: str) -> str:
+def _explain_pattern(pattern: str) -> str:
     shown = f"the pattern {_quote(pattern)}"
     if _LOOK_AROUND.search(pattern):
         return f"{shown} uses look-around, which a linear-time engine cannot run"
@@ -336,10 +336,10 @@ def _pattern_reason(pattern: str) -> str:
     return f"{shown} is malformed, or too large for a linear-time engine"
 
 
-def _dangling(parts: list[Part], references: References) -> SchemaProblem | None:
+def _find_dangling_reference(parts: list[Subschema], references: References) -> SchemaProblem | None:
     for part in parts:
         for keyword in REFERENCES:
-            if keyword in part.schema and references.target(part.place, part.schema, keyword) is None:
+            if keyword in part.schema and references.find_target(part.place, part.schema, keyword) is None:
                 return SchemaProblem(f"{part.place}/{keyword}", _dangling_reason(part.schema[keyword]))
     return None
 

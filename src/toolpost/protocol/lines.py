@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 
-class TooLong(bytes):
+class OversizedLine(bytes):
     """Stands for a line that was longer than the limit; its first bytes are kept, the rest is gone."""
 
 
@@ -26,7 +26,7 @@ class LineSplitter:
         *ends, rest = data.split(b"\n")
         for end in ends:
             line = self._complete(end)
-            if isinstance(line, TooLong) or line.strip():
+            if isinstance(line, OversizedLine) or line.strip():
                 yield line
         self._keep(rest)
 
@@ -38,7 +38,7 @@ class LineSplitter:
         self._held.clear()
         if self._is_skipping:
             self._is_skipping = False
-            return TooLong(line)
+            return OversizedLine(line)
         return line
 
     def _keep(self, part: bytes) -> None:

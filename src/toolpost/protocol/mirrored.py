@@ -34,14 +34,14 @@ class BadAnnotation(ValueError):
     """A schema mirrors an argument in a way that no client may follow."""
 
 
-class Mirrors:
+class MirroredArguments:
     """Which arguments of one tool go into which headers."""
 
     def __init__(self, schema: Json) -> None:
         """Find them; raises `BadAnnotation` for a schema that is to be refused."""
         self._headers: dict[Path, bytes] = {}
         self._names: set[bytes] = set()
-        for path, part in _positions(schema):
+        for path, part in _walk_schemas(schema):
             if ANNOTATION in part:
                 self._add(path, part)
 
@@ -77,7 +77,7 @@ def header_value(text: str) -> bytes:
     return b"=?base64?%b?=" % base64.b64encode(text.encode())
 
 
-def _positions(root: Json) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+def _walk_schemas(root: Json) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
     """Walk every schema within a schema; the path is None off the chain of plain `properties`."""
     waiting: list[tuple[Path | None, Any]] = [((), root)]
     while waiting:

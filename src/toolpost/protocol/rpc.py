@@ -129,12 +129,12 @@ def parse(raw: bytes) -> Message:
         refuse_bad_shape(raw)
     if not raw.isascii():
         _refuse_bad_utf8(raw)
-    if (call := _plain_call(raw)) is not None:
+    if (call := _parse_call(raw)) is not None:
         return call
     try:
         wire = _wire.decode(raw)
     except msgspec.ValidationError as error:
-        raise ProtocolError(INVALID_REQUEST, _why_invalid(raw, error)) from error
+        raise ProtocolError(INVALID_REQUEST, _explain_invalid(raw, error)) from error
     except _FAILURES as error:
         raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
     request_id = _check_id(bytes(wire.id))
@@ -187,7 +187,7 @@ def find_request_id(raw: bytes) -> bytes:
     return bytes(members["id"]) if "id" in members and "method" in members else b"null"
 
 
-def _plain_call(raw: bytes) -> Message | None:
+def _parse_call(raw: bytes) -> Message | None:
     """Read at one go what nearly every message is; what is wrong with any other is said by whoever reads it in parts."""
     try:
         call = _call.decode(raw)
@@ -249,7 +249,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
         raise ProtocolError(INVALID_PARAMS, f"Invalid parameters: {text}", request_id=message.id or b"null") from error
 
 
-def _why_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
+def _explain_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
     if raw.lstrip()[:1] == b"[":
         return "Batches are not part of MCP: send one message at a time"
     return f"The message is not a JSON-RPC request: {error}"

@@ -14,7 +14,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.findings import Look, Names, Suspicion, look_at
+from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.upstreams.lists import Slices
 
 _log = logging.getLogger("toolpost.contracts")
@@ -25,7 +25,7 @@ SETTLE_S: Final = 0.5
 """How long it waits before it looks: a command that is over in a moment need not, and many changes are looked at together."""
 
 Contracts = Mapping[PluginName, Sequence[Contract]]
-Suspicions = dict[ToolName, Sequence[Suspicion]]
+Findings = dict[ToolName, Sequence[Finding]]
 
 
 class Watch:
@@ -35,17 +35,17 @@ class Watch:
         """Look at these contracts; `beside` are the names of tools that are known and not looked at."""
         self._contracts = contracts
         self._beside = frozenset(beside)
-        self._looks: dict[ToolName, tuple[Digest, Look]] = {}
-        self._found: dict[PluginName, Suspicions] = {}
+        self._looks: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        self._found: dict[PluginName, Findings] = {}
         self._asked = anyio.Event()
-        self._names: Names | None = None
+        self._names: NameIndex | None = None
         self._changes = 0
 
-    def of(self, server: PluginName) -> Suspicions:
+    def of(self, server: PluginName) -> Findings:
         """Return what is suspected of a server's tools, as far as they have been looked at."""
         return self._found.get(server, {})
 
-    async def find_names(self) -> Names:
+    async def find_names(self) -> NameIndex:
         """Return the names of all tools that there are; after a change they are read in a thread, for there may be thousands."""
         if self._names is not None:
             return self._names
@@ -55,8 +55,8 @@ class Watch:
             self._names = names
         return names
 
-    def _all_names(self, contracts: Contracts) -> Names:
-        return Names([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
+    def _all_names(self, contracts: Contracts) -> NameIndex:
+        return NameIndex([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
 
     def look(self) -> None:
         """Look again soon: some server has other tools."""
@@ -82,37 +82,37 @@ class Watch:
             for server, tools in found.items():
                 await _tell(server, tools, before.get(server, {}))
 
-    def _looked(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Suspicions]:
+    def _looked(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Findings]:
         """Look at every contract, until `stop` is set: a thread that nobody waits for would keep the process from its end."""
         names = self._all_names(contracts)
-        looks: dict[ToolName, tuple[Digest, Look]] = {}
-        found: dict[PluginName, Suspicions] = {}
+        looks: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        found: dict[PluginName, Findings] = {}
         for server, held in contracts.items():
             for contract in held:
                 if stop.is_set():
                     return found
                 known = self._looks.get(contract.name)
-                if known is None or known[0] != contract.digest_of_listing:
-                    known = contract.digest_of_listing, look_at(Definition.from_contract(contract))
+                if known is None or known[0] != contract.listing_digest:
+                    known = contract.listing_digest, scan_definition(Definition.from_contract(contract))
                     time.sleep(0)  # whoever answers calls goes first
                 looks[contract.name] = known
-                if suspicions := names.suspicions(known[1]):
-                    found.setdefault(server, {})[contract.name] = suspicions
+                if findings := names.inspect(known[1]):
+                    found.setdefault(server, {})[contract.name] = findings
         self._looks = looks
         return found
 
 
-async def _tell(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
+async def _tell(server: PluginName, tools: Findings, before: Findings) -> None:
     slices = Slices()
-    for tool, suspicions in tools.items():
-        if suspicions != before.get(tool):
+    for tool, findings in tools.items():
+        if findings != before.get(tool):
             event(
                 _log,
                 logging.WARNING,
                 "tool is suspicious",
                 server=server,
                 tool=tool,
-                reasons=[suspicion.told for suspicion in suspicions[:SHOWN_REASONS]],
+                reasons=[finding.summary for finding in findings[:SHOWN_REASONS]],
                 hint="`toolpost servers` shows the words",
             )
         await slices.give_way()

@@ -13,9 +13,8 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.drift import is_same
-from toolpost.contracts.findings import Look, Names, Suspicion, look_at
-from toolpost.contracts.lockfile import Tools
+from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
+from toolpost.contracts.lockfile import LockedTools, is_same_promise
 from toolpost.store import Pins
 from toolpost.upstreams.lists import Slices, are_same
 
@@ -35,7 +34,7 @@ class Standing:
     promised: Definition
     judgement: Judgement | None
     """What changed; None while it is being judged."""
-    suspicions: Sequence[Suspicion] = ()
+    findings: Sequence[Finding] = ()
     """What the change brought that may be meant for the model."""
 
     @property
@@ -47,7 +46,7 @@ class Standing:
     def is_harmless(self) -> bool:
         """Whether no caller notices, and nobody has to look."""
         is_compatible = self.judgement is not None and self.judgement.verdict is Verdict.COMPATIBLE
-        return is_compatible and not self.suspicions
+        return is_compatible and not self.findings
 
     def as_object(self) -> JsonObject:
         """Say it in JSON."""
@@ -56,7 +55,7 @@ class Standing:
             "promise": self.promise,
             "verdict": judgement.verdict.value if judgement is not None else "pending",
             "rules": [change.rule for change in judgement.changes][:SHOWN_RULES] if judgement is not None else [],
-            "suspicions": [suspicion.kind.value for suspicion in self.suspicions],
+            "suspicions": [finding.kind.value for finding in self.findings],
         }
 
 
@@ -74,16 +73,16 @@ class _Verdict:
     """What a change means, and what it takes to see it beside the tools that there will be."""
 
     judgement: Judgement
-    old: Look
-    new: Look
+    old: DefinitionScan
+    new: DefinitionScan
 
 
 async def _ignore(_server: PluginName) -> None:
     pass
 
 
-async def _no_names() -> Names:
-    return Names()
+async def _no_names() -> NameIndex:
+    return NameIndex()
 
 
 class Promises:
@@ -93,14 +92,14 @@ class Promises:
         self,
         *,
         pins: Pins,
-        locked: Tools | None = None,
+        locked: LockedTools | None = None,
         on_judged: Callable[[PluginName], Awaitable[None]] = _ignore,
         judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]],
     ) -> None:
         """Take pins and lock; `judge_slowly` judges what is not quickly judged, where that holds up nobody."""
         self.on_judged = on_judged
         """Told when a server's tools can be looked at again."""
-        self.names: Callable[[], Awaitable[Names]] = _no_names
+        self.names: Callable[[], Awaitable[NameIndex]] = _no_names
         """Gives the names of all tools, since a change may bring another server's."""
         self._judge_slowly = judge_slowly
         self._locked = locked
@@ -118,7 +117,7 @@ class Promises:
         """Whether there is a lock; without one, what is seen first is trusted."""
         return self._locked is not None
 
-    async def relock(self, locked: Tools | None) -> bool:
+    async def relock(self, locked: LockedTools | None) -> bool:
         """Hold tools to another lock from now on, and say whether it is another; whoever looks again finds it."""
         before, self._locked = self._locked, locked
         if before is None or locked is None or before.keys() != locked.keys():
@@ -145,16 +144,16 @@ class Promises:
             self._pin(server, contract.name, new)
             return None
         promise, old = promised
-        is_promise_kept = is_same(old, new)
+        is_promise_kept = is_same_promise(old, new)
         if is_promise_kept and old.meta == new.meta:
             return None
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
             return Standing(promise=promise, promised=old, judgement=None)
-        brought = (await self.names()).find_new(verdict.old, verdict.new)
+        brought = (await self.names()).inspect_change(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
-        return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
+        return Standing(promise=promise, promised=old, judgement=verdict.judgement, findings=brought)
 
     async def run(self) -> None:
         """Judge and pin what comes, until cancelled."""
@@ -229,17 +228,17 @@ class Promises:
             # It may take its whole budget: calls go on meanwhile.
             verdict = await self._judged_pair(pair)
             self._judged[name] = pair, verdict
-            judgement, suspicions = verdict.judgement, (await self.names()).find_new(verdict.old, verdict.new)
+            judgement, findings = verdict.judgement, (await self.names()).inspect_change(verdict.old, verdict.new)
             servers.add(pair.server)
             event(
                 _log,
-                logging.INFO if judgement.verdict is Verdict.COMPATIBLE and not suspicions else logging.WARNING,
+                logging.INFO if judgement.verdict is Verdict.COMPATIBLE and not findings else logging.WARNING,
                 "tool changed",
                 server=pair.server,
                 tool=name,
                 verdict=judgement.verdict.value,
                 rules=[change.rule for change in judgement.changes][:SHOWN_RULES],
-                suspicions=[suspicion.told for suspicion in suspicions],
+                suspicions=[finding.summary for finding in findings],
             )
         return servers
 
@@ -253,6 +252,6 @@ async def _write_all(tools: dict[ToolName, Definition]) -> dict[str, Json]:
     return written
 
 
-def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:
+def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, DefinitionScan, DefinitionScan]:
     judgement = judge(pair.old, pair.new) if is_quick(pair.old, pair.new) else None
-    return judgement, look_at(pair.old), look_at(pair.new, since=pair.old)
+    return judgement, scan_definition(pair.old), scan_definition(pair.new, since=pair.old)

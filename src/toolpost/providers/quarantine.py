@@ -27,7 +27,12 @@ def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool
             now = await promises.standing(tool.source, tool.contract)
         raise _refusal(tool.contract, now or standing)
 
-    return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse, ask_ahead=None)
+    return replace(
+        tool,
+        contract=replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None),
+        invoke=refuse,
+        ask_ahead=None,
+    )
 
 
 def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
@@ -50,14 +55,14 @@ def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
         ],
         suspicions=[
             {"kind": found.kind.value, "place": _told_place(found.place, standing)}
-            for found in standing.suspicions[:SHOWN_RULES]
+            for found in standing.findings[:SHOWN_RULES]
         ],
     )
 
 
 def _told_place(place: str, standing: Standing) -> str:
     """Say where, in the names that were promised: a new one may be meant for the model, as any other new word."""
-    value: Json = standing.promised.as_sent()
+    value: Json = standing.promised.to_listed()
     steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
     for number, step in enumerate(steps):
         try:

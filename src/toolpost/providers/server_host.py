@@ -14,7 +14,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ToolpostError
-from toolpost.contracts.lockfile import Tools
+from toolpost.contracts.lockfile import LockedTools
 from toolpost.providers.findings import Watch
 from toolpost.providers.promises import Mode, Promises
 from toolpost.providers.servers import ServerSource
@@ -287,7 +287,7 @@ class ServerHost:
         now = time.monotonic()
         return any(now - source.learned_many_at < LEARNED_S for source in self.sources.values())
 
-    async def relock(self, locked: Tools | None) -> bool:
+    async def relock(self, locked: LockedTools | None) -> bool:
         """Hold every tool to another lock, and say whether it is another."""
         is_another = await self.promises.relock(locked)
         for name in tuple(self.sources) if is_another else ():

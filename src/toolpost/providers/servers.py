@@ -18,7 +18,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
-from toolpost.protocol.mirrored import BadAnnotation, Headers, Mirrors
+from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers.input_required import check_asking, is_asking, resumption_fields, with_answers
 from toolpost.providers.promises import Mode, Promises, Standing
@@ -253,7 +253,7 @@ class ServerSource:
                 version=build,
                 timeout_s=self.timeout_s,
             )
-            mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
+            mirrors = MirroredArguments(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused:
             raise
         except BadAnnotation as error:
@@ -291,7 +291,9 @@ class ServerSource:
     def _read(self, raw: bytes) -> ToolReturn:
         return ToolReturn(passed=_result_fields(raw, self.name), results=self.spec.results)
 
-    def _invoker(self, tool: str, mirrors: Mirrors | None) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
+    def _invoker(
+        self, tool: str, mirrors: MirroredArguments | None
+    ) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
         head = _wish_head(tool)
 
         async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:

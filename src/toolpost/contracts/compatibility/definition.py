@@ -6,10 +6,10 @@ from typing import Any, Self
 import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject
-from toolpost.contracts.compatibility.texts import without_texts
+from toolpost.contracts.compatibility.annotations import split_texts
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.parts import with_numeric_bounds
+from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _ALWAYS = ("name", "inputSchema", "schemaVersion")
@@ -72,7 +72,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     def from_contract(cls, contract: Contract) -> Self:
         """Read what a contract lists and promises."""
         terms = contract.terms
-        is_upstream = contract.came_as is not None
+        is_upstream = contract.upstream_definition is not None
         return msgspec.structs.replace(
             cls.from_listed(contract.definition),
             schema_version=terms.schema_version,
@@ -98,15 +98,15 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
                 written[key] = list(value) if isinstance(value, tuple) else value
         return written
 
-    def as_sent(self) -> JsonObject:
+    def to_listed(self) -> JsonObject:
         """Write it with its other fields where a server has them: the document that places (JSON Pointers) are in."""
         return self.others | {key: value for key, value in self.to_json().items() if key != "others"}
 
     @property
     def digests(self) -> Digests:
         """Name the three sides of this definition."""
-        takes, takes_texts = without_texts(self.input_schema)
-        gives, gives_texts = without_texts(self.output_schema)
+        takes, takes_texts = split_texts(self.input_schema)
+        gives, gives_texts = split_texts(self.output_schema)
         schema = {"inputSchema": takes, "outputSchema": gives}
         unsaid = {"title": None, "description": "", "toolingVersion": "", **schema}
         return Digests(
@@ -128,7 +128,7 @@ def _text(value: Json) -> str | None:
 
 def _schema(value: Json, default: Json) -> Json:
     if isinstance(value, dict):
-        return with_numeric_bounds(value)
+        return rewrite_boolean_bounds(value)
     return value if isinstance(value, bool) else default
 
 

@@ -4,17 +4,14 @@ from collections.abc import Iterator
 
 from toolpost.base.ids import Json
 from toolpost.base.values import is_same_json
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.changes import change_by
+from toolpost.contracts.compatibility.annotations import strip_annotations
+from toolpost.contracts.compatibility.cost import Budget, comparison_cost_s, is_small_enough, properties_cost_s
 from toolpost.contracts.compatibility.definition import Definition
-from toolpost.contracts.compatibility.facts import fact_changes
 from toolpost.contracts.compatibility.judgement import Change, Judgement, sort_changes
-from toolpost.contracts.compatibility.notes import note_changes
-from toolpost.contracts.compatibility.projection import as_arguments, as_results
-from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, schema_changes
-from toolpost.contracts.compatibility.texts import strip_annotations
-from toolpost.contracts.compatibility.weighing import cost_s, is_manageable, properties_cost_s
-from toolpost.contracts.compatibility.words import wording_changes
+from toolpost.contracts.compatibility.metadata import compare_annotations, compare_facts, compare_wording
+from toolpost.contracts.compatibility.projection import close_arguments, open_results
+from toolpost.contracts.compatibility.rules import make_change
+from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, compare_schemas
 from toolpost.contracts.schema import SchemaProblem, check_places
 
 BUDGET_S = 1.0
@@ -29,46 +26,48 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     budget is spent first, the verdict is `review` at the least.
     """
     one, other = old.to_json(), new.to_json()
-    if not is_manageable(one) or not is_manageable(other):
+    if not is_small_enough(one) or not is_small_enough(other):
         return cut_short()
     if is_same_json(one, other):
         return Judgement()
     budget = Budget(budget_s)
-    changes = [*fact_changes(old, new), *_schemas(old, new, budget)]
+    changes = [*compare_facts(old, new), *_schemas(old, new, budget)]
     if budget.is_cut_short:
-        changes.append(change_by("budget.spent", ""))
+        changes.append(make_change("budget.spent", ""))
     return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
 
 
 def cut_short() -> Judgement:
     """Return the judgement on a change that could not be judged in time."""
-    return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+    return Judgement(changes=(make_change("budget.spent", ""),), is_cut_short=True)
 
 
 def is_quick(old: Definition, new: Definition) -> bool:
     """Say whether no single step of judging a change takes long: native steps cannot be interrupted, even in a thread."""
     one, other = old.to_json(), new.to_json()
-    if not is_manageable(one) or not is_manageable(other):
+    if not is_small_enough(one) or not is_small_enough(other):
         return True  # Not judged at all.
     left_s = QUICK_S
     for schema in (old.input_schema, new.input_schema, old.output_schema, new.output_schema):
-        left_s -= cost_s(schema)
+        left_s -= comparison_cost_s(schema)
     return left_s > 0 and properties_cost_s(one, other) < left_s
 
 
 def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     yield from _arguments(old, new, budget)
     yield from _results(old, new, budget)
-    yield from wording_changes(old, new, budget)
+    yield from compare_wording(old, new, budget)
 
 
 def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.input_schema, new.input_schema
     if (problem := _problem(one, other)) is not None:
-        yield change_by("input.unproven", "/inputSchema", problem)
+        yield make_change("input.unproven", "/inputSchema", problem)
     elif not is_same_json(one, other):
-        yield from note_changes(one, other, "/inputSchema", are_arguments=True)
-        yield from _judge_assertions(one, other, as_arguments(one, other), as_arguments(other, one), ARGUMENTS, budget)
+        yield from compare_annotations(one, other, "/inputSchema", are_arguments=True)
+        yield from _judge_assertions(
+            one, other, close_arguments(one, other), close_arguments(other, one), ARGUMENTS, budget
+        )
 
 
 def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
@@ -76,12 +75,12 @@ def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Chang
     if one is None or other is None:
         if one is not other:
             rule = "output.schema-added" if one is None else "output.schema-removed"
-            yield change_by(rule, "/outputSchema", affected="callers that read the result")
+            yield make_change(rule, "/outputSchema", affected="callers that read the result")
     elif (problem := _problem(one, other)) is not None:
-        yield change_by("output.unproven", "/outputSchema", problem)
+        yield make_change("output.unproven", "/outputSchema", problem)
     elif not is_same_json(one, other):
-        yield from note_changes(one, other, "/outputSchema", are_arguments=False)
-        yield from _judge_assertions(one, other, as_results(one), other, RESULTS, budget)
+        yield from compare_annotations(one, other, "/outputSchema", are_arguments=False)
+        yield from _judge_assertions(one, other, open_results(one), other, RESULTS, budget)
 
 
 def _problem(old: Json, new: Json) -> str | None:
@@ -96,4 +95,4 @@ def _problem(old: Json, new: Json) -> str | None:
 
 def _judge_assertions(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
     if not is_same_json(strip_annotations(one), strip_annotations(other)):
-        yield from schema_changes(old, new, role, budget, published=other)
+        yield from compare_schemas(old, new, role, budget, published=other)

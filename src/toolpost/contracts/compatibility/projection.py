@@ -2,9 +2,9 @@
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.closing import close_schema
-from toolpost.contracts.compatibility.weighing import is_draft_neutral
-from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, schemas_under
-from toolpost.contracts.references import REFERENCES
+from toolpost.contracts.compatibility.cost import is_draft_neutral
+from toolpost.contracts.document import REFERENCES
+from toolpost.contracts.subschemas import ONE_SUBSCHEMA, SUBSCHEMA_LIST, SUBSCHEMA_MAP, draft_of, schemas_under
 
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
@@ -15,7 +15,7 @@ _INSIDE_NAMED = frozenset({"properties", "$defs", "definitions"})
 _INSIDE_MANY = frozenset({"allOf", "anyOf", "prefixItems"})
 
 
-def as_arguments(schema: Json, other: Json = None) -> Json:
+def close_arguments(schema: Json, other: Json = None) -> Json:
     """Close what callers may send: an argument that nobody declared is no promise, unless it is required.
 
     Where drafts make no difference to it and `other`, the schema that it is held against, it is read in the newest one,
@@ -24,7 +24,7 @@ def as_arguments(schema: Json, other: Json = None) -> Json:
     if not isinstance(schema, dict):
         return schema
     try:
-        declared = _with_required_declared(schema, is_root=True)
+        declared = _declare_required(schema, is_root=True)
         if (draft_of(declared) or 0) < 2019 and is_draft_neutral(declared) and is_draft_neutral(other):
             declared["$schema"] = _NEWEST
         return close_schema(_close_beside_branches(declared, is_root=True))
@@ -75,7 +75,7 @@ def _describes_properties(branch: JsonObject) -> bool:
     )
 
 
-def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
+def _declare_required(schema: Json, *, is_root: bool = False) -> Json:
     """Declare what is required and not declared; closed as it is, the schema would take nothing at all."""
     if not isinstance(schema, dict):
         return schema
@@ -88,16 +88,16 @@ def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
 
 
 def _declare_below(keyword: str, value: Json) -> Json:
-    if isinstance(value, dict) and keyword in HOLDS_NAMED:
-        return {name: _with_required_declared(child) for name, child in value.items()}
-    if isinstance(value, list) and keyword in HOLDS_MANY:
-        return [_with_required_declared(child) for child in value]
-    return _with_required_declared(value) if keyword in HOLDS_ONE else value
+    if isinstance(value, dict) and keyword in SUBSCHEMA_MAP:
+        return {name: _declare_required(child) for name, child in value.items()}
+    if isinstance(value, list) and keyword in SUBSCHEMA_LIST:
+        return [_declare_required(child) for child in value]
+    return _declare_required(value) if keyword in ONE_SUBSCHEMA else value
 
 
-def as_results(schema: Json) -> Json:
+def open_results(schema: Json) -> Json:
     """Open what callers may read: they ignore a field that they do not know."""
-    return _open_object(schema) if isinstance(schema, dict) and not _is_turned_round(schema) else schema
+    return _open_object(schema) if isinstance(schema, dict) and not _has_inverted_reference(schema) else schema
 
 
 def _open_object(schema: JsonObject) -> JsonObject:
@@ -105,11 +105,11 @@ def _open_object(schema: JsonObject) -> JsonObject:
     for keyword, value in schema.items():
         if keyword in _CLOSERS and value is False:
             continue
-        copy[keyword] = _inside(keyword, value)
+        copy[keyword] = _open_keyword(keyword, value)
     return copy
 
 
-def _inside(keyword: str, value: Json) -> Json:
+def _open_keyword(keyword: str, value: Json) -> Json:
     if isinstance(value, dict) and keyword in _INSIDE_ONE:
         return _open_object(value)
     if isinstance(value, dict) and keyword in _INSIDE_NAMED:
@@ -119,13 +119,13 @@ def _inside(keyword: str, value: Json) -> Json:
     return value
 
 
-def _is_turned_round(value: Json, *, turned: bool = False) -> bool:
+def _has_inverted_reference(value: Json, *, turned: bool = False) -> bool:
     """Say whether a reference stands where a wider target would make the whole narrower."""
     if isinstance(value, list):
-        return any(_is_turned_round(inner, turned=turned) for inner in value)
+        return any(_has_inverted_reference(inner, turned=turned) for inner in value)
     if not isinstance(value, dict):
         return False
     if turned and "$ref" in value:
         return True
     turns = ("oneOf", "not", "if", "contains", "propertyNames", "dependentSchemas", "dependencies")
-    return any(_is_turned_round(inner, turned=turned or keyword in turns) for keyword, inner in value.items())
+    return any(_has_inverted_reference(inner, turned=turned or keyword in turns) for keyword, inner in value.items())

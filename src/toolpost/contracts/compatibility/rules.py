@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from toolpost.contracts.compatibility.judgement import RuleId, Verdict
+from toolpost.base.ids import Json
+from toolpost.contracts.compatibility.judgement import Change, RuleId, Verdict
+from toolpost.contracts.display import TEXT_LIMIT, shorten, shorten_list, to_json_text
 
 _SEED = "stability spec §2.2"
 
@@ -370,3 +372,46 @@ def _by_id(rules: Iterable[Rule]) -> Mapping[RuleId, Rule]:
 
 
 RULES: Mapping[RuleId, Rule] = _by_id((*_INPUT, *_OUTPUT, *_REST))
+
+
+_UNSET = msgspec.UNSET
+
+
+def make_change(
+    rule: str,
+    place: str,
+    message: str | None = None,
+    *,
+    affected: str | None = None,
+    example: Json | msgspec.UnsetType = _UNSET,
+    old: Json | msgspec.UnsetType = _UNSET,
+    new: Json | msgspec.UnsetType = _UNSET,
+    words: tuple[tuple[str, str], ...] = (),
+) -> Change:
+    """Say that something changed, under one of the rules."""
+    found = RULES[RuleId(rule)]
+    return Change(
+        rule=found.id,
+        verdict=found.verdict,
+        needs_bump=found.needs_bump,
+        place=place,
+        message=message or found.summary,
+        affected=affected,
+        example=example,
+        old=_summarize(old),
+        new=_summarize(new),
+        words=words,
+    )
+
+
+def _summarize(value: Json | msgspec.UnsetType) -> Json | msgspec.UnsetType:
+    """Return a value as it is when it is short, else what there is to know of it."""
+    if value is _UNSET:
+        return value
+    try:
+        is_short = len(to_json_text(value)) <= TEXT_LIMIT
+    except (RecursionError, TypeError, ValueError):
+        is_short = False
+    if is_short:
+        return value
+    return shorten_list(value) if isinstance(value, list) else shorten(value)

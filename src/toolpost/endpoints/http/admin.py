@@ -35,7 +35,7 @@ from toolpost.endpoints.http.paths import SERVERS_PATH
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
-from toolpost.providers.findings import Suspicions, Watch
+from toolpost.providers.findings import Findings, Watch
 from toolpost.providers.servers import ServerSource
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
@@ -138,9 +138,7 @@ class Admin:
         }
 
 
-def _report_tools(
-    source: ServerSource, suspicions: Suspicions, conceal: Callable[[str], str]
-) -> dict[str, msgspec.Raw]:
+def _report_tools(source: ServerSource, suspicions: Findings, conceal: Callable[[str], str]) -> dict[str, msgspec.Raw]:
     """Write what there is to tell of single tools, one by one: all of it in one go would keep the interpreter lock as long."""
     standings, withheld = source.standings, source.withheld
     return {

@@ -8,11 +8,10 @@ from functools import cached_property
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.compatibility.weighing import schemas_in
-from toolpost.contracts.document import Document
-from toolpost.contracts.parts import draft_of, part_at
-from toolpost.contracts.references import REFERENCES, References
+from toolpost.contracts.compatibility.cost import iterate_schemas
+from toolpost.contracts.document import REFERENCES, References, SchemaDocument
 from toolpost.contracts.schema import Schema, SchemaProblem, compile_schema
+from toolpost.contracts.subschemas import draft_of, resolve_pointer
 
 _DEFINITIONS = ("$defs", "definitions")
 _NEVER: JsonObject = {"not": {}}
@@ -44,7 +43,7 @@ def is_never(schema: Json) -> bool:
     return schema is False or (isinstance(schema, dict) and schema.get("not") in ({}, True))
 
 
-class Side:
+class ComparedSchema:
     """One of the two schemas, from its root."""
 
     def __init__(self, raw: Json) -> None:
@@ -59,45 +58,45 @@ class Side:
         return References(self.root.schema)
 
     @cached_property
-    def document(self) -> Document:
+    def document(self) -> SchemaDocument:
         """The schema to look things up in."""
-        return Document(self.root.schema)
+        return SchemaDocument(self.root.schema)
 
     @cached_property
-    def has_local_definitions_alone(self) -> bool:
+    def has_only_local_definitions(self) -> bool:
         """Whether every reference leads into `$defs` or `definitions`, so that a part can be cut out with them."""
         return all(
             str(part.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
             and "$id" not in part
             and "id" not in part
-            for part in schemas_in(self.root.schema)
+            for part in iterate_schemas(self.root.schema)
             for word in REFERENCES
         )
 
     @cached_property
-    def refers(self) -> bool:
+    def has_references(self) -> bool:
         """Whether there is any reference at all."""
-        return any(not part.keys().isdisjoint(REFERENCES) for part in schemas_in(self.root.schema))
+        return any(not part.keys().isdisjoint(REFERENCES) for part in iterate_schemas(self.root.schema))
 
-    def target(self, node: Node) -> Node | None:
+    def follow_reference(self, node: Node) -> Node | None:
         """Return what the `$ref` of a node leads to, None if it has none."""
         if "$ref" not in node.schema:
             return None
-        place = self._references.target(node.place, node.schema, "$ref")
-        return None if place is None else Node(place, part_at(self.root.schema, place))
+        place = self._references.find_target(node.place, node.schema, "$ref")
+        return None if place is None else Node(place, resolve_pointer(self.root.schema, place))
 
-    def cut_out(self, node: Node) -> Json:
+    def extract(self, node: Node) -> Json:
         """Return a part as a schema of its own, None if that cannot be done."""
         if not node.place:
             return self.raw
-        if self.refers and not self.has_local_definitions_alone:
+        if self.has_references and not self.has_only_local_definitions:
             return None
         root = self.root.schema
         kept = {word: root[word] for word in ("$schema", *_DEFINITIONS) if word in root}
         return {**kept, **node.schema}
 
     @cached_property
-    def accepts(self) -> Schema | None:
+    def compiled(self) -> Schema | None:
         """The compiled schema, None if it cannot be compiled."""
         try:
             return compile_schema(self.raw, root_object=False)
@@ -105,30 +104,30 @@ class Side:
             self.problem = str(problem)
             return None
 
-    def share(self, size_bytes: int) -> float:
+    def quick_share(self, size_bytes: int) -> float:
         """Return how much of what is quick a value of this size takes: more than 1 is not quick."""
-        return math.inf if self.accepts is None else size_bytes / max(1, self.accepts.quick_bytes)
+        return math.inf if self.compiled is None else size_bytes / max(1, self.compiled.quick_bytes)
 
     def admits(self, value: Json) -> bool | None:
         """Say whether a value is valid, None if nobody can say, or not quickly: the validator cannot be interrupted."""
-        if self.accepts is None:
+        if self.compiled is None:
             return None
         try:
-            is_quick = self.share(len(msgspec.json.encode(value))) <= 1
-            return self.accepts.is_valid(value) if is_quick else None
+            is_quick = self.quick_share(len(msgspec.json.encode(value))) <= 1
+            return self.compiled.is_valid(value) if is_quick else None
         except (RecursionError, TypeError, ValueError):
             return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _compile_side(pattern: str) -> Schema:
+def _compile_pattern(pattern: str) -> Schema:
     return compile_schema({"pattern": pattern}, root_object=False)
 
 
-def is_match(pattern: str, text: str) -> bool:
+def matches(pattern: str, text: str) -> bool:
     """Say whether a text matches a pattern, as the validator sees it; a pattern that cannot be used matches nothing."""
     try:
-        return _compile_side(pattern).is_valid(text)
+        return _compile_pattern(pattern).is_valid(text)
     except ValueError:
         return False
 

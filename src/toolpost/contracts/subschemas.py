@@ -6,7 +6,7 @@ from typing import NamedTuple
 from toolpost.base.ids import Json, JsonObject
 
 # Where schemas sit in a schema. Everything else (`enum`, `const`, `default`, `examples`) holds values.
-HOLDS_ONE = frozenset(
+ONE_SUBSCHEMA = frozenset(
     {
         "additionalItems",
         "additionalProperties",
@@ -22,9 +22,11 @@ HOLDS_ONE = frozenset(
         "unevaluatedProperties",
     }
 )
-HOLDS_MANY = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
-HOLDS_NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
-HOLDS_SCHEMAS = HOLDS_ONE | HOLDS_MANY | HOLDS_NAMED
+SUBSCHEMA_LIST = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+SUBSCHEMA_MAP = frozenset(
+    {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+)
+SUBSCHEMA_KEYWORDS = ONE_SUBSCHEMA | SUBSCHEMA_LIST | SUBSCHEMA_MAP
 
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
@@ -46,7 +48,7 @@ def draft_of(raw: JsonObject) -> int | None:
     return _DRAFTS.get(uri.removeprefix("https://").removeprefix("http://"))
 
 
-def with_numeric_bounds(raw: JsonObject) -> JsonObject:
+def rewrite_boolean_bounds(raw: JsonObject) -> JsonObject:
     """Write bounds of draft-04, `"minimum": 1, "exclusiveMinimum": true`, as later drafts do: `"exclusiveMinimum": 1`.
 
     Generators from OpenAPI write them so and name no draft. As 2020-12 such a schema is invalid; models' APIs reject it
@@ -85,16 +87,16 @@ def _with_numeric_bounds(schema: Json) -> Json:
 
 
 def _with_numeric_bounds_under(keyword: str, value: Json) -> Json:
-    if isinstance(value, dict) and keyword in HOLDS_ONE:
+    if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
         return _with_numeric_bounds(value)
-    if isinstance(value, dict) and keyword in HOLDS_NAMED:
+    if isinstance(value, dict) and keyword in SUBSCHEMA_MAP:
         return {name: _with_numeric_bounds(child) for name, child in value.items()}
-    if isinstance(value, list) and keyword in HOLDS_MANY:
+    if isinstance(value, list) and keyword in SUBSCHEMA_LIST:
         return [_with_numeric_bounds(child) for child in value]
     return value
 
 
-class Part(NamedTuple):
+class Subschema(NamedTuple):
     """A schema inside a schema: where it is, how many schemas lie above it."""
 
     place: str
@@ -102,14 +104,14 @@ class Part(NamedTuple):
     schema: JsonObject
 
 
-def parts_of(raw: JsonObject) -> Iterator[Part]:
+def walk_subschemas(raw: JsonObject) -> Iterator[Subschema]:
     """Yield the schema and every object schema inside it, outer before inner, in document order."""
-    waiting = [Part("", 0, raw)]
+    waiting = [Subschema("", 0, raw)]
     while waiting:
         part = waiting.pop()
         yield part
         inner = [
-            Part(part.place + place, part.depth + 1, child)
+            Subschema(part.place + place, part.depth + 1, child)
             for keyword, value in part.schema.items()
             for place, child in schemas_under(keyword, value)
         ]
@@ -118,14 +120,14 @@ def parts_of(raw: JsonObject) -> Iterator[Part]:
 
 def schemas_under(keyword: str, value: Json) -> Iterator[tuple[str, JsonObject]]:
     """Yield the object schemas that a keyword holds, and their places from the schema around them."""
-    if keyword not in HOLDS_SCHEMAS:
+    if keyword not in SUBSCHEMA_KEYWORDS:
         return
-    if isinstance(value, dict) and keyword in HOLDS_ONE:
+    if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
         yield f"/{keyword}", value
         return
     for step, child in _children_of(value):
         if isinstance(child, dict):
-            yield pointer((keyword, step)), child
+            yield to_pointer((keyword, step)), child
 
 
 def _children_of(value: Json) -> Iterable[tuple[str | int, Json]]:
@@ -134,15 +136,15 @@ def _children_of(value: Json) -> Iterable[tuple[str | int, Json]]:
     return enumerate(value) if isinstance(value, list) else ()
 
 
-def own_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, Json]]:
+def declared_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, Json]]:
     """Return the properties that a schema itself declares, and where."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
-    return {name: (place + pointer(("properties", name)), child) for name, child in properties.items()}
+    return {name: (place + to_pointer(("properties", name)), child) for name, child in properties.items()}
 
 
-def pointer(path: Iterable[str | int]) -> str:
+def to_pointer(path: Iterable[str | int]) -> str:
     """Write a path as a JSON Pointer; the root is the empty text."""
     return "".join(f"/{_escape(step)}" for step in path)
 
@@ -151,7 +153,7 @@ def _escape(step: str | int) -> str:
     return step.replace("~", "~0").replace("/", "~1") if isinstance(step, str) else str(step)
 
 
-def part_at(raw: Json, place: str) -> Json:
+def resolve_pointer(raw: Json, place: str) -> Json:
     """Return what a JSON Pointer points at, or None."""
     found = raw
     for step in place.split("/")[1:]:

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 
 from toolpost.base.ids import Json
-from toolpost.base.nearest import slip_of
+from toolpost.base.nearest import correct_spelling
 from toolpost.base.values import ABSENT, is_among, is_of_type, type_of
-from toolpost.contracts.shown import TEXT_LIMIT, as_json, cut
-from toolpost.contracts.spots import Spot
+from toolpost.contracts.display import TEXT_LIMIT, to_json_text, truncate
+from toolpost.contracts.issues.location import Location
 
 EXAMPLES = {
     "date": "2026-01-31",
@@ -37,34 +37,34 @@ _DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?:[/:?#]\S*)?")
 
 
-def suggest_type(spot: Spot, types: Sequence[str]) -> str | None:
+def suggest_type(location: Location, types: Sequence[str]) -> str | None:
     """Suggest how to send a value as one of these types."""
-    value = spot.value
+    value = location.value
     if value is None:
-        return _suggest_omission(spot)
-    if isinstance(value, str) and (words := _suggest_unquoting(spot, types)):
+        return _suggest_omission(location)
+    if isinstance(value, str) and (words := _suggest_unquoting(location, types)):
         return words
     if isinstance(value, list) and len(value) == 1 and is_of_type(value[0], types):
-        return f"send {spot.shown(value[0]) or 'the item'} itself, not an array"
-    if isinstance(value, bool | int | float) and (words := _from_number(spot, types)):
+        return f"send {location.quote(value[0]) or 'the item'} itself, not an array"
+    if isinstance(value, bool | int | float) and (words := _suggest_from_number(location, types)):
         return words
     if "array" in types:
-        shown = spot.shown(value)
+        shown = location.quote(value)
         return f"wrap it in an array: [{shown}]" if shown else "wrap it in an array"
     return None
 
 
-def _suggest_omission(spot: Spot) -> str | None:
-    return "leave it out" if spot.may_leave_out else None
+def _suggest_omission(location: Location) -> str | None:
+    return "leave it out" if location.is_optional else None
 
 
-def _suggest_unquoting(spot: Spot, types: Sequence[str]) -> str | None:
-    held = _parse_json(spot.value)
+def _suggest_unquoting(location: Location, types: Sequence[str]) -> str | None:
+    held = _parse_json(location.value)
     if held is ABSENT or isinstance(held, str) or not is_of_type(held, types):
         return None
     if isinstance(held, dict | list):
         return f"send the {type_of(held)} itself, not a string that holds JSON"
-    return f"send {spot.shown(held) or 'it'} without quotes"
+    return f"send {location.quote(held) or 'it'} without quotes"
 
 
 def _parse_json(text: str) -> Json:
@@ -72,63 +72,63 @@ def _parse_json(text: str) -> Json:
     if spelled is not None:
         return spelled
     try:
-        return json.loads(text, parse_constant=_refuse) if len(text) <= _JSON_LIMIT else ABSENT
+        return json.loads(text, parse_constant=_reject_constant) if len(text) <= _JSON_LIMIT else ABSENT
     except (ValueError, RecursionError):
         return ABSENT
 
 
-def _refuse(constant: str) -> Json:
+def _reject_constant(constant: str) -> Json:
     raise ValueError(constant)
 
 
-def _from_number(spot: Spot, types: Sequence[str]) -> str | None:
-    value = spot.value
+def _suggest_from_number(location: Location, types: Sequence[str]) -> str | None:
+    value = location.value
     if "string" in types:
-        text = spot.shown(value)
+        text = location.quote(value)
         return f'send it as a string: "{text}"' if text else "send it as a string"
-    if spot.is_secret:
+    if location.is_secret:
         return None
     if "boolean" in types and value in (0, 1):
-        return f"send {as_json(bool(value))}"
+        return f"send {to_json_text(bool(value))}"
     if "integer" in types and isinstance(value, float) and abs(value) < 1e15:
         return f"send a whole number, such as {round(value)}"
     return None
 
 
-def near_option(spot: Spot, options: list[Json]) -> str | None:
+def suggest_option(location: Location, options: list[Json]) -> str | None:
     """Suggest the one of the options that was probably meant."""
-    value = spot.value
+    value = location.value
     if value is None:
-        return _suggest_omission(spot)
+        return _suggest_omission(location)
     texts = [option for option in options if isinstance(option, str)]
     if isinstance(value, str):
-        return _near_text(spot, texts) or _suggest_option(spot, options)
-    if isinstance(value, bool | int | float) and (shown := spot.shown(value)) in texts:
+        return _near_text(location, texts) or _suggest_unquoted_option(location, options)
+    if isinstance(value, bool | int | float) and (shown := location.quote(value)) in texts:
         return f'send it as a string: "{shown}"'
     if isinstance(value, list) and len(value) == 1 and is_among(value[0], options):
         return "send the item itself, not an array"
     return None
 
 
-def _near_text(spot: Spot, texts: list[str]) -> str | None:
-    near = slip_of(spot.value, texts)
-    return f"did you mean {as_json(cut(near))}?" if near else None
+def _near_text(location: Location, texts: list[str]) -> str | None:
+    near = correct_spelling(location.value, texts)
+    return f"did you mean {to_json_text(truncate(near))}?" if near else None
 
 
-def _suggest_option(spot: Spot, options: list[Json]) -> str | None:
-    held = _parse_json(spot.value)
-    shown = spot.shown(held) if is_among(held, options) else None
+def _suggest_unquoted_option(location: Location, options: list[Json]) -> str | None:
+    held = _parse_json(location.value)
+    shown = location.quote(held) if is_among(held, options) else None
     return f"send {shown} without quotes" if shown else None
 
 
-def suggest_format(spot: Spot, name: str) -> str | None:
+def suggest_format(location: Location, name: str) -> str | None:
     """Suggest how to write a text in this format, or at least what such a text looks like."""
     example = EXAMPLES.get(name)
-    rewritten = None if spot.is_secret else _rewritten(name, str(spot.value))
+    rewritten = None if location.is_secret else _rewrite(name, str(location.value))
     return rewritten or (f"for example {example}" if example else None)
 
 
-def _rewritten(name: str, text: str) -> str | None:
+def _rewrite(name: str, text: str) -> str | None:
     if len(text) > TEXT_LIMIT:
         return None
     moment = _DATE_TIME.fullmatch(text)

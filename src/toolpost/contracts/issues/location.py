@@ -4,23 +4,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from toolpost.base.ids import Json
+from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import Path, is_among, type_of, unique, value_at
-from toolpost.contracts.document import Document
+from toolpost.contracts.display import fixed_values_of, shorten, to_json_text, truncate
+from toolpost.contracts.document import SchemaDocument, is_write_only
 from toolpost.contracts.schema import ValidationError
 from toolpost.contracts.schema import ValidationErrorKind as Kind
-from toolpost.contracts.shown import options_of
+from toolpost.contracts.subschemas import to_pointer
 
 # Below these, a step is the name of a property, and may spell a keyword by chance.
 _NAMED_BY_THE_AUTHOR = [[word] for word in ("dependencies", "dependentSchemas", "patternProperties", "properties")]
 
 
 @dataclass(frozen=True)
-class Leaf:
+class LeafError:
     """An error worth telling. `joined` is what several branches would have taken in its place."""
 
     error: ValidationError
-    joined: list[Json] | None = None
+    merged_options: list[Json] | None = None
 
     @cached_property
     def path(self) -> Path:
@@ -30,7 +31,7 @@ class Leaf:
     @property
     def options(self) -> list[Json]:
         """The fixed values that would have been right; none for most errors."""
-        return constants_of(self.error.kind) if self.joined is None else self.joined
+        return fixed_values_of_error(self.error.kind) if self.merged_options is None else self.merged_options
 
     @property
     def unexpected(self) -> list[str]:
@@ -41,7 +42,7 @@ class Leaf:
         return []
 
     @property
-    def takes_nothing(self) -> bool:
+    def is_closed_object(self) -> bool:
         """Whether this is a false `additionalProperties` without `properties` beside it.
 
         The validator tells it as a false schema of the whole object.
@@ -51,7 +52,7 @@ class Leaf:
         return is_last and isinstance(self.error.kind, Kind.FalseSchema)
 
 
-def constants_of(kind: Kind) -> list[Json]:
+def fixed_values_of_error(kind: Kind) -> list[Json]:
     """Return the values that a `const` or an `enum` would have taken."""
     match kind:
         case Kind.Constant(expected_value=option):
@@ -61,24 +62,24 @@ def constants_of(kind: Kind) -> list[Json]:
     return []
 
 
-class Branches:
+class BranchSelector:
     """The choices of one schema, as one invalid value meets them."""
 
-    def __init__(self, document: Document, value: Json) -> None:
+    def __init__(self, document: SchemaDocument, value: Json) -> None:
         self._document = document
         self._value = value
 
-    def leaves(self, error: ValidationError) -> list[Leaf]:
+    def select(self, error: ValidationError) -> list[LeafError]:
         """Return the error, or what is wrong in its nearest branch when one is nearest."""
         match error.kind:
             case Kind.AnyOf(context=context) | Kind.OneOfNotValid(context=context):
-                return self._nearest(error, context) or [Leaf(error)]
-        return [Leaf(error)]
+                return self._nearest(error, context) or [LeafError(error)]
+        return [LeafError(error)]
 
-    def _nearest(self, error: ValidationError, context: list[list[ValidationError]]) -> list[Leaf]:
-        branches = [[leaf for inner in errors for leaf in self.leaves(inner)] for errors in context]
+    def _nearest(self, error: ValidationError, context: list[list[ValidationError]]) -> list[LeafError]:
+        branches = [[leaf for inner in errors for leaf in self.select(inner)] for errors in context]
         base = tuple(error.instance_path)
-        if joined := _join_branches(branches, [base]):
+        if joined := _merge_discriminators(branches, [base]):
             return joined
         value = value_at(self._value, base)
         fitting = [number for number, branch in enumerate(branches) if not _misses_type(branch, base, value)]
@@ -86,18 +87,18 @@ class Branches:
             wanted = [branch for branch in branches if not _wants_null(branch)]
             return wanted[0] if len(wanted) == 1 else []
         children = [leaf.path for leaf in branches[fitting[0]] if len(leaf.path) == len(base) + 1]
-        return _join_branches([branches[number] for number in fitting], children) or self._best(
+        return _merge_discriminators([branches[number] for number in fitting], children) or self._best(
             error, branches, fitting
         )
 
-    def _best(self, error: ValidationError, branches: list[list[Leaf]], fitting: list[int]) -> list[Leaf]:
+    def _best(self, error: ValidationError, branches: list[list[LeafError]], fitting: list[int]) -> list[LeafError]:
         ranked = sorted((self._remoteness(error, number, branches[number]), number) for number in fitting)
         best = branches[ranked[0][1]]
         is_tie = len(ranked) > 1 and ranked[0][0] == ranked[1][0]
         is_shallow = all(leaf.path == tuple(error.instance_path) for leaf in best)
         return [] if is_tie and is_shallow else best
 
-    def _remoteness(self, error: ValidationError, number: int, branch: list[Leaf]) -> tuple[int, int, int, int]:
+    def _remoteness(self, error: ValidationError, number: int, branch: list[LeafError]) -> tuple[int, int, int, int]:
         hits, misses = self._count_constants(error, number)
         deepest = max((len(leaf.path) for leaf in branch), default=0)
         weight = sum(max(1, len(leaf.unexpected)) for leaf in branch)
@@ -107,44 +108,112 @@ class Branches:
         """Count the fixed values of a branch that the value has, and those that it has otherwise."""
         value = value_at(self._value, error.instance_path)
         steps = [*error.evaluation_path, number]
-        trail = self._document.trail(steps)
+        trail = self._document.follow(steps)
         place, branch = trail[-1]
         if len(trail) <= len(steps) or not isinstance(branch, dict) or not isinstance(value, dict):
             return 0, 0
         verdicts = [
             is_among(value[name], options)
-            for name, (_, child) in self._document.declarations(place, branch).items()
-            if name in value and (options := options_of(child)) is not None
+            for name, (_, child) in self._document.find_declarations(place, branch).items()
+            if name in value and (options := fixed_values_of(child)) is not None
         ]
         return verdicts.count(True), verdicts.count(False)
 
 
-def _join_branches(branches: list[list[Leaf]], paths: Iterable[Path]) -> list[Leaf]:
+def _merge_discriminators(branches: list[list[LeafError]], paths: Iterable[Path]) -> list[LeafError]:
     """Join branches that differ in one fixed value: `kind` is a circle here, a square there."""
     for path in paths:
         told = [[leaf for leaf in branch if leaf.path == path and leaf.options] for branch in branches]
         if len(branches) > 1 and all(told):
             options = [option for leaves in told for option in leaves[0].options]
-            return [Leaf(told[0][0].error, unique(options))]
+            return [LeafError(told[0][0].error, unique(options))]
     return []
 
 
-def _wants_null(branch: list[Leaf]) -> bool:
+def _wants_null(branch: list[LeafError]) -> bool:
     return any(isinstance(leaf.error.kind, Kind.Type) and leaf.error.kind.types == ["null"] for leaf in branch)
 
 
-def _misses_type(branch: list[Leaf], base: Path, value: Json) -> bool:
-    return any(leaf.path == base and _is_of_another_type(leaf, value) for leaf in branch)
+def _misses_type(branch: list[LeafError], base: Path, value: Json) -> bool:
+    return any(leaf.path == base and _is_type_mismatch(leaf, value) for leaf in branch)
 
 
-def _is_of_another_type(leaf: Leaf, value: Json) -> bool:
+def _is_type_mismatch(leaf: LeafError, value: Json) -> bool:
     match leaf.error.kind:
         case Kind.Type(types=types):
             return not ("integer" in types and type_of(value) == "number")
         case Kind.FalseSchema():
-            return not leaf.takes_nothing
+            return not leaf.is_closed_object
         case Kind.Constant() | Kind.Enum():
             return all(type_of(option) != type_of(value) for option in leaf.options)
         case Kind.AnyOf(context=context) | Kind.OneOfNotValid(context=context):
-            return all(any(_is_of_another_type(Leaf(inner), value) for inner in branch) for branch in context)
+            return all(any(_is_type_mismatch(LeafError(inner), value) for inner in branch) for branch in context)
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """One error, with all that its words need."""
+
+    kind: Kind
+    keyword: str
+    path: Path
+    steps: Path
+    """The way through the schema that led to the broken keyword."""
+    value: Json
+    unexpected: list[str]
+    place: str
+    schema: JsonObject
+    """The schema that holds the broken keyword, at `place`."""
+    merged_options: list[Json] | None
+    is_secret: bool
+    is_optional: bool
+
+    @property
+    def where(self) -> str:
+        """The location as a sentence names it."""
+        return f"`{truncate(to_pointer(self.path))}`" if self.path else "the value"
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether no branch of a choice came nearest."""
+        return self.merged_options is None and isinstance(self.kind, Kind.AnyOf | Kind.OneOfNotValid)
+
+    def quote(self, value: Json) -> str | None:
+        """Return a scalar as JSON text, or None when it must not or cannot be repeated."""
+        if self.is_secret or isinstance(value, dict | list):
+            return None
+        text = to_json_text(shorten(value))
+        return text if len(text) <= 80 else None
+
+
+def locate(leaf: LeafError, document: SchemaDocument, root: Json) -> Location:
+    """Look up where an error is, in the schema and in the value."""
+    error = leaf.error
+    trail = document.follow(error.evaluation_path)
+    is_whole = len(trail) > len(error.evaluation_path)
+    place, schema = trail[-2:][0]
+    value = value_at(root, leaf.path)
+    return Location(
+        kind=error.kind,
+        keyword="additionalProperties" if leaf.is_closed_object else error.kind.name,
+        path=leaf.path,
+        steps=tuple(error.evaluation_path),
+        value=value,
+        unexpected=list(value or ()) if leaf.is_closed_object else leaf.unexpected,
+        place=place,
+        schema=schema if is_whole and isinstance(schema, dict) else {},
+        merged_options=leaf.merged_options,
+        is_secret=document.is_secret(leaf.path) or any(is_write_only(node) for _, node in trail),
+        is_optional=_is_optional(leaf, trail),
+    )
+
+
+def _is_optional(leaf: LeafError, trail: list[tuple[str, Json]]) -> bool:
+    """Say whether the object around the property that is wrong declares it without requiring it."""
+    steps, path = leaf.error.evaluation_path, leaf.path
+    for number in reversed(range(len(steps) - 1)):
+        if steps[number] == "properties" and path and steps[number + 1] == path[-1] and number < len(trail):
+            around = trail[number][1]
+            return isinstance(around, dict) and path[-1] not in around.get("required", ())
     return False

@@ -3,15 +3,19 @@
 A value made here is a guess, which the validator confirms or not: nothing is proven by it.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.languages import FOLLOWED_S, NotRegular, find_text
-from toolpost.contracts.compatibility.limits import types_of, values_of
-from toolpost.contracts.compatibility.sides import Node, Side, as_object, branches_of, is_match
-from toolpost.contracts.compatibility.walk import Step
+from toolpost.base.values import is_among
+from toolpost.contracts.compatibility.compared import ComparedSchema, Node, as_object, branches_of, matches
+from toolpost.contracts.compatibility.cost import Budget
+from toolpost.contracts.compatibility.keywords import listed_values_of, types_of
+from toolpost.contracts.compatibility.regex import SEARCH_COST_S, UnsupportedPattern, find_text
+from toolpost.contracts.compatibility.walk import Difference, Step
 
 DEPTH_LIMIT = 12
 LENGTH_LIMIT = 20_000
@@ -25,21 +29,21 @@ TEXTS = (
     "a@example.org", "example.org", "https://example.org/a", "192.0.2.1", "2001:db8::1", "/a", "#a1b2c3", "1.0.0", "en-US", "USD",
     "00000000-0000-4000-8000-000000000000", "0123456789abcdef", "0x" + "0" * 40, "0" * 24, "a" * 32, "a" * 40, "a" * 64,
 )  # fmt: skip
-ANYTHING: tuple[Json, ...] = (None, True, False, 0, 1, -1, 0.5, "", "text", [], {})
+ANY_VALUES: tuple[Json, ...] = (None, True, False, 0, 1, -1, 0.5, "", "text", [], {})
 _FORMATS = {
     "date": "2026-01-31", "date-time": "2026-01-31T12:00:00Z", "time": "12:00:00Z", "duration": "P1D", "email": "a@example.org",
     "hostname": "example.org", "uri": "https://example.org/a", "uri-reference": "/a", "iri": "https://example.org/a",
     "ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "uuid": "00000000-0000-4000-8000-000000000000", "json-pointer": "/a",
     "regex": "a",
 }  # fmt: skip
-_ENDLESS = frozenset({"uri", "uri-reference", "iri", "json-pointer", "regex"})
+_EXTENSIBLE_FORMATS = frozenset({"uri", "uri-reference", "iri", "json-pointer", "regex"})
 _ORDER = ("object", "string", "integer", "number", "boolean", "array", "null")
 
 
 class Sampler:
     """Makes values for the schemas of one side."""
 
-    def __init__(self, side: Side, budget: Budget) -> None:
+    def __init__(self, side: ComparedSchema, budget: Budget) -> None:
         self._side = side
         self._budget = budget
         self._texts: dict[str, str] = {}
@@ -53,21 +57,21 @@ class Sampler:
         if self._left < 0 or self._left_of_value < 0:
             raise ValueError("the values of this schema are too large to be made")
 
-    def around(self, steps: tuple[Step, ...], value: Json, root: Node | None = None, depth: int = 0) -> Json:
+    def embed(self, steps: tuple[Step, ...], value: Json, root: Node | None = None, depth: int = 0) -> Json:
         """Return a value for the root in which `value` stands where the steps lead."""
         if root is None:
             self._left_of_value = VALUE_STEPS_LIMIT
-        node = self._whole(root or self._side.root, steps, depth)
+        node = self._resolve(root or self._side.root, steps, depth)
         rest = steps[1:] if steps and steps[0] == ("$ref",) else steps
         if not rest:
             return value
         (keyword, *below), inner = rest[0], rest[1:]
         child = self._child(node, keyword, below)
-        made = self.around(inner, value, child, depth + 1)
+        made = self.embed(inner, value, child, depth + 1)
         if keyword == "items":
             return [made, *self._items(node, depth)[1:]]
         if keyword == "patternProperties" and below:
-            return self._object(node, depth) | {self.text({"pattern": below[0]}): made}
+            return self._object(node, depth) | {self.sample_text({"pattern": below[0]}): made}
         if keyword in ("properties", "additionalProperties"):
             return self._object(node, depth) | {str(below[0]) if below else "another": made}
         return made
@@ -88,14 +92,14 @@ class Sampler:
         if depth == 0:
             self._left_of_value = VALUE_STEPS_LIMIT
         self._spend()
-        node = self._whole(node, (), depth)
-        values = values_of(node.schema, self._side.draft)
+        node = self._resolve(node, (), depth)
+        values = listed_values_of(node.schema, self._side.draft)
         if values:
             return values[0]
         types = types_of(node.schema)
-        return self._of_type(next((kind for kind in _ORDER if kind in types), "null"), node, depth)
+        return self._sample_type(next((kind for kind in _ORDER if kind in types), "null"), node, depth)
 
-    def _of_type(self, kind: str, node: Node, depth: int) -> Json:
+    def _sample_type(self, kind: str, node: Node, depth: int) -> Json:
         match kind:
             case "object":
                 is_free = (
@@ -105,38 +109,38 @@ class Sampler:
             case "array":
                 return self._items(node, depth)
             case "string":
-                return self.text(node.schema)
+                return self.sample_text(node.schema)
             case "integer" | "number":
-                return number_for(node.schema)
+                return make_number(node.schema)
         return True if kind == "boolean" else None
 
-    def text(self, schema: JsonObject) -> str:
+    def sample_text(self, schema: JsonObject) -> str:
         """Return a text that probably fits; one for a pattern is made once, as long as there is budget for it."""
         if not isinstance(schema.get("pattern"), str):
-            return text_for(schema)
+            return make_text(schema)
         key = repr([schema.get(word) for word in ("pattern", "minLength", "maxLength", "format")])
         if key not in self._texts:
-            self._texts[key] = text_for(schema) if self._budget.has(FOLLOWED_S) else "text"
+            self._texts[key] = make_text(schema) if self._budget.spend_optional(SEARCH_COST_S) else "text"
         return self._texts[key]
 
     def variants(self, node: Node) -> Iterator[Json]:
         """Yield one value for each type and each branch of a schema, simplest first."""
         yield self.sample(node)
-        values = values_of(self._whole(node, (), 0).schema, self._side.draft)
+        values = listed_values_of(self._resolve(node, (), 0).schema, self._side.draft)
         yield from (values or ())[:ITEMS_LIMIT]
         for keyword in ("anyOf", "oneOf"):
             for branch in branches_of(node, keyword):
                 yield self.sample(Node(branch.place, _merge([_without(node.schema, keyword), branch.schema])))
         for kind in types_of(node.schema):
-            yield self._of_type(kind, Node(node.place, node.schema | {"type": kind}), 0)
+            yield self._sample_type(kind, Node(node.place, node.schema | {"type": kind}), 0)
 
-    def _whole(self, node: Node, steps: tuple[Step, ...], depth: int) -> Node:
+    def _resolve(self, node: Node, steps: tuple[Step, ...], depth: int) -> Node:
         """Return a schema with its reference followed and one way through its branches taken."""
         self._spend()
         if depth > DEPTH_LIMIT:
             return Node(node.place, {})
         for _ in range(DEPTH_LIMIT):
-            target = self._side.target(node) if "$ref" in node.schema else None
+            target = self._side.follow_reference(node) if "$ref" in node.schema else None
             if target is None:
                 break
             node = Node(target.place, _merge([target.schema, _without(node.schema, "$ref")]))
@@ -145,7 +149,7 @@ class Sampler:
             branches = [as_object(branch) for branch in schema.get(keyword) or () if isinstance(branch, dict | bool)]
             if branches and not (steps and steps[0][0] == keyword):
                 taken = branches if keyword == "allOf" else branches[:1]
-                whole = [self._whole(Node(node.place, branch), (), depth + 1).schema for branch in taken]
+                whole = [self._resolve(Node(node.place, branch), (), depth + 1).schema for branch in taken]
                 schema = _merge([_without(schema, keyword), *whole])
         return Node(node.place, schema)
 
@@ -175,25 +179,25 @@ class Sampler:
 
     def sample_array(self, node: Node, count: int) -> list[Json]:
         """Return an array of just so many items."""
-        return self._items(self._whole(node, (), 0), 0, min(count, ITEMS_LIMIT))
+        return self._items(self._resolve(node, (), 0), 0, min(count, ITEMS_LIMIT))
 
 
-def text_for(schema: JsonObject) -> str:
+def make_text(schema: JsonObject) -> str:
     """Return a text that probably fits."""
     least, most = _whole_number(schema.get("minLength"), LENGTH_LIMIT), schema.get("maxLength")
     form = schema.get("format")
     guesses = [_FORMATS[form]] if form in _FORMATS else []
-    guesses += [guess.ljust(least, "a") for guess in guesses if form in _ENDLESS]
+    guesses += [guess.ljust(least, "a") for guess in guesses if form in _EXTENSIBLE_FORMATS]
     pattern = schema.get("pattern")
     for guess in (*guesses, *TEXTS):
         is_short = not isinstance(most, int) or len(guess) <= most
-        if len(guess) >= least and is_short and (not isinstance(pattern, str) or is_match(pattern, guess)):
+        if len(guess) >= least and is_short and (not isinstance(pattern, str) or matches(pattern, guess)):
             return guess
-    found = text_within(schema) if isinstance(pattern, str) else None
+    found = make_text_within(schema) if isinstance(pattern, str) else None
     return "a" * least if found is None else found
 
 
-def text_within(schema: JsonObject, outside: str | None = None) -> str | None:
+def make_text_within(schema: JsonObject, outside: str | None = None) -> str | None:
     """Return a text of the schema's pattern and lengths that another pattern, if any, does not take."""
     inside, most = schema.get("pattern"), schema.get("maxLength")
     try:
@@ -203,11 +207,11 @@ def text_within(schema: JsonObject, outside: str | None = None) -> str | None:
             _whole_number(schema.get("minLength"), LENGTH_LIMIT),
             most if isinstance(most, int) else None,
         )
-    except NotRegular:
+    except UnsupportedPattern:
         return None
 
 
-def number_for(schema: JsonObject) -> Json:
+def make_number(schema: JsonObject) -> Json:
     """Return a number that probably fits."""
     bounds = [schema.get(word) for word in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")]
     numbers = [bound for bound in bounds if isinstance(bound, int | float) and not isinstance(bound, bool)]
@@ -245,3 +249,141 @@ def _merge(schemas: list[JsonObject]) -> JsonObject:
             both["required"] = [*merged["required"], *schema["required"]]
         merged = both
     return merged
+
+
+TRIES = 60
+SIZE_LIMIT_BYTES = 24_000
+_TRY_S = 0.000_1
+_QUICK_S = 0.05
+
+Example = Json | msgspec.UnsetType
+
+
+class CounterexampleFinder:
+    """Looks for values that one side takes and the other does not."""
+
+    def __init__(self, narrow: ComparedSchema, wide: ComparedSchema, budget: Budget, *, old_is_narrow: bool) -> None:
+        self._narrow, self._wide = narrow, wide
+        self._budget = budget
+        self._old_is_narrow = old_is_narrow
+        self._sampler = Sampler(narrow, budget)
+        self._found: dict[int, Example] = {}
+
+    def find_for_difference(self, difference: Difference) -> Example:
+        """Return a value that shows what a difference does; looked for once."""
+        if id(difference) not in self._found:
+            values = (self._sampler.embed(difference.steps, value) for value in self._candidates(difference))
+            self._found[id(difference)] = self._first(values)
+        return self._found[id(difference)]
+
+    def find_for_schema(self, lost: Json) -> Example:
+        """Return a value of the schema that holds just what was lost, or any other that does it."""
+        guesses = [] if lost is None else [Sampler(ComparedSchema(lost), self._budget).variants(Node("", lost))]
+        return self._first(itertools.chain(*guesses, self._sampler.variants(self._narrow.root), ANY_VALUES))
+
+    def find_use(self, difference: Difference) -> Example:
+        """Return a value with the property that a difference is about, whether or not the wide schema still takes it."""
+        narrow = difference.old if self._old_is_narrow else difference.new
+        values = self._with_property(narrow, difference.name)
+        return self._first((self._sampler.embed(difference.steps, value) for value in values), is_lost=False)
+
+    def _first(self, values: Iterable[Json], *, is_lost: bool = True) -> Example:
+        tries = iter(values)
+        for _ in range(TRIES):
+            try:
+                value = next(tries)
+                size_bytes = len(msgspec.json.encode(value))
+                if size_bytes > SIZE_LIMIT_BYTES:
+                    continue
+                share = self._narrow.quick_share(size_bytes) + self._wide.quick_share(size_bytes)
+                if not self._budget.spend(_TRY_S + _QUICK_S * share):
+                    break
+                if self._narrow.admits(value) and (not is_lost or self._wide.admits(value) is False):
+                    return value
+            except StopIteration:
+                break
+            except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+                # A schema may be nonsense in ways that no guess foresees; then there is no example.
+                break
+        return msgspec.UNSET
+
+    def _candidates(self, difference: Difference) -> Iterator[Json]:
+        narrow, wide = (difference.old, difference.new) if self._old_is_narrow else (difference.new, difference.old)
+        match difference.kind:
+            case "property-added" | "property-removed":
+                if difference.kind == "property-removed" and not self._old_is_narrow:
+                    yield self._object(narrow)
+                yield from self._with_property(narrow, difference.name)
+            case "required-added" | "required-dropped":
+                yield {key: value for key, value in self._object(narrow).items() if key != difference.name}
+            case "type":
+                yield from self._of_lost_types(narrow, wide)
+            case "values":
+                yield from self._find_lost_values(narrow, wide)
+            case "bounds":
+                yield from self._at_bounds(narrow, wide)
+            case "format":
+                yield from self._of_other_form(narrow, wide)
+        yield from self._sampler.variants(narrow)
+        yield from ANY_VALUES
+
+    def _object(self, node: Node) -> dict[str, Json]:
+        made = self._sampler.sample(Node(node.place, node.schema | {"type": "object"}))
+        return made if isinstance(made, dict) else {}
+
+    def _with_property(self, node: Node, name: str) -> Iterator[Json]:
+        declared = node.schema.get("properties")
+        schema = declared.get(name, True) if isinstance(declared, dict) else True
+        inner = node.child(f"/properties/{name}", schema)
+        for value in itertools.chain(self._sampler.variants(inner), ANY_VALUES):
+            yield self._object(node) | {name: value}
+
+    def _of_lost_types(self, narrow: Node, wide: Node) -> Iterator[Json]:
+        lost = types_of(narrow.schema) - types_of(wide.schema)
+        if "number" in lost:
+            yield from (0.5, 1.5, 10.5, -0.5)
+        for kind in sorted(lost):
+            yield self._sampler.sample(Node(narrow.place, narrow.schema | {"type": kind}))
+
+    def _find_lost_values(self, narrow: Node, wide: Node) -> Iterator[Json]:
+        some, others = (
+            listed_values_of(narrow.schema, self._narrow.draft),
+            listed_values_of(wide.schema, self._wide.draft),
+        )
+        yield from (value for value in some or () if not is_among(value, others or ()))
+
+    def _of_other_form(self, narrow: Node, wide: Node) -> Iterator[Json]:
+        outside = wide.schema.get("pattern")
+        if isinstance(outside, str) and self._budget.spend_optional(SEARCH_COST_S):
+            text = make_text_within(narrow.schema, outside)
+            yield from () if text is None else (text,)
+        yield from TEXTS
+
+    def _at_bounds(self, narrow: Node, wide: Node) -> Iterator[Json]:
+        for bound in _numbers_of(
+            narrow, wide, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"
+        ):
+            yield from (bound, bound + 1, bound - 1, bound + 0.5, bound - 0.5)
+        for count in _numbers_of(narrow, wide, "minLength", "maxLength"):
+            for length in (count, count + 1, count - 1):
+                exact = max(0, min(int(length), LENGTH_LIMIT))
+                yield self._sampler.sample_text(narrow.schema | {"minLength": exact, "maxLength": exact})
+        for count in _numbers_of(narrow, wide, "minItems", "maxItems"):
+            yield from (
+                self._sampler.sample_array(narrow, max(0, int(length))) for length in (count, count + 1, count - 1)
+            )
+        for count in _numbers_of(narrow, wide, "minProperties", "maxProperties"):
+            wanted = [max(0, int(length)) for length in (count, count + 1, count - 1)]
+            yield from (
+                self._object(Node(narrow.place, narrow.schema | {"minProperties": number})) for number in wanted
+            )
+        if "uniqueItems" in wide.schema:
+            yield self._sampler.sample_array(Node(narrow.place, narrow.schema), 2)
+
+
+def _numbers_of(narrow: Node, wide: Node, *words: str) -> Iterator[int | float]:
+    for node in (narrow, wide):
+        for word in words:
+            bound = node.schema.get(word)
+            if isinstance(bound, int | float) and not isinstance(bound, bool):
+                yield bound

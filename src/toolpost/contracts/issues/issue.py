@@ -1,7 +1,7 @@
-"""What is wrong with a value, said so that whoever sent it can mend it in one go.
+"""What is wrong with a value, wording so that whoever sent it can mend it in one go.
 
 Faults carry our own short words, never the validator's dump of a value, and never a secret.
-On the way from an error to a fault: `branches` picks it, `spots` looks it up, `wording` finds the words and
+On the way from an error to a fault: `branches` picks it, `locations` looks it up, `wording` finds the words and
 `suggestions` the repair, `reading` leads it through them all.
 """
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import ABSENT, Path
-from toolpost.contracts.reading import Reading, Told
+from toolpost.contracts.display import display_pointer
+from toolpost.contracts.issues.explanation import Explainer, Explanation
 from toolpost.contracts.schema import Schema, ValidationError
-from toolpost.contracts.shown import pointer_to_show
 
-FAULT_LIMIT = 20
-ERROR_LIMIT = 5 * FAULT_LIMIT
+ISSUE_LIMIT = 20
+ERROR_LIMIT = 5 * ISSUE_LIMIT
 FULL_READ_LIMIT = 5_000
 """Values of more parts than this are read up to their first fault: finding each costs 13 µs, one per part."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class Issue:
     """One thing that is wrong, where, and what would be right."""
 
     path: str
@@ -43,12 +43,12 @@ class Fault:
         return issue
 
 
-def fault_from_object(issue: JsonObject) -> Fault:
+def parse_issue(issue: JsonObject) -> Issue:
     """Read what `as_object` wrote."""
-    return Fault(**issue)
+    return Issue(**issue)
 
 
-def quick_faults(schema: Schema, value: Json, size_bytes: int) -> list[Fault] | None:
+def find_issues_quickly(schema: Schema, value: Json, size_bytes: int) -> list[Issue] | None:
     """List what is wrong with a value if that is quickly done, whatever is in it; None if it might not be.
 
     `size_bytes` is the size of the value as JSON text. For None there is `upstreams.validation`.
@@ -59,33 +59,33 @@ def quick_faults(schema: Schema, value: Json, size_bytes: int) -> list[Fault] | 
         if schema.is_valid(value):
             return []
     except ValueError as problem:
-        return [_unreadable(problem)]
-    return faults_in(schema, value) if _has_at_most(value, schema.quick_parts) else None
+        return [_make_unreadable_issue(problem)]
+    return find_issues(schema, value) if _has_at_most(value, schema.quick_parts) else None
 
 
-def faults_in_unencodable(problem: Exception) -> list[Fault]:
+def issues_of_unencodable(problem: Exception) -> list[Issue]:
     """Say what is wrong with a value that cannot even be written as JSON."""
-    return [_unreadable(problem)]
+    return [_make_unreadable_issue(problem)]
 
 
-def faults_in(schema: Schema, value: Json) -> list[Fault]:
-    """List what is wrong with a value, by path, at most `FAULT_LIMIT` faults; none when it is valid.
+def find_issues(schema: Schema, value: Json) -> list[Issue]:
+    """List what is wrong with a value, by path, at most `ISSUE_LIMIT` faults; none when it is valid.
 
-    Takes as long as it takes: for a value and a schema of strangers see `quick_faults`.
+    Takes as long as it takes: for a value and a schema of strangers see `find_issues_quickly`.
     """
     try:
         if schema.is_valid(value):
             return []
-        errors = _errors(schema, value)
+        errors = _collect_errors(schema, value)
     except ValueError as problem:
-        return [_unreadable(problem)]
-    told = Reading(schema, value).told(errors)
-    return [_fault(each) for each in _tidy(told)] or [generic_issue()]
+        return [_make_unreadable_issue(problem)]
+    told = Explainer(schema, value).told(errors)
+    return [_fault(each) for each in _sort_and_deduplicate(told)] or [make_generic_issue()]
 
 
-def _errors(schema: Schema, value: Json) -> list[ValidationError]:
+def _collect_errors(schema: Schema, value: Json) -> list[ValidationError]:
     if _has_at_most(value, FULL_READ_LIMIT):
-        errors = sorted(schema.errors(value), key=lambda error: _path_order(error.instance_path))
+        errors = sorted(schema.errors(value), key=lambda error: _path_sort_key(error.instance_path))
         return errors[:ERROR_LIMIT]
     try:
         schema.check(value)
@@ -107,45 +107,45 @@ def _has_at_most(value: Json, limit: int) -> bool:
     return seen <= limit
 
 
-def _unreadable(problem: Exception) -> Fault:
+def _make_unreadable_issue(problem: Exception) -> Issue:
     if isinstance(problem, UnicodeError):
         message = "a text in the value holds half of a surrogate pair, which is no Unicode"
     else:
         message = "the value cannot be read: it is nested too deeply, or is not JSON"
-    return Fault(path="", keyword="json", message=message)
+    return Issue(path="", keyword="json", message=message)
 
 
-def generic_issue() -> Fault:
+def make_generic_issue() -> Issue:
     """Say no more than that a value is wrong."""
-    return Fault(path="", keyword="schema", message="the value breaks the schema")
+    return Issue(path="", keyword="schema", message="the value breaks the schema")
 
 
-def _tidy(told: list[Told]) -> list[Told]:
+def _sort_and_deduplicate(told: list[Explanation]) -> list[Explanation]:
     """Put what is told into order, without what only repeats or follows from something else."""
     strong = [each for each in told if not each.is_weak] or told
     reserved = {each.path for each in strong if each.keyword == "x-reserved"}
-    kept: dict[tuple[Path, str], Told] = {}
+    kept: dict[tuple[Path, str], Explanation] = {}
     for each in sorted(strong, key=_order):
         is_shadowed = any(each.path[: len(path)] == path for path in reserved)
         if not is_shadowed or each.keyword == "x-reserved":
-            kept.setdefault((each.path, each.said.message), each)
-    return list(kept.values())[:FAULT_LIMIT]
+            kept.setdefault((each.path, each.wording.message), each)
+    return list(kept.values())[:ISSUE_LIMIT]
 
 
-def _order(told: Told) -> tuple[list[tuple[int, str]], str, str]:
-    return _path_order(told.path), told.keyword, told.said.message
+def _order(told: Explanation) -> tuple[list[tuple[int, str]], str, str]:
+    return _path_sort_key(told.path), told.keyword, told.wording.message
 
 
-def _path_order(path: Iterable[str | int]) -> list[tuple[int, str]]:
+def _path_sort_key(path: Iterable[str | int]) -> list[tuple[int, str]]:
     return [(step, "") if isinstance(step, int) else (-1, step) for step in path]
 
 
-def _fault(told: Told) -> Fault:
-    return Fault(
-        path=pointer_to_show(told.path),
+def _fault(told: Explanation) -> Issue:
+    return Issue(
+        path=display_pointer(told.path),
         keyword=told.keyword,
-        message=told.said.message,
-        expected=told.said.expected,
+        message=told.wording.message,
+        expected=told.wording.expected,
         received=told.received,
-        suggestion=told.said.suggestion,
+        suggestion=told.wording.suggestion,
     )

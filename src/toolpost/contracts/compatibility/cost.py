@@ -1,13 +1,37 @@
-"""What a schema would cost to compare. Native code cannot be interrupted, so it is weighed before it is called."""
+"""The work that one pair of definitions may take."""
 
 from collections.abc import Iterator
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.compatibility.texts import NOTES, TEXTS
-from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
-from toolpost.contracts.patterns import patterns_of, size_of_pattern
-from toolpost.contracts.references import REFERENCES
+from toolpost.contracts.compatibility.annotations import ANNOTATION_KEYWORDS, TEXT_KEYWORDS
+from toolpost.contracts.document import REFERENCES
+from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
 from toolpost.contracts.schema import is_asserted_format
+from toolpost.contracts.subschemas import ONE_SUBSCHEMA, SUBSCHEMA_LIST, SUBSCHEMA_MAP, draft_of, resolve_pointer
+
+
+class Budget:
+    """Work to spend, in seconds of a slow machine as they are estimated beforehand: a verdict never depends on the clock.
+
+    Once it is spent, or something was left out to save it, the answer is cut short.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self._left_s = budget_s
+        self.is_cut_short = False
+
+    def spend_optional(self, cost_s: float) -> bool:
+        """Spend on what may be left out without harm; False if it no longer fits in."""
+        is_left = cost_s <= self._left_s
+        self._left_s -= cost_s if is_left else 0.0
+        return is_left
+
+    def spend(self, cost_s: float) -> bool:
+        """Spend on a step, or remember that it did not fit in."""
+        is_allowed = self.spend_optional(cost_s)
+        self.is_cut_short |= not is_allowed
+        return is_allowed
+
 
 NODES_LIMIT = 20_000
 DEPTH_LIMIT = 100
@@ -39,10 +63,10 @@ _DRAFT_BOUND = frozenset(
     }
 )  # fmt: skip
 _CONDITIONS = frozenset({"if", "then", "else"})
-_BESIDE_REFERENCE = TEXTS | NOTES | {"$ref", "$schema", *_HOLDS_DEFINITIONS}
+_BESIDE_REFERENCE = TEXT_KEYWORDS | ANNOTATION_KEYWORDS | {"$ref", "$schema", *_HOLDS_DEFINITIONS}
 
 
-def is_manageable(schema: Json) -> bool:
+def is_small_enough(schema: Json) -> bool:
     """Say whether a schema is small enough to be walked at all."""
     waiting: list[tuple[Json, int]] = [(schema, 0)]
     nodes = references = 0
@@ -60,7 +84,7 @@ def is_manageable(schema: Json) -> bool:
     return True
 
 
-def schemas_in(schema: Json) -> Iterator[JsonObject]:
+def iterate_schemas(schema: Json) -> Iterator[JsonObject]:
     """Yield every object schema inside a schema. Unlike `parts_of` it does not say where, which takes most of the time."""
     waiting = [schema]
     while waiting:
@@ -69,31 +93,31 @@ def schemas_in(schema: Json) -> Iterator[JsonObject]:
             continue
         yield here
         for keyword, value in here.items():
-            if keyword in HOLDS_NAMED and isinstance(value, dict):
+            if keyword in SUBSCHEMA_MAP and isinstance(value, dict):
                 waiting.extend(value.values())
-            elif keyword in HOLDS_MANY and isinstance(value, list):
+            elif keyword in SUBSCHEMA_LIST and isinstance(value, list):
                 waiting.extend(value)
-            elif keyword in HOLDS_ONE:
+            elif keyword in ONE_SUBSCHEMA:
                 waiting.append(value)
 
 
 def compile_cost_s(schema: Json) -> float:
     """Return how long compiling a schema may take at the worst; only its patterns count."""
-    return sum(_patterns_cost_s(part) for part in schemas_in(schema))
+    return sum(_patterns_cost_s(part) for part in iterate_schemas(schema))
 
 
 def _patterns_cost_s(schema: JsonObject) -> float:
-    return sum(min(_STATE_S * size_of_pattern(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
+    return sum(min(_STATE_S * estimate_pattern_size(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
 
 
-def cost_s(schema: Json) -> float:
+def comparison_cost_s(schema: Json) -> float:
     """Return how long comparing a schema may take at the worst, in seconds; generous on purpose."""
     if not isinstance(schema, dict):
         return 0.0
-    count = _Cases(schema).count
+    count = _CaseCounter(schema).count
     cost = 0.0
     values: list[Json] = []
-    for part in schemas_in(schema):
+    for part in iterate_schemas(schema):
         cost += _part_cost_s(part) + 4 * _patterns_cost_s(part)
         if not part.keys().isdisjoint(_MULTIPLIERS):
             cost += _CASE_S * (count(part) - 1)
@@ -145,7 +169,7 @@ def _part_cost_s(schema: JsonObject) -> float:
     return cost
 
 
-class _Cases:
+class _CaseCounter:
     """Counts the ways in which a value can satisfy a schema: branches add up, conditions beside each other multiply."""
 
     def __init__(self, root: JsonObject) -> None:
@@ -158,7 +182,7 @@ class _Cases:
             return 1.0
         if depth > 8:
             return _CASES_LIMIT
-        cases = self._cost_of_reference(schema.get("$ref"), depth)
+        cases = self._count_reference(schema.get("$ref"), depth)
         if "$dynamicRef" in schema or "$recursiveRef" in schema:
             return _CASES_LIMIT
         for word in ("anyOf", "oneOf"):
@@ -167,9 +191,9 @@ class _Cases:
                 cases *= inner if word == "anyOf" else inner * max(1, len(branches) / 2)
         for branch in schema.get("allOf") or ():
             cases *= self.count(branch, depth + 1)
-        return min(cases * self._conditional(schema, depth), _CASES_LIMIT)
+        return min(cases * self._count_conditions(schema, depth), _CASES_LIMIT)
 
-    def _cost_of_reference(self, reference: Json, depth: int) -> float:
+    def _count_reference(self, reference: Json, depth: int) -> float:
         if not isinstance(reference, str):
             return 1.0
         if not reference.startswith("#/"):
@@ -178,10 +202,10 @@ class _Cases:
         if reference not in self._counted:
             # A schema that leads back to itself counts once.
             self._counted[reference] = 1.0
-            self._counted[reference] = self.count(part_at(self._root, reference[1:]), depth + 1)
+            self._counted[reference] = self.count(resolve_pointer(self._root, reference[1:]), depth + 1)
         return self._counted[reference]
 
-    def _conditional(self, schema: JsonObject, depth: int) -> float:
+    def _count_conditions(self, schema: JsonObject, depth: int) -> float:
         cases = 1.0
         if "if" in schema:
             cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
@@ -189,8 +213,8 @@ class _Cases:
             cases *= (
                 1
                 + len(denied)
-                + sum(1 for _ in schemas_in(denied))
-                + self._cost_of_reference(denied.get("$ref"), depth)
+                + sum(1 for _ in iterate_schemas(denied))
+                + self._count_reference(denied.get("$ref"), depth)
             )
         for word in ("dependencies", "dependentSchemas", "dependentRequired"):
             if isinstance(held := schema.get(word), dict):
@@ -203,7 +227,7 @@ def is_draft_neutral(schema: Json) -> bool:
     if not isinstance(schema, dict):
         return True
     draft = draft_of(schema)
-    return draft in (6, 7, 2019, 2020) and all(_is_neutral(part, draft) for part in schemas_in(schema))
+    return draft in (6, 7, 2019, 2020) and all(_is_neutral(part, draft) for part in iterate_schemas(schema))
 
 
 def _is_neutral(schema: JsonObject, draft: int) -> bool:
