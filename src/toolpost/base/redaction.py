@@ -87,7 +87,7 @@ DISTINCT_NAMES_LIMIT = 2_000
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether what is kept under this name must not be shown; words are read in any spelling of names."""
+    """Return whether what is kept under this name must not be shown; words are read in any spelling of names."""
     return len(name) > NAME_LIMIT or _is_secret_name(name)
 
 

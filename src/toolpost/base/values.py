@@ -36,20 +36,20 @@ def type_of(value: Json) -> str:
 
 
 def is_of_type(value: Json, types: Sequence[str]) -> bool:
-    """Say whether a value is of one of these types; a whole number is an integer however it is written."""
+    """Return whether a value is of one of these types; a whole number is an integer however it is written."""
     kind = type_of(value)
     is_whole = isinstance(value, float) and value.is_integer()
     return kind in types or (kind == "integer" and "number" in types) or (is_whole and "integer" in types)
 
 
 def is_among(value: Json, options: Iterable[Json]) -> bool:
-    """Say whether a value is one of the options."""
+    """Return whether a value is one of the options."""
     # True equals 1 in Python, and does not in JSON.
     return any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in options)
 
 
 def is_same_json(one: Json, other: Json) -> bool:
-    """Say whether two values are the same JSON all through: true is not 1, however deep it lies; 1.0 is not 1."""
+    """Return whether two values are the same JSON all through: true is not 1, however deep it lies; 1.0 is not 1."""
     return one is other or (bool(one == other) and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
 
 

@@ -1,4 +1,4 @@
-"""A schema closed against what it does not name: how native tools publish theirs."""
+"""Close a schema against properties that it does not name: how the schemas of native tools are published."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ from toolpost.contracts.subschemas import (
     walk_subschemas,
 )
 
-# A branch describes the same value as the schema that it stands in: closing it would shut out its siblings.
+# A branch describes the same value as the schema around it: closing it would refuse the properties of its siblings.
 _BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
-# These ask a question of a value. To close them would change the answer, even turn it round.
+# These test a value. Closing them would change the result of the test, or even invert it.
 _CONDITIONS = frozenset({"contains", "if", "not"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _CLOSERS = frozenset({"additionalProperties", "unevaluatedProperties"})
 _SHAPES = SUBSCHEMA_KEYWORDS - _BRANCHES - _DEFINITIONS
-# Whatever says something about the value's own parts, or leads to who does.
+# Keywords that describe the value's own parts, or refer to a schema that does.
 _DESCRIBERS = (SUBSCHEMA_KEYWORDS - _DEFINITIONS) | {*REFERENCES}
 
-# What still counts beside a `$ref` before 2019-09: nothing that is asserted of a value.
+# Before 2019-09 a `$ref` hides every assertion beside it; these are the keywords that still count.
 _BESIDE_A_REFERENCE = _DEFINITIONS | {
     *("$schema", "$id", "id", "$comment", "title", "description", "default", "examples", "type")
 }
@@ -47,7 +47,7 @@ def close_schema(raw: JsonObject) -> JsonObject:
     - A choice between one object and null is no branch in this sense: it is how a nested object is optional.
     - What a reference leads to is closed only when no reference to it comes from inside a branch or has more
       of the same value described beside it, be it by way of a definition that must itself stay open.
-      So a shared base stays open, and whoever extends it stays valid.
+      So a shared base stays open, and schemas that extend it stay valid.
     - A property marked `x-reserved` gets `not: {}`.
     """
     first = _SchemaCloser(raw, frozenset())
@@ -58,15 +58,15 @@ def close_schema(raw: JsonObject) -> JsonObject:
     while waiting := first.extended - kept_open:
         kept_open |= waiting
         for place in waiting:
-            # What stays open may lead to more that must: only its own part is walked again, so that a long chain of
-            # definitions takes no longer than a short one of the same size.
+            # A schema that stays open may extend others, which must stay open too. Only that schema is walked again, so that
+            # the time is linear in a long chain of definitions.
             if (schema := first.walked.get(place)) is not None:
                 first.note_open(schema, place)
     return _SchemaCloser(raw, frozenset(kept_open)).close_root()
 
 
 class _SchemaCloser:
-    """One pass over a schema, which also notes the places that turn out to be extended elsewhere."""
+    """One pass over a schema, which also collects the places that are extended elsewhere (`extended`)."""
 
     def __init__(self, raw: JsonObject, kept_open: frozenset[str]) -> None:
         self._raw = raw
@@ -90,7 +90,7 @@ class _SchemaCloser:
         return result | {closer: False}
 
     def _close_by_names(self, result: JsonObject) -> JsonObject:
-        """Close a root with branches or a reference in a draft that has no `unevaluatedProperties`."""
+        """Close a root that has branches or a reference, in a draft without `unevaluatedProperties`."""
         refers = "$ref" in self._raw
         # Beside a reference, and in a draft that does not know the keyword, `false` was ignored so far.
         ignored = _CLOSERS if refers else {"unevaluatedProperties"}
@@ -100,8 +100,8 @@ class _SchemaCloser:
         if known is None:
             return result
         if refers:
-            # The reference would hide what is added beside it, as it hides whatever stands there now: that must not
-            # begin to count, and goes, unless something refers to it.
+            # The reference hides its siblings. Moved into `allOf` it no longer would, and they must not begin to count:
+            # they are dropped, unless a reference leads into them.
             hidden = {word for word in result if word not in _BESIDE_A_REFERENCE and not word.startswith("x-")}
             if self._refers_into(hidden):
                 return result
@@ -114,7 +114,7 @@ class _SchemaCloser:
         return result | {"additionalProperties": False}
 
     def _collect_names(self) -> dict[str, dict[str, None]] | None:
-        """Collect names and patterns that the root and its branches declare; None if a branch takes others as well."""
+        """Return the names and patterns that the root and its branches declare; None if a branch accepts others too."""
         known: dict[str, dict[str, None]] = {"properties": {}, "patternProperties": {}}
         waiting = deque([("", self._raw)])
         seen: set[str] = set()
@@ -134,7 +134,7 @@ class _SchemaCloser:
         return known
 
     def _branches_before_2019(self, place: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-        """Yield the schemas that describe the same value, and where they are: where there is a reference, only its target."""
+        """Yield the schemas that describe the same value, with their places; beside a `$ref` only its target counts."""
         if "$ref" in schema:
             target = self._references.find_target(place, schema, "$ref")
             if target is not None and isinstance(found := resolve_pointer(self._raw, target), dict):
@@ -146,7 +146,7 @@ class _SchemaCloser:
                 yield from ((place + step, child) for step, child in schemas_under(keyword, value))
 
     def _refers_into(self, keywords: set[str]) -> bool:
-        """Say whether a reference leads to a schema under one of these keywords of the root."""
+        """Return whether a reference leads to a schema under one of these keywords of the root."""
         places = {to_pointer((word,)) for word in keywords}
         for part in walk_subschemas(self._raw):
             if "$ref" in part.schema:
@@ -156,7 +156,7 @@ class _SchemaCloser:
         return False
 
     def note_open(self, schema: JsonObject, place: str) -> None:
-        """Note what turns out to be extended by a schema that is kept open."""
+        """Collect the places that a schema extends if it is kept open."""
         self._close(schema, place, may_close=False)
 
     def _close(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
@@ -238,7 +238,7 @@ def _is_closable(schema: JsonObject) -> bool:
 
 
 def _is_one_or_null(schema: JsonObject) -> bool:
-    """Say whether a schema is nothing but the choice that pydantic writes for an optional model."""
+    """Return whether a schema is only the choice that pydantic writes for an optional model."""
     branches = schema.get("anyOf") or schema.get("oneOf")
     is_alone = len(schema.keys() & _DESCRIBERS) == 1
     if not is_alone or not isinstance(branches, list) or len(branches) != 2:

@@ -1,4 +1,8 @@
-"""A contract: what a tool promises, compiled once and enforced on every call."""
+"""A contract: what a tool promises, compiled once and enforced on every call.
+
+`contract_of` compiles what a plugin's author wrote (`Terms`), `contract_of_upstream` what a server sent. Both raise
+`ContractRefused` for what could not be enforced. Validation itself is left to `schema`, explanations to `issues`.
+"""
 
 import math
 import re
@@ -29,7 +33,7 @@ _PLUGIN_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 
 @dataclass(frozen=True)
 class Keyed:
-    """Calls with the same value of this argument wait for each other; others run side by side."""
+    """Calls with equal values of this argument run one after another; all others run in parallel."""
 
     argument: str
 
@@ -39,7 +43,7 @@ Concurrency = Literal["parallel", "serial"] | Keyed
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a tool's author writes down: a contract that nobody has checked yet."""
+    """A contract as its author wrote it, before it is checked."""
 
     name: str
     input_schema: JsonObject
@@ -58,7 +62,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """What is listed and enforced. Made by `contract_of`, which refuses what could not be kept."""
+    """What is listed and enforced. Make one with `contract_of` or `contract_of_upstream`."""
 
     name: ToolName
     terms: Terms
@@ -68,7 +72,7 @@ class Contract:
     aliases: tuple[ToolName, ...]
     """Former names, which still answer and are not listed."""
     upstream_definition: JsonObject | None = None
-    """The definition of an upstream's tool, as it came: listed unchanged, but for its name and our facts."""
+    """The definition as the upstream server sent it: listed unchanged except for its name and our `_meta`."""
 
     @property
     def is_upstream(self) -> bool:
@@ -76,14 +80,14 @@ class Contract:
         return self.upstream_definition is not None
 
     def find_argument_issues(self, arguments: Json) -> list[Issue]:
-        """Say what is wrong with these arguments; nothing, most of the time.
+        """Return what is wrong with arguments; an empty list if nothing is.
 
-        However long it takes: not for the event loop, unless the schema is ours.
+        The time is not bounded: do not call it on the event loop with a schema from outside.
         """
         return find_issues(self.arguments_schema, arguments)
 
     def accepts_quickly(self, arguments: Json) -> bool:
-        """Say whether arguments are valid, as far as that is quickly seen; what is not may be valid all the same."""
+        """Return True if arguments are valid and that is certain to be found quickly; False does not mean invalid."""
         schema = self.arguments_schema
         try:
             return len(_encode(arguments)) <= schema.quick_bytes and schema.is_valid(arguments)
@@ -122,17 +126,17 @@ class Contract:
 
     @cached_property
     def mirrors_arguments(self) -> bool:
-        """Whether the schema mirrors arguments into HTTP headers (`x-mcp-header`); hardly any does."""
+        """Whether the schema mirrors arguments into HTTP headers (`x-mcp-header`)."""
         return b'"x-mcp-header"' in msgspec.json.encode(self.arguments_schema.raw)
 
     @cached_property
     def listing_digest(self) -> Digest:
-        """The name of exactly what is listed: it changes when a client would see something else."""
+        """Identifies what is listed: different whenever a client would see a difference."""
         return quick_digest(self.definition)
 
     @cached_property
     def digest(self) -> Digest:
-        """The name of exactly this contract: what is listed, and what is promised beside it."""
+        """Identifies the whole contract: what is listed, and what is promised beside it."""
         terms = self.terms
         return canonical_digest(
             {
@@ -148,16 +152,19 @@ class Contract:
 def contract_of(
     terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
 ) -> Contract:
-    """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
+    """Compile what an author wrote; raises `ContractRefused`, which names plugin, tool and place.
+
+    `is_bare` leaves the plugin's name out of the tool's name.
+    """
     name = _check_name(terms.name, plugin, is_bare=is_bare)
     _check_description(terms, plugin)
     _check_numbers(terms, plugin)
-    arguments_schema = _compile_part(terms.input_schema, "inputSchema", terms, plugin, close=True)
+    arguments_schema = _compile_for_tool(terms.input_schema, "inputSchema", terms, plugin, close=True)
     result_schema = None
     if terms.output_schema is not None:
         # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
         is_plain = terms.style is ResultStyle.PLAIN
-        result_schema = _compile_part(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+        result_schema = _compile_for_tool(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
     return Contract(
         name=name,
         terms=terms,
@@ -171,24 +178,24 @@ def contract_of(
 def contract_of_upstream(
     definition: JsonObject, *, server: PluginName, name: ToolName, closes: bool, version: str, timeout_s: float
 ) -> Contract:
-    """Compile a definition as it came from a server, or refuse it, naming server, tool and place."""
+    """Compile a definition from a server; raises `ContractRefused`, which names server, tool and place."""
     tool = str(definition.get("name", ""))
     terms = Terms(
         name=tool,
-        input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # whatever came; compiling says what it is
+        input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # anything a server sends; compiling checks it
         output_schema=definition.get("outputSchema"),
         description=str(definition.get("description") or ""),
         schema_version=_parse_version(definition),
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
-    arguments_schema = _compile_part(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
+    arguments_schema = _compile_for_tool(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
     result_schema = None
     if terms.output_schema is not None:
-        result_schema = _compile_part(
+        result_schema = _compile_for_tool(
             terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server"
         )
-    # As it came, but for what clients insist on (a root's type, bounds that are numbers) and the closing that was asked for.
+    # Unchanged except for what clients insist on (a root's type, numeric bounds) and the closing that was configured.
     upstream_definition = (
         definition
         | {"inputSchema": arguments_schema.raw}
@@ -206,15 +213,15 @@ def contract_of_upstream(
 
 
 def _parse_version(definition: JsonObject) -> int:
-    """Read the version that a server gives its tool, in the definition itself or under our key; 1 if it gives none."""
+    """Return the `schemaVersion` that a server gives its tool, in the definition or under our `_meta` key; otherwise 1."""
     meta = definition.get("_meta")
     facts = meta.get(META_KEY) if isinstance(meta, dict) else None
-    told = (definition.get("schemaVersion"), facts.get("schemaVersion") if isinstance(facts, dict) else None)
-    return next((v for v in told if isinstance(v, int) and not isinstance(v, bool) and v >= 1), 1)
+    stated = (definition.get("schemaVersion"), facts.get("schemaVersion") if isinstance(facts, dict) else None)
+    return next((v for v in stated if isinstance(v, int) and not isinstance(v, bool) and v >= 1), 1)
 
 
 def check_plugin_name(name: str) -> PluginName:
-    """Refuse a plugin whose tools could not be told apart by name."""
+    """Return the name, or raise `ContractRefused` if tool names with it would be ambiguous."""
     if not _PLUGIN_NAME.fullmatch(name):
         raise ContractRefused(
             f"plugin `{name}`: a plugin's name is letters, digits, `-` and single `_`",
@@ -263,7 +270,7 @@ def _properties(schema: Json) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _compile_part(
+def _compile_for_tool(
     raw: JsonObject,
     place: str,
     terms: Terms,
@@ -274,15 +281,15 @@ def _compile_part(
     kind: str = "plugin",
 ) -> Schema:
     try:
-        return compile_schema(_schema_to_list(raw, root_object=root_object, close=close), root_object=root_object)
+        return compile_schema(_prepare_schema(raw, root_object=root_object, close=close), root_object=root_object)
     except SchemaProblem as problem:
         raise _make_refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 
 
-def _schema_to_list(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
+def _prepare_schema(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
     """Return a schema as it is listed: with what clients insist on, and closed.
 
-    One that is too broken for that stays as it is, and is refused when it is compiled.
+    A schema too broken for that is returned unchanged, and refused when it is compiled.
     """
     check_bounds(raw)
     if not isinstance(raw, dict):

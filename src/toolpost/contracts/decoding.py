@@ -1,4 +1,4 @@
-"""Readings of a text that a model can decode and a person does not: base64, hex, escapes, ROT13, backwards."""
+"""Texts that a model can decode and a person does not read: base64, hex, escapes, ROT13, backwards."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 SHORTEST: Final = 8
-"""No reading is shorter than this many characters: too little for an order."""
+"""Shorter decoded texts are ignored: they hold no instruction."""
 
 _DEPTH: Final = 2
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}")
@@ -18,9 +18,9 @@ _HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:0x)?((?:[0-9A-Fa-f]{2}){10,}|(?:[0
 _ESCAPE: Final = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u\{?([0-9A-Fa-f]{4,5})\}?|\\([0-7]{3})")
 _PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})")
 _ENTITY: Final = re.compile(r"&#x?[0-9A-Fa-f]{2,5};")
-# A few escapes are ordinary; a sentence takes more.
+# A few escapes are ordinary; an encoded sentence has more.
 _MANY: Final = 6
-# Words that orders hardly do without: their cipher or mirror image says that there is something to read.
+# Words that nearly every injected instruction has: decoding is tried where their ROT13 or reversed form occurs.
 _TELLTALE: Final = (
     *("ignore", "previous", "instructions", "disregard", "system", "prompt", "password", "credentials", "secret"),
     *("reveal", "forward", "user", "conversation"),
@@ -30,7 +30,7 @@ _BACKWARDS: Final = re.compile("|".join(word[::-1] for word in _TELLTALE), re.IG
 
 
 def decode_hidden(text: str, depth: int = _DEPTH) -> Iterator[tuple[str, str]]:
-    """Yield how a text, or a run in it, may be decoded, and what it says then; only what is text again."""
+    """Yield how a text, or a run in it, may be decoded, and the decoded text; only results that are text again."""
     for how, decoded in _decode_candidates(text):
         if len(decoded) >= SHORTEST:
             yield how, decoded
@@ -69,7 +69,7 @@ def _unescape(found: re.Match[str]) -> str:
 
 def _decode_base64(run: str) -> str | None:
     standard = run.replace("-", "+").replace("_", "/")
-    # A run may begin with letters that are none of it, or be cut in the middle of a group of four.
+    # A run may begin with characters of the word before it, or be cut in the middle of a group of four.
     for start in range(4):
         rest = standard[start : start + (len(standard) - start) // 4 * 4 + 4]
         padded = rest + "=" * (-len(rest) % 4)
@@ -83,7 +83,7 @@ def _decode_base64(run: str) -> str | None:
 
 
 def _decode_utf8(data: bytes) -> str | None:
-    """Return bytes as text if that is what they are."""
+    """Return bytes as text if they are printable UTF-8, otherwise None."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

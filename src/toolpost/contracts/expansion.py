@@ -50,11 +50,11 @@ _REEVALUATED: Final = 3.0
 # No value that is let in is nested more deeply.
 _NESTED_LIMIT: Final = 256
 PLACES_LIMIT: Final = 8 * 1024 * 1024
-"""How many letters the places of all schemas may have: names of 2 KB, 60 deep, would make a gigabyte of them."""
+"""Characters of all places together: names of 2 KB, nested 60 deep, would take a gigabyte."""
 
 
 class InPlaceCycle(ValueError):
-    """A schema is applied to a value again and again without getting any deeper into it; `place` is where."""
+    """A schema applies itself to the same value again, without end; `place` is where."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -62,22 +62,22 @@ class InPlaceCycle(ValueError):
 
 
 class PlacesTooLong(ValueError):
-    """The places of all schemas in a document, written out, are too long: names of many letters, nested deeply."""
+    """The places of all schemas in a document, written out, exceed `PLACES_LIMIT`."""
 
 
 class Expansion(NamedTuple):
-    """What was counted."""
+    """How much work a schema is for a validator."""
 
     paths: float
     """The most paths that lead to one place of a value; infinite if that depends on how deep the value is."""
     place: str
-    """The schema that most of them begin at."""
+    """The schema at which most of the paths begin."""
     cost: float
-    """The paths, each with what its keywords cost: about 50 ns for each byte of the value."""
+    """The paths, weighted by what their keywords cost: about 50 ns for each byte of the value."""
 
 
 class _Node:
-    """A schema, and what it leads to."""
+    """A schema and the schemas that it applies."""
 
     __slots__ = ("children", "in_place", "is_unique", "paths", "place", "weight")
 
@@ -93,7 +93,7 @@ class _Node:
 
 
 def measure_expansion(raw: JsonObject, parts: Iterable[Subschema], references: References | None) -> Expansion:
-    """Count the paths of a schema, given its parts, and its references if it has any.
+    """Count the paths of a schema, given its subschemas, and its references if it has any.
 
     Raises `InPlaceCycle` and `PlacesTooLong`.
     """
@@ -126,20 +126,20 @@ def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
 
 
 def _find_origin(node: _Node) -> str:
-    """Return the innermost schema that has too many paths already: where to begin to mend it."""
+    """Return the innermost schema that already has too many paths: where a repair should begin."""
     while inner := next((inner for inner, _ in node.in_place if inner.paths > PATHS_LIMIT), None):
         node = inner
     return node.place
 
 
 def _weight(schema: JsonObject) -> float:
-    """Weigh what a validator does at one place for the keywords of one schema, beside what its inner schemas do."""
+    """Estimate what a validator does at one place for the keywords of one schema, without the schemas inside it."""
     weight = 1.0 + (_size(schema.get("properties")) + _size(schema.get("required"))) / 8
     weight += (_size(schema.get("patternProperties")) + _size(schema.get("dependentRequired"))) / 2
     if "multipleOf" in schema:
         weight += 20
     if isinstance(options := schema.get("enum"), list) and any(isinstance(option, dict | list) for option in options):
-        # Texts and numbers are looked up; anything larger is held against every option.
+        # Strings and numbers are looked up in a set; arrays and objects are compared with every option.
         weight += 3 * len(options)
     return weight + sum(estimate_pattern_size(pattern) / 500 for _, pattern in patterns_of(schema))
 
@@ -157,7 +157,7 @@ class _Graph:
     def __init__(self, raw: JsonObject, references: References | None) -> None:
         self._raw = raw
         self._references = references or References(raw, ())
-        self._letters = 0
+        self._places_length = 0
         self._waiting: list[tuple[_Node, JsonObject]] = []
         self._nodes: dict[str, _Node] = {}
         self._node_at("", raw)
@@ -174,8 +174,8 @@ class _Graph:
     def _node_at(self, place: str, schema: JsonObject) -> _Node:
         node = self._nodes.get(place)
         if node is None:
-            self._letters += len(place)
-            if self._letters > PLACES_LIMIT:
+            self._places_length += len(place)
+            if self._places_length > PLACES_LIMIT:
                 raise PlacesTooLong
             node = self._nodes[place] = _Node(place, schema)
             self._waiting.append((node, schema))
@@ -193,13 +193,13 @@ class _Graph:
     def _link_references(self, node: _Node, schema: JsonObject, times: float) -> None:
         for keyword in REFERENCES:
             for place in self._references.find_targets(node.place, schema, keyword) if keyword in schema else ():
-                # It may lead to where nobody expects a schema, such as under a keyword that is not known.
+                # A reference may lead to a schema under an unknown keyword, which `walk_subschemas` does not visit.
                 if isinstance(target := resolve_pointer(self._raw, place), dict):
                     node.in_place.append((self._node_at(place, target), times))
 
 
 def _child_key(keyword: str, inner: str) -> tuple[str, str] | None:
-    """Say which children a schema describes; None for a definition, which describes none until it is referred to."""
+    """Return which children of a value a schema applies to; None for a definition, which applies to none by its place."""
     if keyword == "properties":
         return _ANY_PROPERTY, inner
     if keyword == "prefixItems" or (keyword == "items" and inner != "/items"):
@@ -214,7 +214,7 @@ def _child_key(keyword: str, inner: str) -> tuple[str, str] | None:
 
 
 def _sort_in_place(nodes: list[_Node]) -> list[_Node]:
-    """Return the schemas so that each comes after those that it applies in place; raises `InPlaceCycle`."""
+    """Sort schemas so that each comes after those that it applies in place; raises `InPlaceCycle`."""
     order: list[_Node] = []
     done: set[_Node] = set()
     for first in nodes:
@@ -242,7 +242,7 @@ _Children = dict[tuple[str, str], dict[_Node, float]]
 
 
 class _Entry:
-    """A schema that a level of the value is entered by, with all that is applied in place there."""
+    """A schema by which a level of the value is entered, with everything applied in place there."""
 
     __slots__ = ("children", "component", "cost", "paths", "place")
 
@@ -256,7 +256,7 @@ class _Entry:
 
 
 def _collect_entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
-    """Return every schema that a level is entered by; None if there is too much to be counted."""
+    """Return every schema by which a level is entered; None if counting takes more than `STEPS_LIMIT`."""
     steps = 0
     below: dict[_Node, _Children] = {}
     costs: dict[_Node, float] = {}
@@ -274,13 +274,13 @@ def _collect_entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | N
                 if steps > STEPS_LIMIT:
                     return None
         below[node] = merged
-    wanted = [root]
+    waiting = [root]
     entries: dict[_Node, _Entry] = {}
-    while wanted:
-        node = wanted.pop()
+    while waiting:
+        node = waiting.pop()
         if node not in entries:
             entries[node] = _Entry(node, below[node], costs[node])
-            wanted.extend(target for targets in below[node].values() for target in targets)
+            waiting.extend(target for targets in below[node].values() for target in targets)
             steps += sum(map(len, below[node].values()))
             if steps > STEPS_LIMIT:
                 return None
@@ -291,7 +291,7 @@ def _collect_entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | N
 
 
 def _find_components(entries: dict[_Node, _Entry], root: _Node) -> list[list[_Node]]:
-    """Group the entries that lead to each other (Tarjan); a group comes after all groups that it leads to."""
+    """Group the entries that lead to each other (Tarjan's algorithm); a group comes after all groups it leads to."""
     number: dict[_Node, int] = {root: 0}
     lowest: dict[_Node, int] = {root: 0}
     open_nodes = [root]
@@ -329,7 +329,7 @@ def _targets(entry: _Entry) -> Iterator[_Node]:
 
 
 class _Sum:
-    """What several schemas that are applied to one child come to."""
+    """The total of several schemas that are applied to one child."""
 
     __slots__ = ("back", "most", "total")
 
@@ -346,11 +346,11 @@ class _Sum:
 
 
 def _find_worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: dict[_Node, float]) -> float:
-    """Return the most of `own` that comes together at one place of any value; infinite if there is no bound."""
+    """Return the largest total of `own` at one place of any value; infinite if there is no bound."""
     most: dict[_Node, float] = {}
     total: dict[_Node, float] = {}
 
-    def sum_of(targets: dict[_Node, float] | None, component: int) -> _Sum:
+    def add_up(targets: dict[_Node, float] | None, component: int) -> _Sum:
         found = _Sum()
         for target, count in (targets or {}).items():
             if entries[target].component == component:
@@ -365,13 +365,13 @@ def _find_worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: di
         for node in group:
             entry = entries[node]
             highest = max(highest, own[node])
-            shared = {kind: sum_of(entry.children.get((kind, "")), entry.component) for kind in _KINDS}
+            shared = {kind: add_up(entry.children.get((kind, "")), entry.component) for kind in _KINDS}
             for (kind, name), targets in entry.children.items():
-                child = shared[kind] if not name else shared[kind] + sum_of(targets, entry.component)
+                child = shared[kind] if not name else shared[kind] + add_up(targets, entry.component)
                 if child.back > 1 or (child.back and math.isinf(child.total)):
                     return math.inf
                 if child.back:
-                    # One way back, and something besides: what is shed at each level adds up, but only as deep as it reaches.
+                    # One way back and something besides: what each level adds is summed, but only as deep as it reaches.
                     is_recursive, shed = True, shed + child.total
                 else:
                     highest, deepest = max(highest, child.most), max(deepest, child.total)

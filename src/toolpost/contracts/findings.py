@@ -1,6 +1,8 @@
-"""What in a definition may be meant for the model and not for the person: hidden text, orders, another tool's name.
+"""Reasons to look at a tool definition: hidden text, instructions to the model, encoded payloads, another tool's name.
 
-A finding is a reason to look, never a proof: nothing is refused for it.
+A finding is never a proof, and no definition is refused for one; under `contracts = "enforce"` a change that brings one is
+quarantined. `scan_definition` reads one definition; `NameIndex` adds what can only be seen next to the tools of other servers.
+The instructions themselves are recognized in `injection`, encodings in `decoding`.
 """
 
 import re
@@ -20,10 +22,10 @@ from toolpost.contracts.display import truncate
 from toolpost.contracts.injection import THRESHOLD, Assessment, assess, split_pieces
 
 TEXT_LIMIT = 256 * 1024
-"""How many characters of a definition are read; that there are more is pointed out."""
+"""How many characters of a definition are read; more are reported as `unread`."""
 PER_TOOL_LIMIT = 20
 MENTION_LIMIT = 1_000
-"""How many names in a definition are compared with those of tools: padding must not hide the one that counts."""
+"""How many names in a definition are compared with those of tools: padding must not hide the one that matters."""
 DEPTH_LIMIT = 100
 PLACE_LIMIT = 4_096
 
@@ -32,18 +34,18 @@ _SHOWN_REASONS = 3
 
 
 class FindingKind(StrEnum):
-    """What is suspected."""
+    """Public: these values are in JSON and in the docs."""
 
     HIDDEN_TEXT = "hidden-text"
     """Characters that a person does not see and a model reads."""
     INSTRUCTION = "instruction"
-    """Words that tell a model what to do, rather than what the tool does."""
+    """Words that tell a model what to do, instead of what the tool does."""
     ENCODED_TEXT = "encoded-text"
-    """Words of that kind that have to be decoded first: base64, hex, escapes."""
+    """Such words in an encoding: base64, hex, escapes."""
     UNREAD = "unread"
     """Text beyond what is read: too much, or nested too deep."""
     SHADOWING = "shadowing"
-    """The name of another server's tool, taken or given new rules."""
+    """Another server's tool name, imitated or given new rules."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,29 +56,28 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON Pointer into the definition."""
     message: str
     excerpt: str
-    """The words around it, with what is hidden written out."""
+    """The text around it, with hidden characters escaped."""
 
     def to_json(self) -> JsonObject:
-        """Write it as plain JSON."""
         return {"kind": self.kind.value, "place": self.place, "message": self.message, "excerpt": self.excerpt}
 
     @property
     def summary(self) -> str:
-        """Say it in a line, for people."""
+        """One line for people."""
         return f"{self.place}: {self.message}"
 
 
 class DefinitionScan(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition, looked at by itself: what it takes to see it beside others, without reading it again."""
+    """What was found in one definition; enough for `NameIndex` to compare it with others without reading it again."""
 
     name: str
     findings: tuple[Finding, ...]
     mentions: tuple[tuple[str, Finding], ...]
-    """What reads like a tool's whole name, each with what is suspected if there is such a tool."""
+    """Words that look like a full tool name, each with the finding to report if such a tool exists."""
 
 
 def scan_definition(definition: Definition, *, since: Definition | None = None) -> DefinitionScan:
-    """Read every text of a definition once; with `since`, only those that were not in that one."""
+    """Read every text of a definition once; with `since`, only those that are not in that one."""
     known = frozenset(text for _, text, _ in _walk_texts(since)) if since is not None else frozenset()
     found: list[Finding] = []
     unread: dict[str, Finding] = {}
@@ -99,7 +100,7 @@ def scan_definition(definition: Definition, *, since: Definition | None = None) 
 
 
 class NameIndex:
-    """The names of all tools, for what bears or speaks of another server's; as quick for thousands as for one."""
+    """The names of all tools, to find imitated and mentioned names in constant time."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
@@ -111,51 +112,50 @@ class NameIndex:
             for own in {name, f"{server}_{tool}"}:
                 self._by_own.setdefault(own, []).append(name)
 
-    def inspect(self, look: DefinitionScan) -> list[Finding]:
-        """Return the reasons to look at a definition, beside the tools of all servers."""
-        return list(islice(chain(look.findings, self._shadows(look)), PER_TOOL_LIMIT))
+    def inspect(self, scan: DefinitionScan) -> list[Finding]:
+        """Return the findings of a definition, including those about the tools of other servers."""
+        return list(islice(chain(scan.findings, self._find_shadowing(scan)), PER_TOOL_LIMIT))
 
     def inspect_change(self, old: DefinitionScan, new: DefinitionScan) -> list[Finding]:
-        """Return the reasons that a change has brought: what was suspected before is not said again.
+        """Return the findings that a change brought; those of the old definition are left out.
 
-        `new` is the new definition since the old one.
+        `new` is a scan of the new definition since the old one.
         """
         known = {(found.message, found.excerpt) for found in self.inspect(old)}
-        # What cannot be read may have changed too: it is never taken for known.
+        # Text that is not read may have changed too, so `unread` is always new.
         return [
             found
             for found in self.inspect(new)
             if found.kind is FindingKind.UNREAD or (found.message, found.excerpt) not in known
         ]
 
-    def _shadows(self, look: DefinitionScan) -> Iterator[Finding]:
-        """Yield how a tool bears the name of another server's, or speaks of it."""
-        name, (_, _, tool) = look.name, look.name.partition("__")
+    def _find_shadowing(self, scan: DefinitionScan) -> Iterator[Finding]:
+        name, (_, _, tool) = scan.name, scan.name.partition("__")
         alike = [other for other in self._by_skeleton.get(_skeleton(name), ()) if _is_other_server(other, name)]
         for other in alike:
             yield _make_shadowing(f"cannot be told from `{other}`", name)
         for other in self._by_own.get(tool, ()):
             if other not in alike and _is_other_server(other, name):
                 yield _make_shadowing(f"has the name of `{other}`, which is another server's", name)
-        for other, finding in look.mentions:
+        for other, finding in scan.mentions:
             if other in self._names and _is_other_server(other, name):
                 yield finding
 
 
 def inspect_definition(definition: Definition, names: NameIndex | None = None) -> list[Finding]:
-    """Return the reasons to look at a definition, beside the tools of all servers."""
+    """Return the findings of a definition, including those about the tools of other servers."""
     return (names or NameIndex()).inspect(scan_definition(definition))
 
 
 def inspect_change(old: Definition, new: Definition, names: NameIndex | None = None) -> list[Finding]:
-    """Return the reasons that a change has brought: what was suspected before is not said again."""
+    """Return the findings that a change brought; those of the old definition are left out."""
     return (names or NameIndex()).inspect_change(scan_definition(old), scan_definition(new, since=old))
 
 
 def _walk_texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "name", "unread"]]]:
-    """Yield every string that a model may see, with its place: each value and each name, used or not, known or not.
+    """Yield every string that a model may see with its place: all values and all names, whether a client knows them or not.
 
-    What is left out is told, as `unread`: otherwise padding would hide what comes after it.
+    What is beyond the limits is yielded as `unread`: otherwise padding would hide what comes after it.
     """
     waiting: list[tuple[str, Json, int, bool]] = [("", definition.to_listed(), 0, False)]
     left = TEXT_LIMIT
@@ -184,19 +184,19 @@ _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def _split_name(name: str) -> str:
-    """Return the words of a name: `doNotTell` and `do_not_tell` say the same to a model."""
+    """Return the words of a name: a model reads `doNotTell` and `do_not_tell` alike."""
     return _CAMEL_CASE.sub(" ", name.replace("_", " ").replace("-", " "))
 
 
 # Hidden text
 
-# Format characters and unused planes; written by number, because here above all they must be seen.
+# Format characters and unused planes; escaped here, so that they can be seen.
 _HIDDEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\ue000-\uf8ff\U000f0000-\U0010fffd]|[\ufe00-\ufe0f]{2,}|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
 _TERMINAL_ESCAPE = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
-# Where a joiner or a mark of direction has its place: between emoji, and in scripts that need them.
+# Joiners and direction marks are legitimate between emoji and in scripts that need them.
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c\u00ad\ufeff")
 
 
@@ -221,11 +221,11 @@ def _is_legitimate(text: str, found: re.Match[str]) -> bool:
     before, after = text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]
     if found[0] == "\ufeff":
         return found.start() == 0
-    # An invisible sign between letters that need none hides a word from filters.
+    # Between ASCII letters an invisible character has no use but to hide a word from filters.
     return any(letter and not letter.isascii() for letter in (before, after)) or found[0] == "\u00ad"
 
 
-# Orders
+# Instructions
 
 
 def _find_instructions(place: str, text: str) -> Iterator[Finding]:
@@ -237,7 +237,7 @@ def _find_instructions(place: str, text: str) -> Iterator[Finding]:
             return
         for how, decoded in decode_hidden(piece):
             found = assess(decoded)
-            # Nobody encodes harmless words: half of the weight is enough.
+            # Harmless text is hardly ever encoded: half of the weight is enough.
             if found.weight >= THRESHOLD / 2:
                 message = f"{how} that decodes to a text which {_join_reasons(found)}"
                 yield _order(FindingKind.ENCODED_TEXT, place, message, found)
@@ -255,7 +255,7 @@ def _join_reasons(found: Assessment) -> str:
 # Shadowing
 
 
-# Without the `__`: to look for that inside would take time in proportion to the square of a long word.
+# Does not look for the `__` itself: that would take quadratic time on a long word.
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -279,7 +279,7 @@ _LOOK_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", "
 
 
 def _skeleton(name: str) -> str:
-    """Return a name as it looks at a glance."""
+    """Return a name with look-alike characters replaced: names with the same skeleton are confused by people."""
     return unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
 
 
@@ -289,6 +289,5 @@ def _make_finding(kind: FindingKind, place: str, message: str, text: str, start:
 
 
 def _escape_hidden(text: str) -> str:
-    """Return a text with its hidden characters as their numbers."""
     plain = _TERMINAL_ESCAPE.sub(lambda found: f"⟨{found[0][1:]}⟩", text)
     return _HIDDEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), plain)

@@ -1,4 +1,4 @@
-"""The regular expressions of a schema, and what each costs to compile: its size once every repetition is written out."""
+"""The regular expressions of a schema, and the estimated size of each once every repetition is written out."""
 
 import re
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ _REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]\{[^}]{0,64}+\}")
 _WIDE = 60
-"""A class such as `\\w` covers all of Unicode, and weighs as much as so many letters."""
+"""A class such as `\\w` covers all of Unicode, and counts as this many characters."""
 
 _NAMED = 600
-"""As `_WIDE`, for a class that Unicode names: `\\p{L}`."""
+"""As `_WIDE`, for a Unicode property: `\\p{L}`."""
 
 _SIZE_LIMIT = 10**9
-"""Larger sizes are all the same: without a limit, a pattern of many repetitions is a number of many digits."""
+"""Larger sizes make no difference: without a limit, nested repetitions would be a number of many digits."""
 
 
 def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the patterns of one schema, without those of the schemas inside it, and their places from there."""
+    """Yield the patterns of one schema with their places, without those of the schemas inside it."""
     if isinstance(pattern := schema.get("pattern"), str):
         yield "/pattern", pattern
     if isinstance(named := schema.get("patternProperties"), dict):
@@ -29,9 +29,9 @@ def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def estimate_pattern_size(pattern: str) -> int:
-    """Return about how many states a pattern has."""
+    """Return about how many states the automaton of a pattern has."""
     sizes, place, last = [0], 0, 0
-    # Behind the first class that nothing closes, none is closed: to look again at every bracket would take quadratic time.
+    # After the first class that is never closed, none is: searching again at every bracket would take quadratic time.
     is_closed = True
     while place < len(pattern):
         letter = pattern[place]

@@ -1,6 +1,7 @@
-"""Schemas, compiled. What is refused is named by place and reason.
+"""Compile JSON Schemas, or refuse them with place and reason. The only module that knows the validator (jsonschema-rs).
 
-The one place that knows the validator. What a broken value tells its sender is left to `faults`.
+The validator cannot be interrupted, so everything that could make it slow is bounded before it is called: size, depth,
+patterns (linear-time engine only) and the number of paths (`expansion`). How an invalid value is explained is left to `issues`.
 """
 
 import functools
@@ -42,10 +43,10 @@ __all__ = [
 
 SIZE_LIMIT_BYTES = 256 * 1024
 SMALL_BYTES = 16 * 1024
-"""Whatever is in so small a schema, to walk it is quickly done."""
+"""A schema of this size is walked quickly, whatever it contains."""
 DEPTH_LIMIT = 64
 PLACE_LIMIT = 4_096
-"""How long the place of a schema in a document may be: its children all repeat it."""
+"""The longest place of a schema: each schema inside it repeats it."""
 PATTERN_LIMIT_BYTES = 10 * 1024 * 1024
 PATTERN_CACHE_LIMIT_BYTES = 2 * 1024 * 1024
 PATTERN_STATES_LIMIT = 50_000
@@ -55,9 +56,9 @@ QUOTE_LIMIT = 120
 QUICK_COST = 1_000_000
 """Bytes of a value times cost of a schema: up to 50 ms on a slow machine for values that were made to be slow."""
 QUICK_READ_COST = 3_000
-"""Parts of a value times paths of a schema: how much is explained at once, at 13 µs each. See `faults`."""
+"""Parts of a value times paths of a schema: how many errors are explained on the event loop, at 13 µs each."""
 QUICK_SCHEMA_BYTES = 64 * 1024
-"""To explain a fault, its schema is read too."""
+"""Explaining an error reads the schema too."""
 
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=PATTERN_LIMIT_BYTES, dfa_size_limit=PATTERN_CACHE_LIMIT_BYTES)
 _NATIVE_DRAFTS = {
@@ -67,7 +68,7 @@ _NATIVE_DRAFTS = {
     2019: jsonschema_rs.Draft201909,
     2020: jsonschema_rs.Draft202012,
 }
-# What says something of objects, and what says something of other values alone.
+# Keywords that apply to objects, and those that apply to other values only.
 _OBJECT_KEYWORDS = frozenset(
     {
         "additionalProperties",
@@ -113,10 +114,10 @@ class SchemaProblem(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """A schema that values can be held to.
+    """A compiled schema.
 
-    Its callables are the compiled validator's own methods: a check is one call into it. They raise
-    `ValueError` for what is no JSON at all, such as half of a surrogate pair or a key that is not text.
+    Its callables are the validator's own methods, so that a check is a single native call. They raise `ValueError` for values
+    that are not JSON, such as half of a surrogate pair or a key that is not a string.
     """
 
     raw: JsonObject | bool
@@ -125,19 +126,21 @@ class Schema:
     check: Callable[[Json], None]
     """Raise the first `ValidationError`. `errors` collects all of them before it hands out the first."""
     quick_bytes: int
-    """Up to this size of JSON text, whether a value is valid is found out at once: a few milliseconds, whatever is in it.
-    For anything larger the validator, which cannot be interrupted, belongs into a process that can be ended."""
+    """JSON text up to this size is validated within a few milliseconds, whatever it contains.
+
+    Larger values belong in a process that can be killed (`upstreams.validation`): the validator cannot be interrupted.
+    """
     quick_parts: int
-    """Up to so many parts of a value, what is wrong with it is found out at once."""
+    """Values with at most so many parts are explained within a few milliseconds."""
 
 
 def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
-    """Compile a schema, or raise the `SchemaProblem` that keeps it from being used."""
+    """Compile a schema, or raise `SchemaProblem`."""
     _check_root(raw, root_object=root_object)
     size_bytes = _check_size(raw)
     parts = _collect_subschemas(raw) if isinstance(raw, dict) else []
     _check_patterns_size(parts)
-    # Counted before it is compiled: the validator's own cost is unknown until then, and cannot be interrupted.
+    # Before compiling: the validator would already walk all paths then, and cannot be interrupted.
     references = _index_references(parts)
     expansion = _check_expansion(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
     compiled = _compile_validator(raw)
@@ -154,28 +157,28 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
 
 
 def as_object_schema(raw: JsonObject) -> JsonObject:
-    """Return the schema of a root object that leaves its type out with the type, which clients insist on."""
+    """Add `"type": "object"` to the schema of a root object that leaves it out: clients insist on it."""
     if "type" in raw or (raw.keys().isdisjoint(_OBJECT_KEYWORDS) and not raw.keys().isdisjoint(_NON_OBJECT_KEYWORDS)):
         return raw
     return {"type": "object"} | raw
 
 
 def check_bounds(raw: JsonObject | bool) -> None:
-    """Raise the `SchemaProblem` of a schema that is too large to be walked before it is compiled."""
+    """Raise `SchemaProblem` if a schema is too large to be walked before it is compiled."""
     if _check_size(raw) > SMALL_BYTES:
         check_places(raw)
 
 
 def check_places(raw: JsonObject | bool) -> None:
-    """Raise a `SchemaProblem` where schemas are nested too deeply, or under names that are too long, to be named by place."""
+    """Raise `SchemaProblem` if schemas are nested too deeply, or under names so long that their places take megabytes."""
     if isinstance(raw, dict):
         _collect_subschemas(raw)
 
 
 def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
-    """Return the form in which schemas are compared as sets of values, or raise `ValueError`.
+    """Return the form in which schemas are compared as sets of values; raises `ValueError`.
 
-    Held to the same rules as a compiled schema, but not bounded in time: whoever calls weighs the schema first.
+    Not bounded in time: estimate its cost first (`compatibility.cost`).
     """
     return jsonschema_rs.canonicalize(
         raw, draft=_NATIVE_DRAFTS[draft], offline=True, validate_formats=True, pattern_options=_LINEAR
@@ -184,7 +187,7 @@ def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
 
 @functools.lru_cache(maxsize=1024)
 def is_asserted_format(name: str, draft: int) -> bool:
-    """Say whether the validator looks at a format; one that its draft does not know asserts nothing."""
+    """Return whether the validator checks a format; a format unknown to the draft asserts nothing."""
     try:
         _VALIDATORS[draft]({"format": name}, validate_formats=True, ignore_unknown_formats=False)
     except ValueError:
@@ -305,7 +308,7 @@ def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> Sc
 
 
 def _check_subschemas(parts: list[Subschema], references: References | None) -> None:
-    # The validator compiles what the root can reach; a definition that nobody uses is held to the same rules.
+    # The validator compiles only what the root can reach; unused definitions must be valid too.
     for part in parts:
         _check_patterns(part)
     if references is not None and (problem := _find_dangling_reference(parts, references)):

@@ -1,11 +1,14 @@
-"""How a schema is built: its draft, the schemas inside it, and the places they are at."""
+"""The structure of a schema: its draft, the schemas inside it, and their places.
 
-from collections.abc import Iterable, Iterator
+A *place* is the JSON Pointer of a schema in its document; the root is the empty text.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
 
-# Where schemas sit in a schema. Everything else (`enum`, `const`, `default`, `examples`) holds values.
+# Keywords that hold schemas: one, a list, or a map by name. All others (`enum`, `const`, `default`, `examples`) hold values.
 ONE_SUBSCHEMA = frozenset(
     {
         "additionalItems",
@@ -42,7 +45,7 @@ _DRAFTS = {
 
 
 def draft_of(raw: JsonObject) -> int | None:
-    """Return the number or the year of the schema's draft, None for one that nobody knows."""
+    """Return the number or the year of the schema's draft (4 to 2020), None for an unknown one."""
     named = raw.get("$schema", _NEWEST)
     uri = named.removesuffix("#") if isinstance(named, str) else ""
     return _DRAFTS.get(uri.removeprefix("https://").removeprefix("http://"))
@@ -51,13 +54,13 @@ def draft_of(raw: JsonObject) -> int | None:
 def rewrite_boolean_bounds(raw: JsonObject) -> JsonObject:
     """Write bounds of draft-04, `"minimum": 1, "exclusiveMinimum": true`, as later drafts do: `"exclusiveMinimum": 1`.
 
-    Generators from OpenAPI write them so and name no draft. As 2020-12 such a schema is invalid; models' APIs reject it
-    too, so it is not merely read as draft-04. A schema that names its draft, or has no such bound, is returned as it is.
+    Generators from OpenAPI write them so and name no draft. As 2020-12 such a schema is invalid, and the APIs of models reject it
+    too, so reading it as draft-04 would not help. A schema that names its draft, or has no such bound, is returned as it is.
     """
     if "$schema" in raw or not _has_boolean_bound(raw):
         return raw
     try:
-        rewritten: JsonObject = _with_numeric_bounds(raw)
+        rewritten: JsonObject = _rewrite_bounds(raw)
     except RecursionError:
         return raw
     return rewritten
@@ -74,10 +77,10 @@ def _has_boolean_bound(raw: JsonObject) -> bool:
     return False
 
 
-def _with_numeric_bounds(schema: Json) -> Json:
+def _rewrite_bounds(schema: Json) -> Json:
     if not isinstance(schema, dict):
         return schema
-    copy = {keyword: _with_numeric_bounds_under(keyword, value) for keyword, value in schema.items()}
+    copy = map_subschemas(schema, _rewrite_bounds)
     for exclusive, bound in _BOUNDS:
         if copy.get(exclusive) is False:
             del copy[exclusive]
@@ -86,18 +89,21 @@ def _with_numeric_bounds(schema: Json) -> Json:
     return copy
 
 
-def _with_numeric_bounds_under(keyword: str, value: Json) -> Json:
-    if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
-        return _with_numeric_bounds(value)
-    if isinstance(value, dict) and keyword in SUBSCHEMA_MAP:
-        return {name: _with_numeric_bounds(child) for name, child in value.items()}
-    if isinstance(value, list) and keyword in SUBSCHEMA_LIST:
-        return [_with_numeric_bounds(child) for child in value]
-    return value
+def map_subschemas(schema: JsonObject, function: Callable[[Json], Json]) -> JsonObject:
+    """Return a copy of a schema in which `function` has replaced each schema directly inside it."""
+    copy: JsonObject = {}
+    for keyword, value in schema.items():
+        if isinstance(value, dict) and keyword in SUBSCHEMA_MAP:
+            copy[keyword] = {name: function(child) for name, child in value.items()}
+        elif isinstance(value, list) and keyword in SUBSCHEMA_LIST:
+            copy[keyword] = [function(child) for child in value]
+        else:
+            copy[keyword] = function(value) if keyword in ONE_SUBSCHEMA else value
+    return copy
 
 
 class Subschema(NamedTuple):
-    """A schema inside a schema: where it is, how many schemas lie above it."""
+    """A schema inside a schema; `depth` is the number of schemas above it."""
 
     place: str
     depth: int
@@ -119,25 +125,24 @@ def walk_subschemas(raw: JsonObject) -> Iterator[Subschema]:
 
 
 def schemas_under(keyword: str, value: Json) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the object schemas that a keyword holds, and their places from the schema around them."""
+    """Yield the object schemas that a keyword holds, with their places relative to the schema around them."""
     if keyword not in SUBSCHEMA_KEYWORDS:
         return
     if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
         yield f"/{keyword}", value
         return
-    for step, child in _children_of(value):
+    children: Iterable[tuple[str | int, Json]] = ()
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list):
+        children = enumerate(value)
+    for step, child in children:
         if isinstance(child, dict):
             yield to_pointer((keyword, step)), child
 
 
-def _children_of(value: Json) -> Iterable[tuple[str | int, Json]]:
-    if isinstance(value, dict):
-        return value.items()
-    return enumerate(value) if isinstance(value, list) else ()
-
-
 def declared_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, Json]]:
-    """Return the properties that a schema itself declares, and where."""
+    """Return the properties in the schema's own `properties`, each with its place and schema."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
@@ -145,7 +150,7 @@ def declared_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, 
 
 
 def to_pointer(path: Iterable[str | int]) -> str:
-    """Write a path as a JSON Pointer; the root is the empty text."""
+    """Write a path as a JSON Pointer."""
     return "".join(f"/{_escape(step)}" for step in path)
 
 
@@ -154,7 +159,7 @@ def _escape(step: str | int) -> str:
 
 
 def resolve_pointer(raw: Json, place: str) -> Json:
-    """Return what a JSON Pointer points at, or None."""
+    """Return the value that a JSON Pointer points at, None if there is none."""
     found = raw
     for step in place.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,4 @@
-"""One of two schemas that are compared: its root, its draft, where its references lead, and its validator."""
+"""One of two schemas that are compared: its root, its draft, its references and its validator."""
 
 import functools
 import math
@@ -18,7 +18,7 @@ _NEVER: JsonObject = {"not": {}}
 
 
 class Node:
-    """A schema inside a side, and where it stands there."""
+    """A schema inside a `ComparedSchema`, and its place there; `true` and `false` are written as objects."""
 
     __slots__ = ("place", "schema")
 
@@ -27,24 +27,23 @@ class Node:
         self.schema: JsonObject = as_object(schema)
 
     def child(self, place: str, schema: Json) -> "Node":
-        """Return a schema below this one."""
         return Node(self.place + place, schema)
 
 
 def as_object(schema: Json) -> JsonObject:
-    """Write `true` and `false` as the object schemas that they stand for."""
+    """Return `true` and `false` as the object schemas that they stand for."""
     if isinstance(schema, dict):
         return schema
     return dict(_NEVER) if schema is False else {}
 
 
 def is_never(schema: Json) -> bool:
-    """Say whether a schema plainly takes nothing."""
+    """Return whether a schema obviously accepts nothing."""
     return schema is False or (isinstance(schema, dict) and schema.get("not") in ({}, True))
 
 
 class ComparedSchema:
-    """One of the two schemas, from its root."""
+    """A schema from its root; compiled and indexed on first use."""
 
     def __init__(self, raw: Json) -> None:
         self.raw: JsonObject | bool = raw
@@ -59,12 +58,11 @@ class ComparedSchema:
 
     @cached_property
     def document(self) -> SchemaDocument:
-        """The schema to look things up in."""
         return SchemaDocument(self.root.schema)
 
     @cached_property
     def has_only_local_definitions(self) -> bool:
-        """Whether every reference leads into `$defs` or `definitions`, so that a part can be cut out with them."""
+        """Whether every reference leads into `$defs` or `definitions`, so that a subschema can be extracted with them."""
         return all(
             str(part.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
             and "$id" not in part
@@ -75,18 +73,17 @@ class ComparedSchema:
 
     @cached_property
     def has_references(self) -> bool:
-        """Whether there is any reference at all."""
         return any(not part.keys().isdisjoint(REFERENCES) for part in iterate_schemas(self.root.schema))
 
     def follow_reference(self, node: Node) -> Node | None:
-        """Return what the `$ref` of a node leads to, None if it has none."""
+        """Return the target of a node's `$ref`, None if it has none."""
         if "$ref" not in node.schema:
             return None
         place = self._references.find_target(node.place, node.schema, "$ref")
         return None if place is None else Node(place, resolve_pointer(self.root.schema, place))
 
     def extract(self, node: Node) -> Json:
-        """Return a part as a schema of its own, None if that cannot be done."""
+        """Return a subschema as a document of its own, None if its references do not allow that."""
         if not node.place:
             return self.raw
         if self.has_references and not self.has_only_local_definitions:
@@ -97,7 +94,7 @@ class ComparedSchema:
 
     @cached_property
     def compiled(self) -> Schema | None:
-        """The compiled schema, None if it cannot be compiled."""
+        """The compiled schema; None if it cannot be compiled, with the reason in `problem`."""
         try:
             return compile_schema(self.raw, root_object=False)
         except SchemaProblem as problem:
@@ -105,11 +102,11 @@ class ComparedSchema:
             return None
 
     def quick_share(self, size_bytes: int) -> float:
-        """Return how much of what is quick a value of this size takes: more than 1 is not quick."""
+        """Return the size of a value as a fraction of what is validated quickly; above 1 is not quick."""
         return math.inf if self.compiled is None else size_bytes / max(1, self.compiled.quick_bytes)
 
     def admits(self, value: Json) -> bool | None:
-        """Say whether a value is valid, None if nobody can say, or not quickly: the validator cannot be interrupted."""
+        """Return whether a value is valid; None if that cannot be found out quickly."""
         if self.compiled is None:
             return None
         try:
@@ -125,7 +122,7 @@ def _compile_pattern(pattern: str) -> Schema:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Say whether a text matches a pattern, as the validator sees it; a pattern that cannot be used matches nothing."""
+    """Return whether a text matches a pattern, as the validator sees it; False for an invalid pattern."""
     try:
         return _compile_pattern(pattern).is_valid(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whether one schema takes every value that another takes, as the validator's own algebra sees it."""
+"""Whether one schema accepts every value that another accepts, decided by the validator's algebra of schemas."""
 
 from enum import StrEnum
 
@@ -11,11 +11,11 @@ from toolpost.contracts.compatibility.cost import (
     properties_cost_s,
 )
 from toolpost.contracts.schema import CanonicalSchema, canonical_form, is_asserted_format
-from toolpost.contracts.subschemas import ONE_SUBSCHEMA, SUBSCHEMA_LIST, SUBSCHEMA_MAP, draft_of
+from toolpost.contracts.subschemas import draft_of, map_subschemas
 
 
 class Containment(StrEnum):
-    """Whether it was proven. Only `YES` proves that every value is taken, only `NO` that one is not."""
+    """Whether the wide schema contains the narrow one. `YES` and `NO` are proven."""
 
     YES = "yes"
     NO = "no"
@@ -23,7 +23,7 @@ class Containment(StrEnum):
 
 
 class Comparison:
-    """Two schemas in canonical form, or the reason why they are not: too costly, or not comparable."""
+    """A narrow and a wide schema in canonical form; both forms are None if the comparison is too costly or impossible."""
 
     def __init__(self, narrow: Json, wide: Json, budget: Budget) -> None:
         self._budget = budget
@@ -34,11 +34,11 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both take the very same values."""
+        """Whether both accept exactly the same values."""
         return self.narrow is not None and self.narrow == self.wide
 
     def decide(self) -> Containment:
-        """Say whether `wide` takes all that `narrow` takes."""
+        """Return whether `wide` accepts everything that `narrow` accepts."""
         if self.narrow is None or self.wide is None or not self._budget.spend(self._cost_s):
             return Containment.UNKNOWN
         try:
@@ -47,7 +47,7 @@ class Comparison:
             return Containment.UNKNOWN
 
     def subtract(self) -> Json:
-        """Return the schema of exactly those values that `narrow` takes and `wide` does not, None if there is none."""
+        """Return a schema of the values that `narrow` accepts and `wide` does not; None if that cannot be computed."""
         if self.narrow is None or self.wide is None or not self._budget.spend(self._cost_s):
             return None
         try:
@@ -61,7 +61,7 @@ def _canonicalize_both(narrow: Json, wide: Json) -> tuple[CanonicalSchema, Canon
     if drafts is None:
         return None
     try:
-        # A format that nobody knows keeps the algebra from an answer.
+        # The algebra gives up on a format that it does not know.
         some, others = (strip_unknown_formats(schema, drafts) for schema in (narrow, wide))
         return canonical_form(some, draft=drafts), canonical_form(others, draft=drafts)
     except ValueError:
@@ -69,7 +69,7 @@ def _canonicalize_both(narrow: Json, wide: Json) -> tuple[CanonicalSchema, Canon
 
 
 def _find_common_draft(narrow: Json, wide: Json) -> int | None:
-    """Return the draft that both can be read in: their own, or the newest where nothing in them depends on it."""
+    """Return the draft in which both can be read: their own, or the newest if nothing in them depends on it; otherwise None."""
     found = {draft_of(schema) for schema in (narrow, wide) if isinstance(schema, dict)}
     if len(found) <= 1:
         return found.pop() if found else 2020
@@ -91,13 +91,5 @@ def _is_unknown(schema: JsonObject, draft: int) -> bool:
 def _strip(schema: Json, draft: int) -> Json:
     if not isinstance(schema, dict):
         return schema
-    drops = _is_unknown(schema, draft)
-    return {word: _below(word, value, draft) for word, value in schema.items() if not (drops and word == "format")}
-
-
-def _below(word: str, value: Json, draft: int) -> Json:
-    if word in SUBSCHEMA_MAP and isinstance(value, dict):
-        return {name: _strip(child, draft) for name, child in value.items()}
-    if word in SUBSCHEMA_LIST and isinstance(value, list):
-        return [_strip(child, draft) for child in value]
-    return _strip(value, draft) if word in ONE_SUBSCHEMA else value
+    kept = {word: schema[word] for word in schema if word != "format"} if _is_unknown(schema, draft) else schema
+    return map_subschemas(kept, lambda child: _strip(child, draft))

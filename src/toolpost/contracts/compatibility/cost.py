@@ -1,4 +1,8 @@
-"""The work that one pair of definitions may take."""
+"""What comparing two schemas may cost, estimated beforehand, and the budget for it.
+
+Native code cannot be interrupted, so its cost is estimated before it is called. Estimates are in seconds of a slow machine,
+generous on purpose, and never measured at run time: the same pair gets the same verdict on every machine.
+"""
 
 from collections.abc import Iterator
 
@@ -11,9 +15,9 @@ from toolpost.contracts.subschemas import ONE_SUBSCHEMA, SUBSCHEMA_LIST, SUBSCHE
 
 
 class Budget:
-    """Work to spend, in seconds of a slow machine as they are estimated beforehand: a verdict never depends on the clock.
+    """Estimated seconds that judging one pair of definitions may spend.
 
-    Once it is spent, or something was left out to save it, the answer is cut short.
+    `is_cut_short` is set once a step that mattered did not fit in.
     """
 
     def __init__(self, budget_s: float) -> None:
@@ -21,13 +25,13 @@ class Budget:
         self.is_cut_short = False
 
     def spend_optional(self, cost_s: float) -> bool:
-        """Spend on what may be left out without harm; False if it no longer fits in."""
+        """Spend on a step that can be skipped without harm; return False if it does not fit in."""
         is_left = cost_s <= self._left_s
         self._left_s -= cost_s if is_left else 0.0
         return is_left
 
     def spend(self, cost_s: float) -> bool:
-        """Spend on a step, or remember that it did not fit in."""
+        """Spend on a step; return False and set `is_cut_short` if it does not fit in."""
         is_allowed = self.spend_optional(cost_s)
         self.is_cut_short |= not is_allowed
         return is_allowed
@@ -54,7 +58,7 @@ _MULTIPLIERS = frozenset(
     }
 )  # fmt: skip
 _HOLDS_DEFINITIONS = frozenset({"$defs", "definitions"})
-# What drafts from 6 on read in different ways; whatever else there is reads the same in all, or asserts nothing in any.
+# Keywords that drafts from 6 on read differently; all others mean the same in each of them, or assert nothing.
 _DRAFT_BOUND = frozenset(
     {
         "$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary",
@@ -67,7 +71,7 @@ _BESIDE_REFERENCE = TEXT_KEYWORDS | ANNOTATION_KEYWORDS | {"$ref", "$schema", *_
 
 
 def is_small_enough(schema: Json) -> bool:
-    """Say whether a schema is small enough to be walked at all."""
+    """Return whether a schema is small enough to be walked at all."""
     waiting: list[tuple[Json, int]] = [(schema, 0)]
     nodes = references = 0
     while waiting:
@@ -85,7 +89,7 @@ def is_small_enough(schema: Json) -> bool:
 
 
 def iterate_schemas(schema: Json) -> Iterator[JsonObject]:
-    """Yield every object schema inside a schema. Unlike `parts_of` it does not say where, which takes most of the time."""
+    """Yield every object schema inside a schema. Faster than `walk_subschemas`, because it makes no places."""
     waiting = [schema]
     while waiting:
         here = waiting.pop()
@@ -102,7 +106,7 @@ def iterate_schemas(schema: Json) -> Iterator[JsonObject]:
 
 
 def compile_cost_s(schema: Json) -> float:
-    """Return how long compiling a schema may take at the worst; only its patterns count."""
+    """Estimate the seconds to compile a schema; only its patterns matter."""
     return sum(_patterns_cost_s(part) for part in iterate_schemas(schema))
 
 
@@ -111,7 +115,7 @@ def _patterns_cost_s(schema: JsonObject) -> float:
 
 
 def comparison_cost_s(schema: Json) -> float:
-    """Return how long comparing a schema may take at the worst, in seconds; generous on purpose."""
+    """Estimate the seconds to compare a schema."""
     if not isinstance(schema, dict):
         return 0.0
     count = _CaseCounter(schema).count
@@ -127,7 +131,7 @@ def comparison_cost_s(schema: Json) -> float:
 
 
 def properties_cost_s(one: Json, other: Json) -> float:
-    """Return how long it may take to tell objects of many properties apart: each that differs is held against all pairs."""
+    """Estimate the seconds to compare objects with many properties: each that differs is compared with all pairs."""
     if one == other:
         return 0.0
     if isinstance(one, list) and isinstance(other, list):
@@ -147,7 +151,7 @@ def properties_cost_s(one: Json, other: Json) -> float:
 
 
 def _cross_cost_s(value: Json) -> float:
-    """Weigh objects that may be held against any other: all their properties may differ."""
+    """Estimate objects that may be compared with any other: all their properties may differ."""
     found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     cost = sum(map(_cross_cost_s, found))
     if isinstance(value, dict) and isinstance(properties := value.get("properties"), dict):
@@ -156,7 +160,7 @@ def _cross_cost_s(value: Json) -> float:
 
 
 def _values_cost_s(values: list[Json]) -> float:
-    """Weigh listed values: each may be held against each, and numbers are slow."""
+    """Estimate listed values: each may be compared with each, and numbers are slow."""
     texts = sum(isinstance(value, str) for value in values)
     return _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
 
@@ -164,20 +168,20 @@ def _values_cost_s(values: list[Json]) -> float:
 def _part_cost_s(schema: JsonObject) -> float:
     cost = _PART_S
     if isinstance(patterns := schema.get("patternProperties"), dict):
-        # Each pattern is held against each other one.
+        # Each pattern is compared with each other one.
         cost += _PART_S * len(patterns) ** 2
     return cost
 
 
 class _CaseCounter:
-    """Counts the ways in which a value can satisfy a schema: branches add up, conditions beside each other multiply."""
+    """Counts the combinations of branches that can accept a value: alternatives add up, conditions side by side multiply."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._counted: dict[str, float] = {}
 
     def count(self, schema: Json, depth: int = 0) -> float:
-        """Return the number of ways, or the limit."""
+        """Return the number of combinations, or `_CASES_LIMIT`."""
         if not isinstance(schema, dict):
             return 1.0
         if depth > 8:
@@ -197,10 +201,10 @@ class _CaseCounter:
         if not isinstance(reference, str):
             return 1.0
         if not reference.startswith("#/"):
-            # An anchor, or the document itself: where it leads is not looked up here, so it may be anything.
+            # An anchor, or the document itself, is not resolved here: assume the worst.
             return _CASES_LIMIT
         if reference not in self._counted:
-            # A schema that leads back to itself counts once.
+            # A recursive schema counts once.
             self._counted[reference] = 1.0
             self._counted[reference] = self.count(resolve_pointer(self._root, reference[1:]), depth + 1)
         return self._counted[reference]
@@ -217,13 +221,13 @@ class _CaseCounter:
                 + self._count_reference(denied.get("$ref"), depth)
             )
         for word in ("dependencies", "dependentSchemas", "dependentRequired"):
-            if isinstance(held := schema.get(word), dict):
-                cases *= 2.0 ** min(len(held), 20)
+            if isinstance(conditions := schema.get(word), dict):
+                cases *= 2.0 ** min(len(conditions), 20)
         return cases * (2 if "contains" in schema else 1) * (2 if "unevaluatedProperties" in schema else 1)
 
 
 def is_draft_neutral(schema: Json) -> bool:
-    """Say whether a schema reads the same in every draft from 6 on."""
+    """Return whether a schema means the same in every draft from 6 on."""
     if not isinstance(schema, dict):
         return True
     draft = draft_of(schema)
@@ -233,7 +237,7 @@ def is_draft_neutral(schema: Json) -> bool:
 def _is_neutral(schema: JsonObject, draft: int) -> bool:
     if not schema.keys().isdisjoint(_DRAFT_BOUND) or isinstance(schema.get("items"), list):
         return False
-    # Before 2019-09 whatever stands beside a reference is ignored.
+    # Before 2019-09 keywords beside a `$ref` are ignored.
     if "$ref" in schema and schema.keys() - _BESIDE_REFERENCE:
         return False
     if draft == 6 and not schema.keys().isdisjoint(_CONDITIONS):

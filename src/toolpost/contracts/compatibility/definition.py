@@ -17,10 +17,10 @@ _NOTHING: JsonObject = {"type": "object", "properties": {}}
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
-    """Names for three sides of a definition, each over RFC 8785 JSON: one that moved says where to look."""
+    """Digests (RFC 8785) of three aspects of a definition: which one changed says where to look."""
 
     meaning: Digest
-    """All that a caller can rely on: everything but the words and `toolingVersion`."""
+    """Everything a caller can rely on: all but the texts and `toolingVersion`."""
     schema: Digest
     """Both schemas without their texts."""
     wording: Digest
@@ -28,7 +28,7 @@ class Digests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One tool, whole. Its JSON is flat: an MCP definition with our facts beside it."""
+    """One tool. Its JSON is flat: an MCP definition with Toolpost's own facts beside it."""
 
     name: str
     title: str | None = None
@@ -40,20 +40,20 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     tooling_version: str = ""
     error_codes: tuple[str, ...] = ()
     timeout_ms: int | None = None
-    """The tool's own time limit, None where it promises none."""
+    """The tool's own time limit; None if it promises none."""
     cancellation: str | None = None
-    """What a cancelled call does, in its author's words; None where nothing beyond `CANCELLED` is promised."""
+    """What a cancelled call does, in its author's words; None if nothing beyond `CANCELLED` is promised."""
     concurrency: str = "parallel"
     """`parallel`, `serial`, or `keyed:ARGUMENT`."""
     aliases: tuple[str, ...] = ()
     others: JsonObject = {}
-    """What the definition says besides (`icons`, `execution` and the fields of the next revision), without `_meta`."""
+    """Further fields of the definition (`icons`, `execution`, those of later revisions), without `_meta`."""
     meta: JsonObject = msgspec.field(default_factory=dict, name="_meta")
-    """What `_meta` has beside our facts. It promises nothing; a model may read it."""
+    """`_meta` without Toolpost's own key. It promises nothing; a model may read it."""
 
     @classmethod
     def from_listed(cls, listed: Mapping[str, Any], *, name: str | None = None) -> Self:
-        """Read an entry of `tools/list`; our facts, if it has them, are under our key of `_meta`."""
+        """Read an entry of `tools/list`, with Toolpost's facts from `_meta` if it has them."""
         meta = _object(listed.get("_meta"))
         facts = _object(meta.get(META_KEY))
         return cls(
@@ -70,7 +70,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @classmethod
     def from_contract(cls, contract: Contract) -> Self:
-        """Read what a contract lists and promises."""
         terms = contract.terms
         is_upstream = contract.upstream_definition is not None
         return msgspec.structs.replace(
@@ -86,11 +85,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
-        """Read what `to_json` wrote; `msgspec.ValidationError` says what is wrong with anything else."""
+        """Read what `to_json` wrote; raises `msgspec.ValidationError`."""
         return msgspec.convert(value, cls)
 
     def to_json(self) -> JsonObject:
-        """Write it as plain JSON; what says nothing is left out, the input schema and the version never are."""
+        """Return plain JSON; empty fields are left out, except name, input schema and version."""
         written: JsonObject = {}
         for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
@@ -99,12 +98,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         return written
 
     def to_listed(self) -> JsonObject:
-        """Write it with its other fields where a server has them: the document that places (JSON Pointers) are in."""
+        """Return the definition with `others` where a server has them: the document that places point into."""
         return self.others | {key: value for key, value in self.to_json().items() if key != "others"}
 
     @property
     def digests(self) -> Digests:
-        """Name the three sides of this definition."""
         takes, takes_texts = split_texts(self.input_schema)
         gives, gives_texts = split_texts(self.output_schema)
         schema = {"inputSchema": takes, "outputSchema": gives}
@@ -133,7 +131,7 @@ def _schema(value: Json, default: Json) -> Json:
 
 
 def _read_facts(facts: JsonObject) -> dict[str, Any]:
-    """Return those of our facts that are well formed; a server may write anything under our key."""
+    """Return the well-formed facts; a server may write anything under our key."""
     version, tooling = facts.get("schemaVersion"), facts.get("toolingVersion")
     known: dict[str, Any] = {}
     if isinstance(version, int) and not isinstance(version, bool) and version >= 1:

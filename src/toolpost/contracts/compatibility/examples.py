@@ -1,6 +1,7 @@
-"""Values made to fit a schema: the calls and results that a change is shown by.
+"""Counterexamples: values that the narrow schema accepts and the wide one does not.
 
-A value made here is a guess, which the validator confirms or not: nothing is proven by it.
+`Sampler` makes values that probably fit a schema. They are guesses, and prove nothing until the validator has confirmed
+them, which `CounterexampleFinder` does.
 """
 
 import itertools
@@ -22,7 +23,7 @@ LENGTH_LIMIT = 20_000
 ITEMS_LIMIT = 200
 STEPS_LIMIT = 10_000
 VALUE_STEPS_LIMIT = 2_500
-"""Of one value; a larger one is too long to be shown."""
+"""For one value; a larger one is too long to be shown."""
 
 TEXTS = (
     "text", "a", "", "A", "1", "z", "Z", "9", "-", "a b", "abc-123", "2026-01-31", "2026-01-31T12:00:00Z", "12:00:00Z", "P1D",
@@ -41,27 +42,27 @@ _ORDER = ("object", "string", "integer", "number", "boolean", "array", "null")
 
 
 class Sampler:
-    """Makes values for the schemas of one side."""
+    """Makes values that probably fit the schemas of one document."""
 
-    def __init__(self, side: ComparedSchema, budget: Budget) -> None:
-        self._side = side
+    def __init__(self, schema: ComparedSchema, budget: Budget) -> None:
+        self._schema = schema
         self._budget = budget
         self._texts: dict[str, str] = {}
         self._left = STEPS_LIMIT
         self._left_of_value = VALUE_STEPS_LIMIT
 
     def _spend(self) -> None:
-        """Raise `ValueError` when enough was made: 200 required properties in each of 200, twelve deep, have no end."""
+        """Raise `ValueError` at the limit: 200 required properties in each of 200, twelve deep, would never end."""
         self._left -= 1
         self._left_of_value -= 1
         if self._left < 0 or self._left_of_value < 0:
             raise ValueError("the values of this schema are too large to be made")
 
     def embed(self, steps: tuple[Step, ...], value: Json, root: Node | None = None, depth: int = 0) -> Json:
-        """Return a value for the root in which `value` stands where the steps lead."""
+        """Return a value for the root with `value` at the position that the steps lead to."""
         if root is None:
             self._left_of_value = VALUE_STEPS_LIMIT
-        node = self._resolve(root or self._side.root, steps, depth)
+        node = self._resolve(root or self._schema.root, steps, depth)
         rest = steps[1:] if steps and steps[0] == ("$ref",) else steps
         if not rest:
             return value
@@ -69,22 +70,22 @@ class Sampler:
         child = self._child(node, keyword, below)
         made = self.embed(inner, value, child, depth + 1)
         if keyword == "items":
-            return [made, *self._items(node, depth)[1:]]
+            return [made, *self._sample_items(node, depth)[1:]]
         if keyword == "patternProperties" and below:
-            return self._object(node, depth) | {self.sample_text({"pattern": below[0]}): made}
+            return self._sample_object(node, depth) | {self.sample_text({"pattern": below[0]}): made}
         if keyword in ("properties", "additionalProperties"):
-            return self._object(node, depth) | {str(below[0]) if below else "another": made}
+            return self._sample_object(node, depth) | {str(below[0]) if below else "another": made}
         return made
 
     @staticmethod
     def _child(node: Node, keyword: Any, below: list[Any]) -> Node:
-        held = node.schema.get(keyword, True)
+        inner = node.schema.get(keyword, True)
         if not below:
-            return node.child(f"/{keyword}", held)
+            return node.child(f"/{keyword}", inner)
         name = below[0]
-        is_there = isinstance(held, dict) and name in held
+        is_declared = isinstance(inner, dict) and name in inner
         return node.child(
-            f"/{keyword}/{name}", held[name] if is_there else node.schema.get("additionalProperties", True)
+            f"/{keyword}/{name}", inner[name] if is_declared else node.schema.get("additionalProperties", True)
         )
 
     def sample(self, node: Node, depth: int = 0) -> Json:
@@ -93,7 +94,7 @@ class Sampler:
             self._left_of_value = VALUE_STEPS_LIMIT
         self._spend()
         node = self._resolve(node, (), depth)
-        values = listed_values_of(node.schema, self._side.draft)
+        values = listed_values_of(node.schema, self._schema.draft)
         if values:
             return values[0]
         types = types_of(node.schema)
@@ -105,9 +106,9 @@ class Sampler:
                 is_free = (
                     "type" not in node.schema and "properties" not in node.schema and "required" not in node.schema
                 )
-                return "text" if is_free else self._object(node, depth)
+                return "text" if is_free else self._sample_object(node, depth)
             case "array":
-                return self._items(node, depth)
+                return self._sample_items(node, depth)
             case "string":
                 return self.sample_text(node.schema)
             case "integer" | "number":
@@ -115,7 +116,7 @@ class Sampler:
         return True if kind == "boolean" else None
 
     def sample_text(self, schema: JsonObject) -> str:
-        """Return a text that probably fits; one for a pattern is made once, as long as there is budget for it."""
+        """Return a text that probably fits; for a pattern it is searched once, if the budget allows."""
         if not isinstance(schema.get("pattern"), str):
             return make_text(schema)
         key = repr([schema.get(word) for word in ("pattern", "minLength", "maxLength", "format")])
@@ -126,7 +127,7 @@ class Sampler:
     def variants(self, node: Node) -> Iterator[Json]:
         """Yield one value for each type and each branch of a schema, simplest first."""
         yield self.sample(node)
-        values = listed_values_of(self._resolve(node, (), 0).schema, self._side.draft)
+        values = listed_values_of(self._resolve(node, (), 0).schema, self._schema.draft)
         yield from (values or ())[:ITEMS_LIMIT]
         for keyword in ("anyOf", "oneOf"):
             for branch in branches_of(node, keyword):
@@ -135,12 +136,12 @@ class Sampler:
             yield self._sample_type(kind, Node(node.place, node.schema | {"type": kind}), 0)
 
     def _resolve(self, node: Node, steps: tuple[Step, ...], depth: int) -> Node:
-        """Return a schema with its reference followed and one way through its branches taken."""
+        """Return a schema with its reference followed and its branches merged: all of `allOf`, the first of a choice."""
         self._spend()
         if depth > DEPTH_LIMIT:
             return Node(node.place, {})
         for _ in range(DEPTH_LIMIT):
-            target = self._side.follow_reference(node) if "$ref" in node.schema else None
+            target = self._schema.follow_reference(node) if "$ref" in node.schema else None
             if target is None:
                 break
             node = Node(target.place, _merge([target.schema, _without(node.schema, "$ref")]))
@@ -153,7 +154,7 @@ class Sampler:
                 schema = _merge([_without(schema, keyword), *whole])
         return Node(node.place, schema)
 
-    def _object(self, node: Node, depth: int) -> JsonObject:
+    def _sample_object(self, node: Node, depth: int) -> JsonObject:
         properties = node.schema.get("properties")
         declared = properties if isinstance(properties, dict) else {}
         names = [name for name in node.schema.get("required") or () if isinstance(name, str)]
@@ -166,7 +167,7 @@ class Sampler:
             for name in names[:ITEMS_LIMIT]
         }
 
-    def _items(self, node: Node, depth: int, count: int | None = None) -> list[Json]:
+    def _sample_items(self, node: Node, depth: int, count: int | None = None) -> list[Json]:
         wanted = _whole_number(node.schema.get("minItems")) if count is None else count
         first = node.schema.get("prefixItems")
         items = node.schema.get("items", True)
@@ -178,8 +179,8 @@ class Sampler:
         return made
 
     def sample_array(self, node: Node, count: int) -> list[Json]:
-        """Return an array of just so many items."""
-        return self._items(self._resolve(node, (), 0), 0, min(count, ITEMS_LIMIT))
+        """Return an array of `count` items."""
+        return self._sample_items(self._resolve(node, (), 0), 0, min(count, ITEMS_LIMIT))
 
 
 def make_text(schema: JsonObject) -> str:
@@ -198,7 +199,7 @@ def make_text(schema: JsonObject) -> str:
 
 
 def make_text_within(schema: JsonObject, outside: str | None = None) -> str | None:
-    """Return a text of the schema's pattern and lengths that another pattern, if any, does not take."""
+    """Return a text of the schema's pattern and lengths that the pattern `outside`, if given, does not match; None if unknown."""
     inside, most = schema.get("pattern"), schema.get("maxLength")
     try:
         return find_text(
@@ -239,7 +240,7 @@ def _without(schema: JsonObject, keyword: str) -> JsonObject:
 
 
 def _merge(schemas: list[JsonObject]) -> JsonObject:
-    """Put what several schemas say of one value into one: later ones win, properties and required names add up."""
+    """Merge schemas of one value: later ones win, properties and required names add up."""
     merged: JsonObject = {}
     for schema in schemas:
         both = {**merged, **schema}
@@ -260,7 +261,7 @@ Example = Json | msgspec.UnsetType
 
 
 class CounterexampleFinder:
-    """Looks for values that one side takes and the other does not."""
+    """Looks for values that one schema accepts and the other does not; `UNSET` if none was found."""
 
     def __init__(self, narrow: ComparedSchema, wide: ComparedSchema, budget: Budget, *, old_is_narrow: bool) -> None:
         self._narrow, self._wide = narrow, wide
@@ -270,19 +271,19 @@ class CounterexampleFinder:
         self._found: dict[int, Example] = {}
 
     def find_for_difference(self, difference: Difference) -> Example:
-        """Return a value that shows what a difference does; looked for once."""
+        """Return a value that shows the effect of a difference; searched once."""
         if id(difference) not in self._found:
             values = (self._sampler.embed(difference.steps, value) for value in self._candidates(difference))
             self._found[id(difference)] = self._first(values)
         return self._found[id(difference)]
 
     def find_for_schema(self, lost: Json) -> Example:
-        """Return a value of the schema that holds just what was lost, or any other that does it."""
+        """Return a value of `lost` (what the algebra says is no longer accepted), or any other counterexample."""
         guesses = [] if lost is None else [Sampler(ComparedSchema(lost), self._budget).variants(Node("", lost))]
         return self._first(itertools.chain(*guesses, self._sampler.variants(self._narrow.root), ANY_VALUES))
 
     def find_use(self, difference: Difference) -> Example:
-        """Return a value with the property that a difference is about, whether or not the wide schema still takes it."""
+        """Return a value with the property of a difference, whether or not the wide schema still accepts it."""
         narrow = difference.old if self._old_is_narrow else difference.new
         values = self._with_property(narrow, difference.name)
         return self._first((self._sampler.embed(difference.steps, value) for value in values), is_lost=False)
@@ -303,7 +304,7 @@ class CounterexampleFinder:
             except StopIteration:
                 break
             except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
-                # A schema may be nonsense in ways that no guess foresees; then there is no example.
+                # A schema may be nonsense in ways that the sampler does not expect; then there is no example.
                 break
         return msgspec.UNSET
 
@@ -312,10 +313,10 @@ class CounterexampleFinder:
         match difference.kind:
             case "property-added" | "property-removed":
                 if difference.kind == "property-removed" and not self._old_is_narrow:
-                    yield self._object(narrow)
+                    yield self._sample_object(narrow)
                 yield from self._with_property(narrow, difference.name)
             case "required-added" | "required-dropped":
-                yield {key: value for key, value in self._object(narrow).items() if key != difference.name}
+                yield {key: value for key, value in self._sample_object(narrow).items() if key != difference.name}
             case "type":
                 yield from self._of_lost_types(narrow, wide)
             case "values":
@@ -327,7 +328,7 @@ class CounterexampleFinder:
         yield from self._sampler.variants(narrow)
         yield from ANY_VALUES
 
-    def _object(self, node: Node) -> dict[str, Json]:
+    def _sample_object(self, node: Node) -> dict[str, Json]:
         made = self._sampler.sample(Node(node.place, node.schema | {"type": "object"}))
         return made if isinstance(made, dict) else {}
 
@@ -336,7 +337,7 @@ class CounterexampleFinder:
         schema = declared.get(name, True) if isinstance(declared, dict) else True
         inner = node.child(f"/properties/{name}", schema)
         for value in itertools.chain(self._sampler.variants(inner), ANY_VALUES):
-            yield self._object(node) | {name: value}
+            yield self._sample_object(node) | {name: value}
 
     def _of_lost_types(self, narrow: Node, wide: Node) -> Iterator[Json]:
         lost = types_of(narrow.schema) - types_of(wide.schema)
@@ -375,7 +376,7 @@ class CounterexampleFinder:
         for count in _numbers_of(narrow, wide, "minProperties", "maxProperties"):
             wanted = [max(0, int(length)) for length in (count, count + 1, count - 1)]
             yield from (
-                self._object(Node(narrow.place, narrow.schema | {"minProperties": number})) for number in wanted
+                self._sample_object(Node(narrow.place, narrow.schema | {"minProperties": number})) for number in wanted
             )
         if "uniqueItems" in wide.schema:
             yield self._sampler.sample_array(Node(narrow.place, narrow.schema), 2)

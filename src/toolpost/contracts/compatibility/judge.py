@@ -1,4 +1,4 @@
-"""The verdict on a change: two definitions in, every change out, within a budget."""
+"""`judge`: the changes between two definitions and their verdict, within a budget."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,15 @@ from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, c
 from toolpost.contracts.schema import SchemaProblem, check_places
 
 BUDGET_S = 1.0
-"""Of work as it is estimated, on a slow machine; most pairs take a thousandth of it."""
+"""In estimated seconds on a slow machine (`cost`); most pairs take a thousandth of it."""
 QUICK_S = 0.05
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
-    """Say what changed and what it means for whoever calls the tool today.
+    """Return what changed and what it means for today's callers of the tool.
 
-    Never `compatible` when a call that worked is refused, or a result may come that no caller had to expect. When the
-    budget is spent first, the verdict is `review` at the least.
+    Never `compatible` if a call that worked would be refused, or a result is possible that no caller had to expect. If the
+    budget is spent first, the verdict is at least `review`.
     """
     one, other = old.to_json(), new.to_json()
     if not is_small_enough(one) or not is_small_enough(other):
@@ -31,19 +31,19 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     if is_same_json(one, other):
         return Judgement()
     budget = Budget(budget_s)
-    changes = [*compare_facts(old, new), *_schemas(old, new, budget)]
+    changes = [*compare_facts(old, new), *_compare_both_schemas(old, new, budget)]
     if budget.is_cut_short:
         changes.append(make_change("budget.spent", ""))
     return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
 
 
 def cut_short() -> Judgement:
-    """Return the judgement on a change that could not be judged in time."""
+    """Return the judgement on a change that could not be judged within the budget."""
     return Judgement(changes=(make_change("budget.spent", ""),), is_cut_short=True)
 
 
 def is_quick(old: Definition, new: Definition) -> bool:
-    """Say whether no single step of judging a change takes long: native steps cannot be interrupted, even in a thread."""
+    """Return whether every step of judging is quick: native steps cannot be interrupted, even in a thread."""
     one, other = old.to_json(), new.to_json()
     if not is_small_enough(one) or not is_small_enough(other):
         return True  # Not judged at all.
@@ -53,15 +53,15 @@ def is_quick(old: Definition, new: Definition) -> bool:
     return left_s > 0 and properties_cost_s(one, other) < left_s
 
 
-def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    yield from _arguments(old, new, budget)
-    yield from _results(old, new, budget)
+def _compare_both_schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+    yield from _compare_arguments(old, new, budget)
+    yield from _compare_results(old, new, budget)
     yield from compare_wording(old, new, budget)
 
 
-def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+def _compare_arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.input_schema, new.input_schema
-    if (problem := _problem(one, other)) is not None:
+    if (problem := _find_problem(one, other)) is not None:
         yield make_change("input.unproven", "/inputSchema", problem)
     elif not is_same_json(one, other):
         yield from compare_annotations(one, other, "/inputSchema", are_arguments=True)
@@ -70,26 +70,26 @@ def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Cha
         )
 
 
-def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+def _compare_results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.output_schema, new.output_schema
     if one is None or other is None:
         if one is not other:
             rule = "output.schema-added" if one is None else "output.schema-removed"
             yield make_change(rule, "/outputSchema", affected="callers that read the result")
-    elif (problem := _problem(one, other)) is not None:
+    elif (problem := _find_problem(one, other)) is not None:
         yield make_change("output.unproven", "/outputSchema", problem)
     elif not is_same_json(one, other):
         yield from compare_annotations(one, other, "/outputSchema", are_arguments=False)
         yield from _judge_assertions(one, other, open_results(one), other, RESULTS, budget)
 
 
-def _problem(old: Json, new: Json) -> str | None:
-    """Say why schemas are not even walked; None for nearly all."""
+def _find_problem(old: Json, new: Json) -> str | None:
+    """Return why the schemas are not walked at all; None for nearly all."""
     for which, schema in (("old", old), ("new", new)):
         try:
             check_places(schema)
         except SchemaProblem as problem:
-            return f"the {which} schema cannot be used, so nothing is known of it: {problem.reason}"
+            return f"the {which} schema cannot be used, so nothing is known about it: {problem.reason}"
     return None
 
 

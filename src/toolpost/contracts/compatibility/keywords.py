@@ -1,4 +1,4 @@
-"""Keywords whose change can be judged by themselves: types, values, bounds and forms of one schema."""
+"""Keywords that can be compared one by one: types, listed values, bounds and forms of a single schema."""
 
 import json
 import math
@@ -19,7 +19,7 @@ _FORMS = ("pattern", "format", "contentEncoding", "contentMediaType")
 _FORM_TYPES = dict.fromkeys(_FORMS, "string") | {"multipleOf": "number", "uniqueItems": "array"}
 NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 BOUNDS = (*NUMERIC, *_LOWER, *_UPPER, "multipleOf", "uniqueItems")
-# Every text of the first format is one of the others.
+# Every text in the first format is also in the others.
 _WIDER_FORMATS = {
     "uri": frozenset({"uri-reference", "iri", "iri-reference"}),
     "uri-reference": frozenset({"iri-reference"}),
@@ -29,7 +29,7 @@ SIMPLE_KEYWORDS = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
 
 
 class KeywordDifference(NamedTuple):
-    """One limit on which two schemas differ: its kind, its keyword, and whether the wide one takes all of the narrow."""
+    """A keyword on which two schemas differ; `containment` is about this keyword alone."""
 
     kind: str
     keyword: str
@@ -37,29 +37,29 @@ class KeywordDifference(NamedTuple):
 
 
 def types_of(schema: JsonObject) -> frozenset[str]:
-    """Return the types that a schema takes; a number may be an integer."""
+    """Return the types that a schema accepts; `number` includes `integer`."""
     named = schema.get("type")
     names = {named} if isinstance(named, str) else set(named) if isinstance(named, list) else ALL_TYPES
     return frozenset(names | {"integer"} if "number" in names else names)
 
 
 def compare_keywords(narrow: JsonObject, wide: JsonObject, *, draft: int) -> Iterator[KeywordDifference]:
-    """Yield each limit of one schema that is not the other's."""
+    """Yield the keywords on which two schemas differ."""
     types = types_of(narrow)
     if types != types_of(wide):
-        yield KeywordDifference("type", "type", _yes_if(types <= types_of(wide)))
+        yield KeywordDifference("type", "type", _yes_or_no(types <= types_of(wide)))
     yield from _compare_values(narrow, wide, draft)
     yield from _compare_numeric(narrow, wide, types, draft)
     yield from _compare_counts(narrow, wide, types)
     yield from _compare_forms(narrow, wide, types, draft)
 
 
-def _yes_if(is_proven: bool) -> Containment:
+def _yes_or_no(is_proven: bool) -> Containment:
     return Containment.YES if is_proven else Containment.NO
 
 
 def listed_values_of(schema: JsonObject, draft: int) -> list[Json] | None:
-    """Return the values that a schema lists, None if it lists none: both `const` and `enum` must hold."""
+    """Return the values that `enum` and `const` allow together, None if the schema has neither."""
     values = schema.get("enum")
     listed = values if isinstance(values, list) else None
     # Draft 4 does not know `const`.
@@ -79,10 +79,10 @@ def _compare_values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterato
     elif some is None:
         is_boolean = types_of(narrow) == {"boolean"}
         yield KeywordDifference(
-            "values", keyword, _yes_if(is_boolean and is_among(True, others) and is_among(False, others))
+            "values", keyword, _yes_or_no(is_boolean and is_among(True, others) and is_among(False, others))
         )
     else:
-        yield KeywordDifference("values", keyword, _yes_if(_are_among(some, others)))
+        yield KeywordDifference("values", keyword, _yes_or_no(_are_among(some, others)))
 
 
 def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
@@ -91,7 +91,7 @@ def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
 
 
 def _canonical_text(value: Json) -> str:
-    """Write a value such that equal ones are written alike: 1.0 is 1 to a validator, true is not."""
+    """Write a value so that equal values are written alike: to a validator 1.0 is 1, and true is not."""
     return json.dumps(_normalize_numbers(value), sort_keys=True)
 
 
@@ -113,11 +113,11 @@ def _compare_numeric(
         some, others = (_bound(schema, lower, exclusive, sign, draft) for schema in (narrow, wide))
         is_proven = not applies or (some is not None and others is not None and some >= others)
         changed = lower if narrow.get(lower) != wide.get(lower) else exclusive
-        yield KeywordDifference("bounds", changed, _yes_if(is_proven))
+        yield KeywordDifference("bounds", changed, _yes_or_no(is_proven))
 
 
 def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft: int) -> tuple[float, bool] | None:
-    """Return the tightest of both bounds, as a lower one, and whether it is exclusive; None if it cannot be read."""
+    """Return the tighter of both bounds as a lower one, and whether it is exclusive; None if it cannot be read."""
     bound, strict = schema.get(inclusive), schema.get(exclusive)
     found: list[tuple[float, bool]] = [(-math.inf, False)]
     is_strict = draft == 4 and strict is True
@@ -139,7 +139,7 @@ def _compare_counts(narrow: JsonObject, wide: JsonObject, types: frozenset[str])
             if some != others:
                 is_readable = all(isinstance(value, int | float) for value in (some, others))
                 is_proven = kind not in types or (is_readable and sign * some >= sign * others)
-                yield KeywordDifference("bounds", word, _yes_if(is_proven))
+                yield KeywordDifference("bounds", word, _yes_or_no(is_proven))
 
 
 def _compare_forms(

@@ -1,4 +1,4 @@
-"""What changed beside the schemas: names, annotations, error codes, limits, versions."""
+"""Changes beside what schemas assert: names, hints, error codes, limits and versions; annotations of schemas; wording."""
 
 import difflib
 import re
@@ -16,13 +16,13 @@ from toolpost.contracts.compatibility.judgement import Change
 from toolpost.contracts.compatibility.rules import make_change
 from toolpost.contracts.subschemas import resolve_pointer, to_pointer, walk_subschemas
 
-# The harmless value of each hint, and what MCP takes for granted where nothing is said.
+# The harmless value of each hint, and MCP's default where it is missing.
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-_PRESUMED = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
+_DEFAULT_HINTS = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
 
 
 def compare_facts(old: Definition, new: Definition) -> Iterator[Change]:
-    """Say what changed of all that is no schema and no wording."""
+    """Yield the changes that concern neither schemas nor wording."""
     yield from _compare_names(old, new)
     yield from _compare_hints(old, new)
     yield from _compare_errors(old, new)
@@ -31,9 +31,7 @@ def compare_facts(old: Definition, new: Definition) -> Iterator[Change]:
     for key in sorted(old.others.keys() | new.others.keys()):
         one, other = old.others.get(key), new.others.get(key)
         if one != other:
-            yield make_change(
-                "tool.field-changed", to_pointer((key,)), f"`{key}` is not what it was", old=one, new=other
-            )
+            yield make_change("tool.field-changed", to_pointer((key,)), f"`{key}` has changed", old=one, new=other)
 
 
 def _compare_names(old: Definition, new: Definition) -> Iterator[Change]:
@@ -62,11 +60,11 @@ def _compare_hints(old: Definition, new: Definition) -> Iterator[Change]:
         place = to_pointer(("annotations", key))
         if key in _HARMLESS:
             yield from _compare_hint(
-                key, place, _PRESUMED[key] if one is None else one, _PRESUMED[key] if other is None else other
+                key, place, _DEFAULT_HINTS[key] if one is None else one, _DEFAULT_HINTS[key] if other is None else other
             )
         elif one != other:
             rule = "wording.title-changed" if key == "title" else "annotations.changed"
-            yield make_change(rule, place, f"the annotation `{key}` is not what it was", old=one, new=other)
+            yield make_change(rule, place, f"the annotation `{key}` has changed", old=one, new=other)
 
 
 def _compare_hint(key: str, place: str, one: Json, other: Json) -> Iterator[Change]:
@@ -155,11 +153,13 @@ def _compare_versions(old: Definition, new: Definition) -> Iterator[Change]:
         )
 
 
+# Annotations of schemas
+
 _OWN_RULES = frozenset({"default", "deprecated"})
 
 
 def compare_annotations(old: Json, new: Json, root: str, *, are_arguments: bool) -> Iterator[Change]:
-    """Say which notes changed at the places that both schemas have."""
+    """Yield the changed annotations at the places that both schemas have."""
     one, other = ComparedSchema(old), ComparedSchema(new)
     if not isinstance(old, dict) or not isinstance(new, dict):
         return
@@ -173,7 +173,7 @@ def compare_annotations(old: Json, new: Json, root: str, *, are_arguments: bool)
 
 
 def _with_default(side: ComparedSchema, place: str, schema: JsonObject) -> JsonObject:
-    """Return a schema with the default of what it refers to, unless it has its own."""
+    """Return a schema with the default of its `$ref`, unless it has its own."""
     if "default" in schema or "$ref" not in schema:
         return schema
     target = side.follow_reference(Node(place, schema))
@@ -193,9 +193,9 @@ def _compare_default(old: JsonObject, new: JsonObject, place: str) -> Iterator[C
     )
     name = place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
     message = {
-        "default-changed": f"`{name}` has another default",
+        "default-changed": f"`{name}` has a different default",
         "default-added": f"`{name}` now states a default",
-        "default-removed": f"`{name}` has no default any more",
+        "default-removed": f"`{name}` no longer has a default",
     }[rule]
     yield make_change(
         f"input.{rule}",
@@ -208,7 +208,7 @@ def _compare_default(old: JsonObject, new: JsonObject, place: str) -> Iterator[C
 
 
 def _is_same_default(one: Json, other: Json) -> bool:
-    # A caller who leaves it out cannot tell 1 from 1.0; from true it can.
+    # To a caller that leaves the argument out 1 and 1.0 are the same; 1 and true are not.
     are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
     return bool(one == other) if are_numbers else is_same_json(one, other)
 
@@ -221,12 +221,14 @@ def _compare_keywords(old: JsonObject, new: JsonObject, place: str, *, with_defa
         if word == "deprecated":
             yield make_change("wording.deprecated", f"{place}/{word}", old=old.get(word), new=new.get(word))
         elif word not in _OWN_RULES or with_default:
-            message = f"`{word}` is not what it was"
+            message = f"`{word}` has changed"
             yield make_change("wording.note-changed", f"{place}/{word}", message, old=old.get(word), new=new.get(word))
 
 
+# Wording
+
 WORDS_COMPARED = 150
-"""Comparing may cost the third power of this; longer stretches are told as gone and come."""
+"""Comparing may take time cubic in this; longer stretches are shown as removed and added as a whole."""
 
 _WORD = re.compile(r"\s*\S+\s*")
 _KEPT_AROUND = 6
@@ -234,7 +236,7 @@ _DIFF_S = 0.001
 
 
 def compare_wording(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    """Say what reads otherwise."""
+    """Yield the texts that changed, with a word diff."""
     yield from _compare_text("wording.title-changed", "/title", old.title or "", new.title or "", budget)
     yield from _compare_text("wording.description-changed", "/description", old.description, new.description, budget)
     for field, one, other in (
@@ -250,7 +252,7 @@ def _compare_texts(root: str, one: Json, other: Json, budget: Budget) -> Iterato
     old, new = split_texts(one)[1], split_texts(other)[1]
     for place in sorted(old.keys() | new.keys()):
         around = place.rpartition("/")[0]
-        # The words of an argument that is new or gone come and go with it; its own rule speaks of that.
+        # The texts of a new or removed argument change with it; that has its own rule.
         if resolve_pointer(one, around) is not None and resolve_pointer(other, around) is not None:
             before, after = old.get(place, ""), new.get(place, "")
             yield from _compare_text("wording.schema-text-changed", root + place, before, after, budget)
@@ -258,13 +260,13 @@ def _compare_texts(root: str, one: Json, other: Json, budget: Budget) -> Iterato
 
 def _compare_text(rule: str, place: str, old: str, new: str, budget: Budget) -> Iterator[Change]:
     if old != new:
-        # Where comparing them is too much work, the words are told whole: that they changed is certain.
+        # Without budget for a diff the change is still reported, with both texts whole.
         words = diff_words(old, new) if budget.spend_optional(_DIFF_S) else ()
         yield make_change(rule, place, old=old, new=new, affected="models that read it", words=words)
 
 
 def diff_words(old: str, new: str) -> tuple[tuple[str, str], ...]:
-    """Return what stayed (`=`), went (`-`) and came (`+`), long stretches that stayed cut short."""
+    """Return the words that stayed (`=`), went (`-`) and came (`+`); long stretches that stayed are shortened."""
     before, after = _WORD.findall(old), _WORD.findall(new)
     head = _count_common(before, after)
     tail = _count_common(before[head:][::-1], after[head:][::-1])

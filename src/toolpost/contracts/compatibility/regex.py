@@ -1,8 +1,9 @@
-"""Patterns as sets of texts: whether one pattern takes all that another takes, and a text that shows it if not.
+"""Regular expressions as sets of texts: whether one matches all that another matches, and a text that shows it if not.
 
-A pattern is read into a term, and followed letter by letter through its derivatives (Brzozowski 1964): the derivative of
-`ab|ac` by `a` is `b|c`. Two patterns are followed side by side; where no text is left that one takes and the other does
-not, one contains the other. What is not regular or not understood (look-around, word boundaries, `\\p{…}`) is refused.
+A pattern is parsed into a term, and followed character by character through its derivatives (Brzozowski 1964): the derivative of
+`ab|ac` by `a` is `b|c`. Two patterns are followed side by side; if no pair of derivatives is reachable where the first accepts
+the empty text and the second does not, the second contains the first. `UnsupportedPattern` is raised for what is not regular or not
+parsed (look-around, word boundaries, `\\p{…}`).
 """
 
 import functools
@@ -13,10 +14,10 @@ from typing import Any
 
 PATTERN_LIMIT = 300
 WORK_LIMIT = 20_000
-"""Parts of terms looked at, at about a microsecond each; `(a|b)*a(a|b){20}` would have no end."""
+"""Terms visited, at about a microsecond each; `(a|b)*a(a|b){20}` would take forever."""
 
 SEARCH_COST_S = 0.02
-"""What it may take to follow two patterns, at the most."""
+"""The most that one search takes, for the budget."""
 
 Intervals = tuple[tuple[int, int], ...]
 Term = tuple[Any, ...]
@@ -36,18 +37,18 @@ _SPACES: Intervals = (
 _CLASSES = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
 _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11}
 _COUNTS = re.compile(r"\{(\d{1,5})(?:(,)(\d{0,5}))?\}")
-# Letters that people like to read, tried before others.
+# Tried before other characters, so that examples are readable.
 _READABLE = "aA1bzZ09-_ .@/:#"
 
 
 class UnsupportedPattern(ValueError):
-    """A pattern that is not understood here, or too large to be followed."""
+    """A pattern that cannot be parsed here, or is too large to be followed."""
 
 
 def find_text(inside: str | None, outside: str | None = None, least: int = 0, most: int | None = None) -> str | None:
-    """Return a shortest text that one pattern takes and the other, if any, does not; None if there is none.
+    """Return a shortest text that `inside` matches and `outside` does not; None if there is none.
 
-    Raises `UnsupportedPattern` where that cannot be found out.
+    Either may be None: any text, and no text. Raises `UnsupportedPattern`.
     """
     found = _search_cached(inside, outside, least, most)
     if isinstance(found, UnsupportedPattern):
@@ -62,7 +63,7 @@ def _search_cached(
     try:
         return _search(inside, outside, least, most)
     except UnsupportedPattern as error:
-        # Remembered too: to give up takes the longest.
+        # Cached too: giving up takes the longest.
         return UnsupportedPattern(*error.args)
     except RecursionError:
         return UnsupportedPattern("nested too deeply")
@@ -70,7 +71,7 @@ def _search_cached(
 
 def _search(inside: str | None, outside: str | None, least: int, most: int | None) -> str | None:
     start = (_ANY_TEXT if inside is None else _parse(inside), _EMPTY_SET if outside is None else _parse(outside))
-    letters = _representatives(start)
+    characters = _representatives(start)
     waiting = deque([(start, "")])
     seen = {(start, 0)}
     work = 0
@@ -80,28 +81,28 @@ def _search(inside: str | None, outside: str | None, least: int, most: int | Non
             return text
         if most is not None and len(text) >= most:
             continue
-        work += (_size(one) + _size(other)) * len(letters)
+        work += (_size(one) + _size(other)) * len(characters)
         if work > WORK_LIMIT:
             raise UnsupportedPattern("too many states")
-        for letter in letters:
-            after = (_derive(one, ord(letter)), _derive(other, ord(letter)))
-            # Lengths matter up to the least, or where there is a most.
+        for character in characters:
+            after = (_derive(one, ord(character)), _derive(other, ord(character)))
+            # The length distinguishes states only up to `least`, or if there is a `most`.
             length = len(text) + 1 if most is not None else min(len(text) + 1, least)
             if after[0] != _EMPTY_SET and (after, length) not in seen:
                 seen.add((after, length))
-                waiting.append((after, text + letter))
+                waiting.append((after, text + character))
     return None
 
 
 def is_pattern_within(narrow: str, wide: str, *, least: int = 0, most: int | None = None) -> bool:
-    """Say whether it is proven that a pattern takes every text, of these lengths, that another takes."""
+    """Return whether it is proven that `wide` matches every text, of these lengths, that `narrow` matches."""
     try:
         return find_text(narrow, wide, least, most) is None
     except UnsupportedPattern:
         return False
 
 
-# Terms: each is made in one form, so that equal ones are met again.
+# Terms are normalized when they are made, so that equal derivatives are recognized.
 
 
 def _make_union(terms: list[Term]) -> Term:
@@ -148,20 +149,20 @@ def _is_nullable(term: Term) -> bool:
     return term[2] == 0 or _is_nullable(term[1])
 
 
-def _derive(term: Term, letter: int) -> Term:
+def _derive(term: Term, character: int) -> Term:
     match term[0]:
         case "empty":
             return _EMPTY_SET
         case "character":
-            return _EMPTY_TEXT if any(low <= letter <= high for low, high in term[1]) else _EMPTY_SET
+            return _EMPTY_TEXT if any(low <= character <= high for low, high in term[1]) else _EMPTY_SET
         case "union":
-            return _make_union([_derive(inner, letter) for inner in term[1]])
+            return _make_union([_derive(inner, character) for inner in term[1]])
         case "sequence":
-            found = _make_sequence(_derive(term[1], letter), term[2])
-            return _make_union([found, _derive(term[2], letter)]) if _is_nullable(term[1]) else found
+            found = _make_sequence(_derive(term[1], character), term[2])
+            return _make_union([found, _derive(term[2], character)]) if _is_nullable(term[1]) else found
     _, inner, least, most = term
     again = _make_repetition(inner, max(0, least - 1), None if most is None else most - 1)
-    return _make_sequence(_derive(inner, letter), again)
+    return _make_sequence(_derive(inner, character), again)
 
 
 def _size(term: Term) -> int:
@@ -178,7 +179,7 @@ def _operands_of(term: Term) -> Iterable[Term]:
 
 
 def _representatives(terms: tuple[Term, ...]) -> list[str]:
-    """Return one letter for each set of letters that no part of the terms tells apart."""
+    """Return one character for each set of characters that the terms do not distinguish."""
     sets: set[Intervals] = set()
     waiting = [*terms]
     while waiting:
@@ -187,7 +188,7 @@ def _representatives(terms: tuple[Term, ...]) -> list[str]:
             sets.add(term[1])
         waiting.extend(_operands_of(term))
     bounds = {0, *(low for each in sets for low, _ in each), *(high + 1 for each in sets for _, high in each)}
-    # Half of a surrogate pair is no letter.
+    # Half of a surrogate pair is not a character.
     points = [
         *map(ord, _READABLE),
         *sorted(bound for bound in bounds if bound <= _LAST_CODE_POINT and not 0xD800 <= bound < 0xE000),
@@ -201,12 +202,12 @@ def _representatives(terms: tuple[Term, ...]) -> list[str]:
     return list(found.values())
 
 
-# Reading
+# Parsing
 
 
 @functools.lru_cache(maxsize=512)
 def _parse(pattern: str) -> Term:
-    """Read a pattern into a term of all texts in which it is found."""
+    """Parse a pattern into a term of all texts in which it is found."""
     if len(pattern) > PATTERN_LIMIT:
         raise UnsupportedPattern("too long")
     parser = _PatternParser(pattern)
@@ -229,7 +230,7 @@ class _PatternParser:
         return is_there
 
     def parse_branch(self) -> Term:
-        """Read a branch of the whole pattern; only there an anchor is understood, at its ends."""
+        """Parse an alternative at the top level; anchors are supported only at its ends."""
         start = _EMPTY_TEXT if self.take("^") else _ANY_TEXT
         body = self._parse_sequence()
         end = _EMPTY_TEXT if self.take("$") else _ANY_TEXT
@@ -264,7 +265,7 @@ class _PatternParser:
                     counts = meaning
         if counts is None:
             return term
-        # A lazy repetition takes the same texts.
+        # A lazy repetition matches the same texts.
         self.take("?")
         if self._pattern[self.position : self.position + 1] in ("*", "+", "?", "{"):
             raise UnsupportedPattern("a repetition of a repetition")
@@ -273,31 +274,31 @@ class _PatternParser:
         return _make_repetition(term, *counts)
 
     def _parse_atom(self) -> Term:
-        letter = self._pattern[self.position]
+        character = self._pattern[self.position]
         self.position += 1
-        if letter == "(":
+        if character == "(":
             return self._parse_group()
-        if letter == "[":
+        if character == "[":
             return ("character", self._parse_class())
-        if letter == ".":
+        if character == ".":
             return ("character", _complement(((10, 10),)))
-        if letter == "\\":
+        if character == "\\":
             return ("character", self._parse_escape())
-        if letter in "^*+?{}]":
-            raise UnsupportedPattern(f"{letter} is not understood here")
-        return ("character", ((ord(letter), ord(letter)),))
+        if character in "^*+?{}]":
+            raise UnsupportedPattern(f"{character} is not understood here")
+        return ("character", ((ord(character), ord(character)),))
 
     def _parse_escape(self) -> Intervals:
-        letter = self._pattern[self.position : self.position + 1]
+        character = self._pattern[self.position : self.position + 1]
         self.position += 1
-        if letter.lower() in _CLASSES:
-            found = _CLASSES[letter.lower()]
-            return found if letter.islower() else _complement(found)
-        if letter in _CONTROLS:
-            return ((_CONTROLS[letter], _CONTROLS[letter]),)
-        if not letter or letter.isalnum() or not letter.isascii():
-            raise UnsupportedPattern(f"\\{letter} is not understood here")
-        return ((ord(letter), ord(letter)),)
+        if character.lower() in _CLASSES:
+            found = _CLASSES[character.lower()]
+            return found if character.islower() else _complement(found)
+        if character in _CONTROLS:
+            return ((_CONTROLS[character], _CONTROLS[character]),)
+        if not character or character.isalnum() or not character.isascii():
+            raise UnsupportedPattern(f"\\{character} is not understood here")
+        return ((ord(character), ord(character)),)
 
     def _parse_class(self) -> Intervals:
         is_denied = self.take("^")
@@ -317,13 +318,13 @@ class _PatternParser:
         return _complement(_merge_intervals(found)) if is_denied else _merge_intervals(found)
 
     def _parse_member(self) -> Intervals:
-        letter = self._pattern[self.position : self.position + 1]
-        # Some engines take two of these for set operations.
-        is_operator = letter in ("&", "-", "~") and self._pattern[self.position + 1 : self.position + 2] == letter
-        if letter in ("", "[", "^") or is_operator:
+        character = self._pattern[self.position : self.position + 1]
+        # Some engines read two of these as a set operation.
+        is_operator = character in ("&", "-", "~") and self._pattern[self.position + 1 : self.position + 2] == character
+        if character in ("", "[", "^") or is_operator:
             raise UnsupportedPattern("a class that engines read in different ways")
         self.position += 1
-        return self._parse_escape() if letter == "\\" else ((ord(letter), ord(letter)),)
+        return self._parse_escape() if character == "\\" else ((ord(character), ord(character)),)
 
 
 def _merge_intervals(intervals: list[tuple[int, int]]) -> Intervals:

@@ -1,7 +1,8 @@
-"""Two schemas walked side by side: every place where they differ, and whether the difference can be proven harmless.
+"""Two schemas compared part by part: every difference, and whether it can be proven harmless.
 
-What is proven here is proven from the parts: if each condition of the wide schema is implied by the same condition of
-the narrow one, it takes all that the narrow one takes. Where parts do not suffice, the validator's algebra is asked.
+The proof is by implication: if each keyword of the wide schema is implied by the same keyword of the narrow one, the wide schema
+accepts everything that the narrow one accepts. Where that does not suffice, the validator's algebra is asked. Recursive schemas
+are proven by induction: a pair that occurs again further down in the value is assumed to hold while it is being proven.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ _STEP_S = 0.000_05
 _IGNORED = TEXT_KEYWORDS | ANNOTATION_KEYWORDS | {"$schema", "$id", "id", "$defs", "definitions", "$anchor"}
 _SHAPES = frozenset({"properties", "required", "additionalProperties", "items"})
 _PLAIN = SIMPLE_KEYWORDS | _SHAPES | {"$ref"} | _IGNORED
-# All else that a validator may look at; a keyword that it does not know asserts nothing.
+# The remaining keywords that a validator looks at; an unknown keyword asserts nothing.
 _COMBINED = frozenset(
     {
         "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "contains", "dependencies", "dependentRequired",
@@ -39,7 +40,7 @@ _COMBINED = frozenset(
         "unevaluatedItems", "unevaluatedProperties",
     }
 )  # fmt: skip
-# These mean nothing without each other.
+# Keywords that depend on each other.
 _TOGETHER = (
     ("if", "then", "else"),
     ("contains", "minContains", "maxContains"),
@@ -50,7 +51,7 @@ _TOGETHER = (
 
 @dataclass(kw_only=True)
 class Difference:
-    """One place where the two differ."""
+    """One place where the two schemas differ."""
 
     kind: str
     """`property-` or `required-` `added` or `removed` (`dropped`); `type`, `values`, `bounds`, `format`; `other`."""
@@ -60,7 +61,7 @@ class Difference:
     steps: tuple[Step, ...]
     containment: Containment
     name: str = ""
-    """Of the property, for what is about one."""
+    """The name of the property, for differences about one."""
 
 
 def _combine(answers: list[Containment]) -> Containment:
@@ -70,7 +71,7 @@ def _combine(answers: list[Containment]) -> Containment:
 
 
 class SchemaWalk:
-    """One pass over both schemas. `old_is_narrow`: the new must take what the old took, as for arguments."""
+    """One pass over both schemas. With `old_is_narrow` the new one must accept what the old one accepted, as for arguments."""
 
     def __init__(self, old: ComparedSchema, new: ComparedSchema, budget: Budget, *, old_is_narrow: bool) -> None:
         self._old, self._new = old, new
@@ -83,7 +84,7 @@ class SchemaWalk:
         self.differences: list[Difference] = []
 
     def run(self) -> Containment:
-        """Walk, and say whether the wide schema takes all that the narrow one takes."""
+        """Walk, collect `differences`, and return whether the wide schema contains the narrow one."""
         return self._compare(self._old.root, self._new.root, ())
 
     def _narrow_wide(self, old: Node, new: Node) -> tuple[JsonObject, JsonObject]:
@@ -95,7 +96,7 @@ class SchemaWalk:
             return Containment.UNKNOWN
         key = (old.place, new.place)
         if key in self._in_progress:
-            # Met again further down the value: what is being proven may be assumed, as long as the value got smaller.
+            # Induction: what is being proven may be assumed for a smaller value, and only for a smaller one.
             return Containment.YES if self._depth > self._in_progress[key] else Containment.UNKNOWN
         if key in self._known:
             return self._known[key]
@@ -109,7 +110,7 @@ class SchemaWalk:
         if answer is Containment.YES:
             self._proven.append(key)
         else:
-            # What was proven on the assumption that this holds is proven no longer.
+            # The proofs since `mark` assumed that this one holds.
             for other in self._proven[mark:]:
                 self._known.pop(other, None)
             del self._proven[mark:]
@@ -149,7 +150,7 @@ class SchemaWalk:
     # References
 
     def _follow(self, old: Node, new: Node) -> tuple[Node, Node] | None:
-        """Return where a reference targets that stands for the whole schema, on either side or both."""
+        """Return the targets of references that stand for the whole schema, on either side or both; None if there is none."""
         one, other = self._follow_alone(self._old, old), self._follow_alone(self._new, new)
         return None if one is None and other is None else (one or old, other or new)
 
@@ -160,7 +161,7 @@ class SchemaWalk:
         is_alone = side.draft < 2019 or not (node.schema.keys() - _IGNORED - {"$ref"})
         return side.follow_reference(node) if is_alone else None
 
-    # What stands by itself
+    # Keywords
 
     def _compare_keywords(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
         narrow, wide = self._narrow_wide(old, new)
@@ -171,7 +172,7 @@ class SchemaWalk:
             yield self._record(limit.kind, limit.keyword, old, new, steps, limit.containment)
 
     def _compare_combinators(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
-        """Judge branches, conditions and whatever else is neither a limit nor a shape."""
+        """Compare branches, conditions and all other keywords that are neither simple nor about parts of the value."""
         narrow, wide = self._narrow_wide(old, new)
         for word in sorted((narrow.keys() | wide.keys()) & _COMBINED):
             answer = self._compare_combinator(word, old, new, steps)
@@ -185,7 +186,7 @@ class SchemaWalk:
     def _compare_combinator(self, word: str, old: Node, new: Node, steps: tuple[Step, ...]) -> Containment:
         narrow, wide = self._narrow_wide(old, new)
         if word.startswith("unevaluated"):
-            # What is evaluated is for all other keywords to say: nothing is known of this one alone.
+            # Depends on what all other keywords evaluate: nothing is known of this keyword alone.
             return Containment.YES if word not in wide or self._are_same(narrow, wide) else Containment.UNKNOWN
         if word not in wide and word not in ("then", "else", "minContains", "maxContains"):
             return Containment.YES
@@ -200,7 +201,7 @@ class SchemaWalk:
         return self._old.has_references or self._new.has_references
 
     def _are_same(self, narrow: JsonObject, wide: JsonObject) -> bool:
-        """Say whether two schemas assert the same word for word; one that refers to others may not."""
+        """Return whether two schemas are equal and refer to no others; those they refer to may differ."""
         some, others = (
             split_texts({key: value for key, value in schema.items() if key not in _IGNORED})[0]
             for schema in (narrow, wide)
@@ -208,7 +209,7 @@ class SchemaWalk:
         return is_same_json(some, others) and not (self._has_references and _mentions_reference(some))
 
     def _is_unchanged(self, word: str, narrow: JsonObject, wide: JsonObject) -> bool:
-        """Say whether a keyword and those that belong to it are the same on both sides."""
+        """Return whether a keyword and those that depend on it are the same on both sides."""
         group = next((words for words in _TOGETHER if word in words), (word,))
         some, others = ({key: schema[key] for key in group if key in schema} for schema in (narrow, wide))
         return self._are_same(some, others)
@@ -218,15 +219,15 @@ class SchemaWalk:
         if word == "oneOf" or not some or not others:
             return Containment.UNKNOWN
         narrow, wide = (some, others) if self._old_is_narrow else (others, some)
-        # Any: each way that the narrow one takes is within one of the wide one's. All: the other way round.
-        asked, offered = (narrow, wide) if word == "anyOf" else (wide, narrow)
-        for one in asked:
-            if not any(self._is_within(one, other, word, steps) for other in offered):
+        # anyOf: each narrow branch must be within some wide branch. allOf: each wide branch must contain some narrow branch.
+        every, some_of = (narrow, wide) if word == "anyOf" else (wide, narrow)
+        for one in every:
+            if not any(self._is_within(one, other, word, steps) for other in some_of):
                 return Containment.UNKNOWN
         return Containment.YES
 
-    def _is_within(self, asked: Node, offered: Node, word: str, steps: tuple[Step, ...]) -> bool:
-        narrow, wide = (asked, offered) if word == "anyOf" else (offered, asked)
+    def _is_within(self, one: Node, other: Node, word: str, steps: tuple[Step, ...]) -> bool:
+        narrow, wide = (one, other) if word == "anyOf" else (other, one)
         old, new = (narrow, wide) if self._old_is_narrow else (wide, narrow)
         silent = len(self.differences)
         answer = self._compare(old, new, (*steps, (word, 0)))
@@ -234,7 +235,7 @@ class SchemaWalk:
         return answer is Containment.YES
 
     def _compare_extended_references(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
-        """Judge references that have more of the same value described beside them."""
+        """Compare references that have other assertions beside them."""
         narrow, wide = self._narrow_wide(old, new)
         if "$ref" not in narrow and "$ref" not in wide:
             return
@@ -247,7 +248,7 @@ class SchemaWalk:
         else:
             yield self._record("other", "$ref", old, new, steps, Containment.UNKNOWN)
 
-    # Shapes
+    # Parts of the value
 
     def _compare_properties(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
         if "object" not in _types(self._narrow_wide(old, new)[0]):
@@ -303,7 +304,7 @@ class SchemaWalk:
         yield self._compare(old.child("/items", one), new.child("/items", other), (*steps, ("items",)))
         self._depth -= 1
 
-    # What the parts do not prove
+    # The validator's algebra
 
     @staticmethod
     def _is_worth_asking(old: Node, new: Node, own: list[Containment]) -> bool:
@@ -315,11 +316,11 @@ class SchemaWalk:
         if one is None or other is None:
             return answer
         narrow, wide = (one, other) if self._old_is_narrow else (other, one)
-        asked = Comparison(narrow, wide, self._budget).decide()
-        if asked is Containment.YES:
+        decided = Comparison(narrow, wide, self._budget).decide()
+        if decided is Containment.YES:
             for difference in self.differences[first:]:
                 difference.containment = Containment.YES
-        return asked if asked is not Containment.UNKNOWN else answer
+        return decided if decided is not Containment.UNKNOWN else answer
 
 
 def _mentions_reference(value: Json) -> bool:
@@ -348,7 +349,7 @@ def _properties_by_pattern(node: Node) -> dict[str, Node]:
 
 
 def _undeclared_of(node: Node, name: str) -> Node:
-    """Return what is asked of a property that is not declared, apart from the patterns that its name matches."""
+    """Return the schema of an undeclared property; without the patterns that its name matches, which are compared separately."""
     if any(matches(pattern, name) for pattern in node.schema.get("patternProperties") or ()):
         return node.child("/patternProperties", True)
     return _additional_of(node)

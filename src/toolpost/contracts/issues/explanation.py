@@ -1,4 +1,8 @@
-"""What each kind of error says. Whatever is not here says that its keyword was broken."""
+"""The wording of each kind of validation error, and `Explainer`, which words all errors of one value.
+
+Most errors are worded one by one (`describe`). Two kinds need the whole value: unknown and missing properties of one object
+are matched with each other ("rename `nmae` to `name`"), and a choice where no branch comes nearest lists all its forms.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +31,7 @@ from toolpost.contracts.subschemas import declared_properties
 
 @dataclass(frozen=True)
 class Wording:
-    """The words for one location. `keyword` is given when it is not the one that the validator names."""
+    """`keyword` is set where it is not the one that the validator names."""
 
     message: str
     expected: Json = ABSENT
@@ -36,11 +40,11 @@ class Wording:
 
 
 def describe(location: Location) -> Wording:
-    """Find the words for one location."""
+    """Word one error; a kind without a describer of its own is worded by its keyword."""
     if location.merged_options is not None:
         return _describe_options(location, location.merged_options)
-    say = _DESCRIBERS.get(type(location.kind))
-    return say(location) if say else Wording(f"{location.where} breaks `{location.keyword}`")
+    describer = _DESCRIBERS.get(type(location.kind))
+    return describer(location) if describer else Wording(f"{location.where} breaks `{location.keyword}`")
 
 
 def _describe_type(location: Location) -> Wording:
@@ -85,20 +89,20 @@ def _describe_pattern(location: Location) -> Wording:
 
 
 def _describe_amount(words: str) -> Callable[[Location], Wording]:
-    def say(location: Location) -> Wording:
+    def describe_limit(location: Location) -> Wording:
         limit = shorten(getattr(location.kind, "limit", getattr(location.kind, "multiple_of", None)))
         return Wording(f"{location.where} must be {words} {limit}", f"{words} {limit}")
 
-    return say
+    return describe_limit
 
 
 def _describe_length(words: str, one: str, many: str) -> Callable[[Location], Wording]:
-    def say(location: Location) -> Wording:
+    def describe_limit(location: Location) -> Wording:
         limit = shorten(getattr(location.kind, "limit", None))
         expected = f"{words} {limit} {one if limit == 1 else many}"
         return Wording(f"{location.where} must have {expected}, and has {len(location.value)}", expected)
 
-    return say
+    return describe_limit
 
 
 def _describe_unique_items(location: Location) -> Wording:
@@ -181,12 +185,12 @@ _DESCRIBERS: dict[type[Kind], Callable[[Location], Wording]] = {
 
 
 _SCHEMAS_MERGED = 8
-"""A branch is told in a few words: more schemas that describe the same value would not change them."""
+"""How many schemas of one branch are merged to summarize it in a few words."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is told of one error, before it is cut to size."""
+    """A worded error; becomes an `Issue` unless it repeats another."""
 
     path: Path
     keyword: str
@@ -197,35 +201,33 @@ class Explanation:
 
 
 class Explainer:
-    """The value, its schema, and what they have to do with each other."""
+    """Words the validation errors of one value."""
 
     def __init__(self, schema: Schema, value: Json) -> None:
         self._document = SchemaDocument(schema.raw if isinstance(schema.raw, dict) else {})
         self._value = value
         self._selector = BranchSelector(self._document, value)
 
-    def told(self, errors: Iterable[ValidationError]) -> list[Explanation]:
-        """Put all errors into words; those of one object are matched with each other first."""
+    def explain(self, errors: Iterable[ValidationError]) -> list[Explanation]:
         locations = [self._locate(leaf) for error in errors for leaf in self._selector.select(error)]
-        renames = self._renames(locations)
-        return [told for location in locations for told in self._explain(location, renames.get(location.path, {}))]
+        renames = self._match_names(locations)
+        return [each for location in locations for each in self._explain(location, renames.get(location.path, {}))]
 
     def _locate(self, leaf: LeafError) -> Location:
         return locate(leaf, self._document, self._value)
 
     def _explain(self, location: Location, renames: dict[str, str]) -> Iterator[Explanation]:
         if location.unexpected:
-            yield from self._unknown(location, renames)
+            yield from self._explain_unknown(location, renames)
         elif isinstance(location.kind, Kind.Required):
-            yield Explanation(
-                location.path, location.keyword, _describe_missing(location, location.kind.property, renames)
-            )
+            wording = _describe_missing(location, location.kind.property, renames)
+            yield Explanation(location.path, location.keyword, wording)
         else:
-            wording = self._name_forms(location) if location.is_undecided else describe(location)
-            yield Explanation(location.path, wording.keyword or location.keyword, wording, _what_was_received(location))
+            wording = self._describe_choice(location) if location.is_undecided else describe(location)
+            yield Explanation(location.path, wording.keyword or location.keyword, wording, _redact_received(location))
 
-    def _renames(self, locations: list[Location]) -> dict[Path, dict[str, str]]:
-        """Say for each object which of its unknown names was probably meant to be which known one."""
+    def _match_names(self, locations: list[Location]) -> dict[Path, dict[str, str]]:
+        """Return, for each object with unknown names, the known name that each of them was probably meant to be."""
         renames = {}
         for path in {location.path for location in locations if location.unexpected}:
             here = [location for location in locations if location.path == path]
@@ -244,46 +246,42 @@ class Explainer:
             declared = declared_properties(location.place, location.schema)
         return [name for name, (_, child) in declared.items() if not is_reserved(child)]
 
-    def _unknown(self, location: Location, renames: dict[str, str]) -> Iterator[Explanation]:
+    def _explain_unknown(self, location: Location, renames: dict[str, str]) -> Iterator[Explanation]:
         allowed = self._allowed_names(location)
-        strangers = set(location.unexpected).difference(allowed)
-        # Of thousands of names only the first are told: only they are worth a comparison with the known ones.
-        for name in sorted(strangers or location.unexpected)[:LIST_LIMIT]:
+        undeclared = set(location.unexpected).difference(allowed)
+        # A value may have thousands of unknown names: only as many as are shown are compared with the known ones.
+        for name in sorted(undeclared or location.unexpected)[:LIST_LIMIT]:
+            path = (*location.path, name)
             meant = renames.get(name)
             suggestion = f"did you mean `{truncate(meant)}`?" if meant else None
             wording = Wording(_describe_unknown(location, name, allowed), shorten_list(allowed), suggestion)
-            received = self._what_was_received(location, name, allowed)
-            yield Explanation((*location.path, name), location.keyword, wording, received, is_weak=not strangers)
+            # A misspelled `pasword` holds a secret all the same.
+            near = correct_spelling(name, allowed)
+            is_secret = location.is_secret or self._document.is_secret(path if near is None else (*path, near))
+            received = REDACTED if is_secret else shorten(value_at(self._value, path))
+            yield Explanation(path, location.keyword, wording, received, is_weak=not undeclared)
 
-    def _what_was_received(self, location: Location, name: str, allowed: list[str]) -> Json:
-        path = (*location.path, name)
-        # A slip in the name of a secret does not make its value less of one.
-        near = correct_spelling(name, allowed)
-        is_secret = location.is_secret or self._document.is_secret(path if near is None else (*path, near))
-        return REDACTED if is_secret else shorten(value_at(self._value, path))
-
-    def _name_forms(self, location: Location) -> Wording:
-        """Name all the forms that a value may have, and the first repair that any of them suggests."""
-        expected = truncate(" or ".join(self._forms(location)))
+    def _describe_choice(self, location: Location) -> Wording:
+        """List all forms of a choice, with the first suggestion that any of its branches makes."""
+        expected = truncate(" or ".join(self._summarize_branches(location)))
         context: list[list[ValidationError]] = getattr(location.kind, "context", [])
         leaves = [leaf for branch in context for inner in branch for leaf in self._selector.select(inner)]
         locations = [self._locate(leaf) for leaf in leaves if leaf.path == location.path]
-        suggestions = [describe(inner).suggestion for inner in locations if not inner.is_undecided]
-        suggestion = next((words for words in suggestions if words), None)
+        suggestions = (describe(inner).suggestion for inner in locations if not inner.is_undecided)
+        suggestion = next((each for each in suggestions if each), None)
         return Wording(f"{location.where} must be {expected}", expected, suggestion)
 
-    def _forms(self, location: Location) -> Iterable[str]:
+    def _summarize_branches(self, location: Location) -> Iterable[str]:
         branches = location.schema.get(location.keyword)
         if not isinstance(branches, list):
             return ["another form"]
-        place = f"{location.place}/{location.keyword}"
-        told = [self._form(f"{place}/{number}", branch) for number, branch in enumerate(branches[:LIST_LIMIT])]
-        return dict.fromkeys(told)
-
-    def _form(self, place: str, branch: Json) -> str:
-        if isinstance(branch, dict):
-            branch = self._document.merge_in_place(place, branch, limit=_SCHEMAS_MERGED)
-        return summarize_schema(branch)
+        summaries = []
+        for number, branch in enumerate(branches[:LIST_LIMIT]):
+            if isinstance(branch, dict):
+                place = f"{location.place}/{location.keyword}/{number}"
+                branch = self._document.merge_in_place(place, branch, limit=_SCHEMAS_MERGED)  # noqa: PLW2901
+            summaries.append(summarize_schema(branch))
+        return dict.fromkeys(summaries)
 
 
 def _describe_missing(location: Location, name: str, renames: dict[str, str]) -> Wording:
@@ -300,7 +298,7 @@ def _describe_unknown(location: Location, name: str, allowed: list[str]) -> str:
     return f"`{truncate(name)}` is not a known property of {location.where}"
 
 
-def _what_was_received(location: Location) -> Json:
+def _redact_received(location: Location) -> Json:
     if location.is_secret:
         return REDACTED
     # A text that holds an object may hold a secret of any name.

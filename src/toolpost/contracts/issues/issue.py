@@ -1,8 +1,7 @@
-"""What is wrong with a value, wording so that whoever sent it can mend it in one go.
+"""`find_issues`: from an invalid value to the issues that its sender sees.
 
-Faults carry our own short words, never the validator's dump of a value, and never a secret.
-On the way from an error to a fault: `branches` picks it, `locations` looks it up, `wording` finds the words and
-`suggestions` the repair, `reading` leads it through them all.
+Issues have their own short messages, never the validator's dump of a value, and never a secret. The wording of a single
+error is left to `explanation`; here errors are collected within limits, sorted and deduplicated.
 """
 
 from collections.abc import Iterable
@@ -17,12 +16,12 @@ from toolpost.contracts.schema import Schema, ValidationError
 ISSUE_LIMIT = 20
 ERROR_LIMIT = 5 * ISSUE_LIMIT
 FULL_READ_LIMIT = 5_000
-"""Values of more parts than this are read up to their first fault: finding each costs 13 µs, one per part."""
+"""Values with more parts than this are validated up to their first error: each error costs 13 µs, and each part may have one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Issue:
-    """One thing that is wrong, where, and what would be right."""
+    """One thing wrong with a value; `path` is a JSON Pointer into the value."""
 
     path: str
     keyword: str
@@ -32,7 +31,7 @@ class Issue:
     suggestion: str | None = None
 
     def as_object(self) -> JsonObject:
-        """Return the issue object of the wire; what does not apply is absent."""
+        """Return the issue object of the wire; fields that do not apply are absent."""
         issue: JsonObject = {"path": self.path, "keyword": self.keyword, "message": self.message}
         if self.expected is not ABSENT:
             issue["expected"] = self.expected
@@ -44,14 +43,14 @@ class Issue:
 
 
 def parse_issue(issue: JsonObject) -> Issue:
-    """Read what `as_object` wrote."""
+    """Read what `Issue.as_object` wrote."""
     return Issue(**issue)
 
 
 def find_issues_quickly(schema: Schema, value: Json, size_bytes: int) -> list[Issue] | None:
-    """List what is wrong with a value if that is quickly done, whatever is in it; None if it might not be.
+    """Return the issues if finding them is certain to be quick, otherwise None: then use `upstreams.validation`.
 
-    `size_bytes` is the size of the value as JSON text. For None there is `upstreams.validation`.
+    `size_bytes` is the size of the value as JSON text.
     """
     if size_bytes > schema.quick_bytes:
         return None
@@ -59,28 +58,48 @@ def find_issues_quickly(schema: Schema, value: Json, size_bytes: int) -> list[Is
         if schema.is_valid(value):
             return []
     except ValueError as problem:
-        return [_make_unreadable_issue(problem)]
+        return issues_of_unencodable(problem)
     return find_issues(schema, value) if _has_at_most(value, schema.quick_parts) else None
 
 
 def issues_of_unencodable(problem: Exception) -> list[Issue]:
-    """Say what is wrong with a value that cannot even be written as JSON."""
-    return [_make_unreadable_issue(problem)]
+    """Return the issue of a value that cannot be written as JSON, given the exception that says so."""
+    if isinstance(problem, UnicodeError):
+        message = "a text in the value holds half of a surrogate pair, which is not valid Unicode"
+    else:
+        message = "the value cannot be read: it is nested too deeply, or is not JSON"
+    return [Issue(path="", keyword="json", message=message)]
 
 
 def find_issues(schema: Schema, value: Json) -> list[Issue]:
-    """List what is wrong with a value, by path, at most `ISSUE_LIMIT` faults; none when it is valid.
+    """Return what is wrong with a value, by path, at most `ISSUE_LIMIT` issues; an empty list if it is valid.
 
-    Takes as long as it takes: for a value and a schema of strangers see `find_issues_quickly`.
+    The time is not bounded: for a schema or a value from outside use `find_issues_quickly`.
     """
     try:
         if schema.is_valid(value):
             return []
         errors = _collect_errors(schema, value)
     except ValueError as problem:
-        return [_make_unreadable_issue(problem)]
-    told = Explainer(schema, value).told(errors)
-    return [_fault(each) for each in _sort_and_deduplicate(told)] or [make_generic_issue()]
+        return issues_of_unencodable(problem)
+    explanations = _sort_and_deduplicate(Explainer(schema, value).explain(errors))
+    issues = [
+        Issue(
+            path=display_pointer(each.path),
+            keyword=each.keyword,
+            message=each.wording.message,
+            expected=each.wording.expected,
+            received=each.received,
+            suggestion=each.wording.suggestion,
+        )
+        for each in explanations
+    ]
+    return issues or [make_generic_issue()]
+
+
+def make_generic_issue() -> Issue:
+    """Return the issue for a value that is known to be invalid, where the reason is not."""
+    return Issue(path="", keyword="schema", message="the value breaks the schema")
 
 
 def _collect_errors(schema: Schema, value: Json) -> list[ValidationError]:
@@ -95,7 +114,7 @@ def _collect_errors(schema: Schema, value: Json) -> list[ValidationError]:
 
 
 def _has_at_most(value: Json, limit: int) -> bool:
-    """Say whether a value has at most so many parts, itself included."""
+    """Return whether a value has at most `limit` parts, itself included; stops counting at the limit."""
     waiting, seen = [value], 0
     while waiting and seen <= limit:
         part = waiting.pop()
@@ -107,45 +126,19 @@ def _has_at_most(value: Json, limit: int) -> bool:
     return seen <= limit
 
 
-def _make_unreadable_issue(problem: Exception) -> Issue:
-    if isinstance(problem, UnicodeError):
-        message = "a text in the value holds half of a surrogate pair, which is no Unicode"
-    else:
-        message = "the value cannot be read: it is nested too deeply, or is not JSON"
-    return Issue(path="", keyword="json", message=message)
-
-
-def make_generic_issue() -> Issue:
-    """Say no more than that a value is wrong."""
-    return Issue(path="", keyword="schema", message="the value breaks the schema")
-
-
-def _sort_and_deduplicate(told: list[Explanation]) -> list[Explanation]:
-    """Put what is told into order, without what only repeats or follows from something else."""
-    strong = [each for each in told if not each.is_weak] or told
+def _sort_and_deduplicate(explanations: list[Explanation]) -> list[Explanation]:
+    """Sort by path, and drop what repeats or follows from another explanation."""
+    strong = [each for each in explanations if not each.is_weak] or explanations
     reserved = {each.path for each in strong if each.keyword == "x-reserved"}
     kept: dict[tuple[Path, str], Explanation] = {}
-    for each in sorted(strong, key=_order):
-        is_shadowed = any(each.path[: len(path)] == path for path in reserved)
-        if not is_shadowed or each.keyword == "x-reserved":
+    for each in sorted(strong, key=lambda each: (_path_sort_key(each.path), each.keyword, each.wording.message)):
+        # A reserved property must not be set at all: what else is wrong with its value does not matter.
+        is_below_reserved = any(each.path[: len(path)] == path for path in reserved)
+        if not is_below_reserved or each.keyword == "x-reserved":
             kept.setdefault((each.path, each.wording.message), each)
     return list(kept.values())[:ISSUE_LIMIT]
 
 
-def _order(told: Explanation) -> tuple[list[tuple[int, str]], str, str]:
-    return _path_sort_key(told.path), told.keyword, told.wording.message
-
-
 def _path_sort_key(path: Iterable[str | int]) -> list[tuple[int, str]]:
+    # Names sort before numbers: a path may have either at the same position, and Python does not compare them.
     return [(step, "") if isinstance(step, int) else (-1, step) for step in path]
-
-
-def _fault(told: Explanation) -> Issue:
-    return Issue(
-        path=display_pointer(told.path),
-        keyword=told.keyword,
-        message=told.wording.message,
-        expected=told.wording.expected,
-        received=told.received,
-        suggestion=told.wording.suggestion,
-    )

@@ -1,4 +1,8 @@
-"""Which branch of a choice comes nearest to a value: its faults are told, those of the others are not."""
+"""Where a validation error is: which branch of a choice it belongs to, and the value and the schema at that location.
+
+An error of `anyOf` or `oneOf` has the errors of all branches inside it. The sender meant one of them: `BranchSelector` picks the
+branch that comes nearest to the value, and only its errors are reported.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,30 +16,29 @@ from toolpost.contracts.schema import ValidationError
 from toolpost.contracts.schema import ValidationErrorKind as Kind
 from toolpost.contracts.subschemas import to_pointer
 
-# Below these, a step is the name of a property, and may spell a keyword by chance.
-_NAMED_BY_THE_AUTHOR = [[word] for word in ("dependencies", "dependentSchemas", "patternProperties", "properties")]
+# Below these keywords a step is a property's name, which may be spelled like a keyword.
+_MAPS_BY_NAME = [[word] for word in ("dependencies", "dependentSchemas", "patternProperties", "properties")]
 
 
 @dataclass(frozen=True)
 class LeafError:
-    """An error worth telling. `joined` is what several branches would have taken in its place."""
+    """An error to report; `merged_options` are the values that several branches would have accepted in its place."""
 
     error: ValidationError
     merged_options: list[Json] | None = None
 
     @cached_property
     def path(self) -> Path:
-        """Where in the value the error is."""
         return tuple(self.error.instance_path)
 
     @property
     def options(self) -> list[Json]:
-        """The fixed values that would have been right; none for most errors."""
+        """The fixed values that would have been accepted; empty for most errors."""
         return fixed_values_of_error(self.error.kind) if self.merged_options is None else self.merged_options
 
     @property
     def unexpected(self) -> list[str]:
-        """The names of the properties that nobody declared."""
+        """The names of undeclared properties."""
         kind = self.error.kind
         if isinstance(kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties):
             return kind.unexpected
@@ -43,17 +46,17 @@ class LeafError:
 
     @property
     def is_closed_object(self) -> bool:
-        """Whether this is a false `additionalProperties` without `properties` beside it.
+        """Whether this is `additionalProperties: false` without `properties` beside it.
 
-        The validator tells it as a false schema of the whole object.
+        The validator reports it as a false schema of the whole object.
         """
         steps = self.error.evaluation_path
-        is_last = steps[-1:] == ["additionalProperties"] and steps[-2:-1] not in _NAMED_BY_THE_AUTHOR
+        is_last = steps[-1:] == ["additionalProperties"] and steps[-2:-1] not in _MAPS_BY_NAME
         return is_last and isinstance(self.error.kind, Kind.FalseSchema)
 
 
 def fixed_values_of_error(kind: Kind) -> list[Json]:
-    """Return the values that a `const` or an `enum` would have taken."""
+    """Return the values that a broken `const` or `enum` accepts."""
     match kind:
         case Kind.Constant(expected_value=option):
             return [option]
@@ -63,14 +66,14 @@ def fixed_values_of_error(kind: Kind) -> list[Json]:
 
 
 class BranchSelector:
-    """The choices of one schema, as one invalid value meets them."""
+    """Picks branches of `anyOf` and `oneOf` for one invalid value."""
 
     def __init__(self, document: SchemaDocument, value: Json) -> None:
         self._document = document
         self._value = value
 
     def select(self, error: ValidationError) -> list[LeafError]:
-        """Return the error, or what is wrong in its nearest branch when one is nearest."""
+        """Return the errors of the nearest branch; the error itself if it is no choice, or no branch is nearest."""
         match error.kind:
             case Kind.AnyOf(context=context) | Kind.OneOfNotValid(context=context):
                 return self._nearest(error, context) or [LeafError(error)]
@@ -84,28 +87,29 @@ class BranchSelector:
         value = value_at(self._value, base)
         fitting = [number for number, branch in enumerate(branches) if not _misses_type(branch, base, value)]
         if not fitting:
-            wanted = [branch for branch in branches if not _wants_null(branch)]
-            return wanted[0] if len(wanted) == 1 else []
+            # `null` is how a branch says "optional": with one other branch, that one was meant.
+            others = [branch for branch in branches if not _accepts_null(branch)]
+            return others[0] if len(others) == 1 else []
         children = [leaf.path for leaf in branches[fitting[0]] if len(leaf.path) == len(base) + 1]
         return _merge_discriminators([branches[number] for number in fitting], children) or self._best(
             error, branches, fitting
         )
 
     def _best(self, error: ValidationError, branches: list[list[LeafError]], fitting: list[int]) -> list[LeafError]:
-        ranked = sorted((self._remoteness(error, number, branches[number]), number) for number in fitting)
+        ranked = sorted((self._distance(error, number, branches[number]), number) for number in fitting)
         best = branches[ranked[0][1]]
         is_tie = len(ranked) > 1 and ranked[0][0] == ranked[1][0]
         is_shallow = all(leaf.path == tuple(error.instance_path) for leaf in best)
         return [] if is_tie and is_shallow else best
 
-    def _remoteness(self, error: ValidationError, number: int, branch: list[LeafError]) -> tuple[int, int, int, int]:
-        hits, misses = self._count_constants(error, number)
+    def _distance(self, error: ValidationError, number: int, branch: list[LeafError]) -> tuple[int, int, int, int]:
+        right, wrong = self._count_constants(error, number)
         deepest = max((len(leaf.path) for leaf in branch), default=0)
         weight = sum(max(1, len(leaf.unexpected)) for leaf in branch)
-        return (min(misses, 1), -hits, weight, -deepest)
+        return (min(wrong, 1), -right, weight, -deepest)
 
     def _count_constants(self, error: ValidationError, number: int) -> tuple[int, int]:
-        """Count the fixed values of a branch that the value has, and those that it has otherwise."""
+        """Count the `const` and `enum` properties of a branch that the value has right, and those that it has wrong."""
         value = value_at(self._value, error.instance_path)
         steps = [*error.evaluation_path, number]
         trail = self._document.follow(steps)
@@ -121,16 +125,16 @@ class BranchSelector:
 
 
 def _merge_discriminators(branches: list[list[LeafError]], paths: Iterable[Path]) -> list[LeafError]:
-    """Join branches that differ in one fixed value: `kind` is a circle here, a square there."""
+    """Merge branches that differ in one fixed value into one error with the values of all: `kind` is `circle` or `square`."""
     for path in paths:
-        told = [[leaf for leaf in branch if leaf.path == path and leaf.options] for branch in branches]
-        if len(branches) > 1 and all(told):
-            options = [option for leaves in told for option in leaves[0].options]
-            return [LeafError(told[0][0].error, unique(options))]
+        fixed = [[leaf for leaf in branch if leaf.path == path and leaf.options] for branch in branches]
+        if len(branches) > 1 and all(fixed):
+            options = [option for leaves in fixed for option in leaves[0].options]
+            return [LeafError(fixed[0][0].error, unique(options))]
     return []
 
 
-def _wants_null(branch: list[LeafError]) -> bool:
+def _accepts_null(branch: list[LeafError]) -> bool:
     return any(isinstance(leaf.error.kind, Kind.Type) and leaf.error.kind.types == ["null"] for leaf in branch)
 
 
@@ -153,13 +157,13 @@ def _is_type_mismatch(leaf: LeafError, value: Json) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """One error, with all that its words need."""
+    """An error with the value and the schema that its wording needs."""
 
     kind: Kind
     keyword: str
     path: Path
     steps: Path
-    """The way through the schema that led to the broken keyword."""
+    """The evaluation path: the steps through the schema to the broken keyword, through its references."""
     value: Json
     unexpected: list[str]
     place: str
@@ -176,11 +180,11 @@ class Location:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether no branch of a choice came nearest."""
+        """Whether this is a choice of which no branch came nearest."""
         return self.merged_options is None and isinstance(self.kind, Kind.AnyOf | Kind.OneOfNotValid)
 
     def quote(self, value: Json) -> str | None:
-        """Return a scalar as JSON text, or None when it must not or cannot be repeated."""
+        """Return a scalar as JSON text, None if it is secret, too long, or no scalar."""
         if self.is_secret or isinstance(value, dict | list):
             return None
         text = to_json_text(shorten(value))
@@ -188,7 +192,7 @@ class Location:
 
 
 def locate(leaf: LeafError, document: SchemaDocument, root: Json) -> Location:
-    """Look up where an error is, in the schema and in the value."""
+    """Look up an error in the schema and in the value."""
     error = leaf.error
     trail = document.follow(error.evaluation_path)
     is_whole = len(trail) > len(error.evaluation_path)
@@ -210,7 +214,7 @@ def locate(leaf: LeafError, document: SchemaDocument, root: Json) -> Location:
 
 
 def _is_optional(leaf: LeafError, trail: list[tuple[str, Json]]) -> bool:
-    """Say whether the object around the property that is wrong declares it without requiring it."""
+    """Return whether the object around the property declares it without requiring it."""
     steps, path = leaf.error.evaluation_path, leaf.path
     for number in reversed(range(len(steps) - 1)):
         if steps[number] == "properties" and path and steps[number + 1] == path[-1] and number < len(trail):

@@ -1,4 +1,4 @@
-"""How to say it right: the repairs that models need most."""
+"""Repairs for the mistakes that models make most often: quoted numbers, JSON in a string, a near miss in a list of values."""
 
 import json
 import re
@@ -27,10 +27,10 @@ EXAMPLES = {
     "uri-reference": "/path",
     "uuid": "123e4567-e89b-12d3-a456-426614174000",
 }
-"""What a text of each format looks like."""
+"""An example of each format."""
 
 _JSON_LIMIT = 100_000
-_SPELLED = {"true": True, "false": False, "yes": True, "no": False}
+_BOOLEAN_WORDS = {"true": True, "false": False, "yes": True, "no": False}
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(Z|[+-]\d\d:?\d\d)?")
@@ -38,16 +38,16 @@ _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?:[/:?#]\S*)?")
 
 
 def suggest_type(location: Location, types: Sequence[str]) -> str | None:
-    """Suggest how to send a value as one of these types."""
+    """Suggest how to send a value as one of these types; None if nothing is known to help."""
     value = location.value
     if value is None:
         return _suggest_omission(location)
-    if isinstance(value, str) and (words := _suggest_unquoting(location, types)):
-        return words
+    if isinstance(value, str) and (suggestion := _suggest_unquoting(location, types)):
+        return suggestion
     if isinstance(value, list) and len(value) == 1 and is_of_type(value[0], types):
         return f"send {location.quote(value[0]) or 'the item'} itself, not an array"
-    if isinstance(value, bool | int | float) and (words := _suggest_from_number(location, types)):
-        return words
+    if isinstance(value, bool | int | float) and (suggestion := _suggest_from_number(location, types)):
+        return suggestion
     if "array" in types:
         shown = location.quote(value)
         return f"wrap it in an array: [{shown}]" if shown else "wrap it in an array"
@@ -59,16 +59,16 @@ def _suggest_omission(location: Location) -> str | None:
 
 
 def _suggest_unquoting(location: Location, types: Sequence[str]) -> str | None:
-    held = _parse_json(location.value)
-    if held is ABSENT or isinstance(held, str) or not is_of_type(held, types):
+    parsed = _parse_json(location.value)
+    if parsed is ABSENT or isinstance(parsed, str) or not is_of_type(parsed, types):
         return None
-    if isinstance(held, dict | list):
-        return f"send the {type_of(held)} itself, not a string that holds JSON"
-    return f"send {location.quote(held) or 'it'} without quotes"
+    if isinstance(parsed, dict | list):
+        return f"send the {type_of(parsed)} itself, not a string that holds JSON"
+    return f"send {location.quote(parsed) or 'it'} without quotes"
 
 
 def _parse_json(text: str) -> Json:
-    spelled = _SPELLED.get(text.strip().lower())
+    spelled = _BOOLEAN_WORDS.get(text.strip().lower())
     if spelled is not None:
         return spelled
     try:
@@ -96,7 +96,7 @@ def _suggest_from_number(location: Location, types: Sequence[str]) -> str | None
 
 
 def suggest_option(location: Location, options: list[Json]) -> str | None:
-    """Suggest the one of the options that was probably meant."""
+    """Suggest the option that was probably meant; None if none comes near."""
     value = location.value
     if value is None:
         return _suggest_omission(location)
@@ -116,13 +116,13 @@ def _near_text(location: Location, texts: list[str]) -> str | None:
 
 
 def _suggest_unquoted_option(location: Location, options: list[Json]) -> str | None:
-    held = _parse_json(location.value)
-    shown = location.quote(held) if is_among(held, options) else None
+    parsed = _parse_json(location.value)
+    shown = location.quote(parsed) if is_among(parsed, options) else None
     return f"send {shown} without quotes" if shown else None
 
 
 def suggest_format(location: Location, name: str) -> str | None:
-    """Suggest how to write a text in this format, or at least what such a text looks like."""
+    """Suggest the text rewritten in this format, or else an example of it; None for a format without one."""
     example = EXAMPLES.get(name)
     rewritten = None if location.is_secret else _rewrite(name, str(location.value))
     return rewritten or (f"for example {example}" if example else None)
