@@ -2,8 +2,8 @@
 
 A pattern is parsed into a term, and followed character by character through its derivatives (Brzozowski 1964): the derivative of
 `ab|ac` by `a` is `b|c`. Two patterns are followed side by side; if no pair of derivatives is reachable where the first accepts
-the empty text and the second does not, the second contains the first. `UnsupportedPattern` is raised for what is not regular or not
-parsed (look-around, word boundaries, `\\p{…}`).
+the empty text and the second does not, the second contains the first. `UnsupportedPattern` is raised for what is not regular
+or not parsed (look-around, word boundaries, `\\p{…}`).
 """
 
 import functools

@@ -1,8 +1,9 @@
 """The changes of what a schema asserts: each proven harmless, shown to break by an example, or neither.
 
 Arguments must still be accepted: the old schema is the *narrow* one, which the new, *wide* one must contain. For results it is
-the other way round: whatever the new schema allows, the old one must have allowed. For example, `{"maximum": 10}` changed to
-`{"maximum": 20}` is harmless in arguments (`input.widened`) and breaks callers in results (`output.bounds-widened`, with 11 as the example).
+the other way round: whatever the new schema allows, the old one must have allowed. For example, `{"maximum": 10}` changed
+to `{"maximum": 20}` is harmless in arguments (`input.widened`), and breaks callers in results
+(`output.bounds-widened`; example: 20).
 
 Containment is proven part by part (`walk`) or by the validator's algebra (`containment`); it is refuted by a value (`examples`).
 """
