@@ -148,9 +148,9 @@ class _SchemaCloser:
     def _refers_into(self, keywords: set[str]) -> bool:
         """Return whether a reference leads to a schema under one of these keywords of the root."""
         places = {to_pointer((word,)) for word in keywords}
-        for part in walk_subschemas(self._raw):
-            if "$ref" in part.schema:
-                target = self._references.find_target(part.place, part.schema, "$ref")
+        for subschema in walk_subschemas(self._raw):
+            if "$ref" in subschema.schema:
+                target = self._references.find_target(subschema.place, subschema.schema, "$ref")
                 if target and "/".join(target.split("/", 2)[:2]) in places:
                     return True
         return False
@@ -177,7 +177,10 @@ class _SchemaCloser:
 
     def _close_keyword(self, keyword: str, value: Json, place: str, *, may_close: bool) -> Json:
         if keyword in _CONDITIONS:
-            self._note_references_under(value, place)
+            # Returned as it is, but what it refers to must stay open.
+            if isinstance(value, dict):
+                for inner in walk_subschemas(value):
+                    self._note_references(inner.schema, place + inner.place, extends=True)
             return value
         if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
             return self._close(value, place, may_close=may_close)
@@ -214,21 +217,12 @@ class _SchemaCloser:
             if extends and keyword in schema and (target := self._references.find_target(place, schema, keyword)):
                 self.extended.add(target)
 
-    def _note_references_under(self, value: Json, place: str) -> None:
-        if isinstance(value, dict):
-            for part in walk_subschemas(value):
-                self._note_references(part.schema, place + part.place, extends=True)
-
 
 def _is_combined(schema: JsonObject) -> bool:
-    return any(_combines(keyword, value) for keyword, value in schema.items())
-
-
-def _combines(keyword: str, value: Json) -> bool:
-    if keyword == "dependencies":
-        # This one may also hold lists of required names, which describe nothing.
-        return any(True for _ in schemas_under(keyword, value))
-    return keyword in _BRANCHES or keyword in REFERENCES
+    # `dependencies` may also hold lists of required names, which describe nothing.
+    if any(True for _ in schemas_under("dependencies", schema.get("dependencies"))):
+        return True
+    return not schema.keys().isdisjoint((_BRANCHES - {"dependencies"}) | {*REFERENCES})
 
 
 def _is_closable(schema: JsonObject) -> bool:

@@ -312,4 +312,5 @@ def _make_refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kin
 
 
 def describe_concurrency(concurrency: Concurrency) -> str:
+    """Return `parallel`, `serial` or `keyed:ARGUMENT`, as contracts and locks write it."""
     return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

@@ -92,16 +92,16 @@ class _Node:
         self.paths = 0.0
 
 
-def measure_expansion(raw: JsonObject, parts: Iterable[Subschema], references: References | None) -> Expansion:
+def measure_expansion(raw: JsonObject, subschemas: Iterable[Subschema], references: References | None) -> Expansion:
     """Count the paths of a schema, given its subschemas, and its references if it has any.
 
     Raises `InPlaceCycle` and `PlacesTooLong`.
     """
     widest = 0
-    for part in parts:
-        if not _MULTIPLIERS.isdisjoint(part.schema):
+    for subschema in subschemas:
+        if not _MULTIPLIERS.isdisjoint(subschema.schema):
             return _count_paths(raw, references)
-        widest = max(widest, _size(part.schema.get("properties")) + _size(part.schema.get("required")))
+        widest = max(widest, _size(subschema.schema.get("properties")) + _size(subschema.schema.get("required")))
     # Most schemas are as simple as that: each place is reached on one path.
     return Expansion(1.0, "", 1.0 + widest / 8)
 

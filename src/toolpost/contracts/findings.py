@@ -85,6 +85,7 @@ def scan_definition(definition: Definition, *, since: Definition | None = None) 
     for place, text, kind in _walk_texts(definition):
         if kind == "unread":
             unread.setdefault(text, Finding(kind=FindingKind.UNREAD, place=place, message=text, excerpt=""))
+        # A text that only moved is not new, wherever it is now.
         elif text not in known and len(found) < PER_TOOL_LIMIT:
             found += [
                 *_find_hidden_text(place, text),

@@ -559,12 +559,14 @@ def _tag_concepts(tokens: list[tuple[str, str, int, int]]) -> _Sentence:
         for concept in _CONCEPTS_OF.get(kind, ()):
             sentence.add(concept, number, number, start, end)
         phrases = _PHRASES.get(word)
+        # `1gn0re` is read as `ignore`.
         if phrases is None and kind == "word" and not word.isalpha():
             phrases = _PHRASES.get(word.translate(_DIGITS))
         for rest, concept in phrases or ():
             last = number + len(rest)
             if not rest or tuple(words[number + 1 : last + 1]) == rest:
                 sentence.add(concept, number, last, start, tokens[last][3])
+    # Negations last: they are made of concepts that must all be noted by now.
     for concept, (former, latter, within) in _IN_ORDER.items():
         if former in sentence.positions and latter in sentence.positions:
             befores = sentence.positions[former]

@@ -3,7 +3,6 @@
 Text in, text out: reading and writing the file is left to `cli.lock` and `settings.lock`.
 """
 
-import itertools
 import json
 import re
 from collections import Counter
@@ -121,14 +120,11 @@ def _decode(text: str, name: str) -> Json:
         raise BadLock(f"{name} holds a number that is too long.", hint=_RESTORE) from error
     if duplicates:
         # Name the second one; both may be on one line, or escaped differently.
-        line = list(itertools.islice(itertools.chain([1], _find_key_lines(duplicates[0], text)), 3))[-1]
+        key = re.compile(rf"^\s*{re.escape(json.dumps(duplicates[0], ensure_ascii=False))}\s*:")
+        lines = [number for number, each in enumerate(text.splitlines(), 1) if key.match(each)]
+        line = [1, *lines[:2]][-1]
         raise BadLock(f"{name}, line {line}: `{duplicates[0]}` is there twice.", hint="keep one of the two", line=line)
     return content
-
-
-def _find_key_lines(key: str, text: str) -> Iterator[int]:
-    written = re.compile(rf"^\s*{re.escape(json.dumps(key, ensure_ascii=False))}\s*:")
-    return (number for number, line in enumerate(text.splitlines(), 1) if written.match(line))
 
 
 def _make_format_error(found: Json, name: str) -> BadLock:

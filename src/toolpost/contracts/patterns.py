@@ -57,6 +57,7 @@ def estimate_pattern_size(pattern: str) -> int:
             place += is_escape
         place += 1
     size = sum(sizes) + last
+    # Case-insensitive: most characters have two or more forms.
     return 4 * size if "(?i" in pattern else size
 
 

@@ -138,13 +138,14 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     """Compile a schema, or raise `SchemaProblem`."""
     _check_root(raw, root_object=root_object)
     size_bytes = _check_size(raw)
-    parts = _collect_subschemas(raw) if isinstance(raw, dict) else []
-    _check_patterns_size(parts)
+    subschemas = _collect_subschemas(raw) if isinstance(raw, dict) else []
+    _check_patterns_size(subschemas)
     # Before compiling: the validator would already walk all paths then, and cannot be interrupted.
-    references = _index_references(parts)
-    expansion = _check_expansion(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
+    has_references = any(not subschema.schema.keys().isdisjoint(REFERENCES) for subschema in subschemas)
+    references = References(subschemas[0].schema, subschemas) if has_references else None
+    expansion = _check_expansion(raw, subschemas, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
     compiled = _compile_validator(raw)
-    _check_subschemas(parts, references)
+    _check_subschemas(subschemas, references)
     is_short = size_bytes <= QUICK_SCHEMA_BYTES
     return Schema(
         raw=raw,
@@ -201,13 +202,11 @@ def _check_root(raw: Json, *, root_object: bool) -> None:
         raise SchemaProblem("", f"there is no schema; {nothing} is how a tool says that it takes nothing")
     if not isinstance(raw, dict | bool):
         raise SchemaProblem("", f"a schema is a JSON object, and this is not an object: {_quote(raw)}")
-    if isinstance(raw, dict):
-        _check_draft(raw)
-    if root_object:
-        _check_root_object(raw)
-
-
-def _check_root_object(raw: JsonObject | bool) -> None:
+    if isinstance(raw, dict) and draft_of(raw) is None:
+        reason = f"{_quote(raw['$schema'])} is not a known draft (draft-04 to 2020-12)"
+        raise SchemaProblem("/$schema", reason)
+    if not root_object:
+        return
     if isinstance(raw, bool):
         raise SchemaProblem("", 'the root is not an object schema; write {"type": "object", …}')
     if "type" not in raw:
@@ -228,35 +227,24 @@ def _check_size(raw: JsonObject | bool) -> int:
     return size_bytes
 
 
-def _check_draft(raw: JsonObject) -> None:
-    if draft_of(raw) is None:
-        reason = f"{_quote(raw['$schema'])} is no draft that is known (draft-04 to 2020-12)"
-        raise SchemaProblem("/$schema", reason)
-
-
 def _collect_subschemas(raw: JsonObject) -> list[Subschema]:
-    parts, letters = [], 0
-    for part in walk_subschemas(raw):
-        if part.depth > DEPTH_LIMIT:
-            raise SchemaProblem(part.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
-        if len(part.place) > PLACE_LIMIT or (letters := letters + len(part.place)) > PLACES_LIMIT:
+    subschemas, places_length = [], 0
+    for subschema in walk_subschemas(raw):
+        if subschema.depth > DEPTH_LIMIT:
+            raise SchemaProblem(subschema.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
+        if len(subschema.place) > PLACE_LIMIT or (places_length := places_length + len(subschema.place)) > PLACES_LIMIT:
             raise _make_places_too_long()
-        parts.append(part)
-    return parts
+        subschemas.append(subschema)
+    return subschemas
 
 
 def _make_places_too_long() -> SchemaProblem:
     return SchemaProblem("", "names that are so long are nested too deeply: their places alone take megabytes")
 
 
-def _index_references(parts: list[Subschema]) -> References | None:
-    refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
-    return References(parts[0].schema, parts) if refers else None
-
-
-def _check_expansion(raw: JsonObject, parts: list[Subschema], references: References | None) -> Expansion:
+def _check_expansion(raw: JsonObject, subschemas: list[Subschema], references: References | None) -> Expansion:
     try:
-        expansion = measure_expansion(raw, parts, references)
+        expansion = measure_expansion(raw, subschemas, references)
     except InPlaceCycle as cycle:
         reason = "it leads back to itself without going any deeper into the value, so that it has no end"
         raise SchemaProblem(cycle.place, reason) from cycle
@@ -271,16 +259,16 @@ def _check_expansion(raw: JsonObject, parts: list[Subschema], references: Refere
     return expansion
 
 
-def _check_patterns_size(parts: list[Subschema]) -> None:
+def _check_patterns_size(subschemas: list[Subschema]) -> None:
     left = PATTERN_STATES_LIMIT
-    for part in parts:
-        for place, pattern in patterns_of(part.schema):
+    for subschema in subschemas:
+        for place, pattern in patterns_of(subschema.schema):
             left -= estimate_pattern_size(pattern)
             if left < 0:
                 reason = (
                     f"with the pattern {_quote(pattern)} those of this schema are too large for a linear-time engine"
                 )
-                raise SchemaProblem(part.place + place, reason)
+                raise SchemaProblem(subschema.place + place, reason)
 
 
 def _compile_validator(raw: JsonObject | bool) -> jsonschema_rs.Validator:
@@ -296,8 +284,10 @@ def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> Sc
     place = to_pointer(error.instance_path)
     match error.kind:
         case ValidationErrorKind.Referencing() if isinstance(raw, dict):
-            parts = list(walk_subschemas(raw))
-            return _find_dangling_reference(parts, References(raw, parts)) or SchemaProblem(place, error.message)
+            subschemas = list(walk_subschemas(raw))
+            return _find_dangling_reference(subschemas, References(raw, subschemas)) or SchemaProblem(
+                place, error.message
+            )
         case ValidationErrorKind.Format(format="regex"):
             return SchemaProblem(place, _explain_pattern(str(error.instance)))
         case ValidationErrorKind.Type(types=types):
@@ -307,18 +297,14 @@ def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> Sc
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 
-def _check_subschemas(parts: list[Subschema], references: References | None) -> None:
+def _check_subschemas(subschemas: list[Subschema], references: References | None) -> None:
     # The validator compiles only what the root can reach; unused definitions must be valid too.
-    for part in parts:
-        _check_patterns(part)
-    if references is not None and (problem := _find_dangling_reference(parts, references)):
+    for subschema in subschemas:
+        for place, pattern in patterns_of(subschema.schema):
+            if not _is_compilable(pattern):
+                raise SchemaProblem(subschema.place + place, _explain_pattern(pattern))
+    if references is not None and (problem := _find_dangling_reference(subschemas, references)):
         raise problem
-
-
-def _check_patterns(part: Subschema) -> None:
-    for place, pattern in patterns_of(part.schema):
-        if not _is_compilable(pattern):
-            raise SchemaProblem(part.place + place, _explain_pattern(pattern))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -339,16 +325,17 @@ def _explain_pattern(pattern: str) -> str:
     return f"{shown} is malformed, or too large for a linear-time engine"
 
 
-def _find_dangling_reference(parts: list[Subschema], references: References) -> SchemaProblem | None:
-    for part in parts:
+def _find_dangling_reference(subschemas: list[Subschema], references: References) -> SchemaProblem | None:
+    for subschema in subschemas:
         for keyword in REFERENCES:
-            if keyword in part.schema and references.find_target(part.place, part.schema, keyword) is None:
-                return SchemaProblem(f"{part.place}/{keyword}", _dangling_reason(part.schema[keyword]))
+            if (
+                keyword in subschema.schema
+                and references.find_target(subschema.place, subschema.schema, keyword) is None
+            ):
+                reference = _quote(subschema.schema[keyword])
+                reason = f"{reference} leads to nothing in this document, and nothing outside it is ever fetched"
+                return SchemaProblem(f"{subschema.place}/{keyword}", reason)
     return None
-
-
-def _dangling_reason(reference: Json) -> str:
-    return f"{_quote(reference)} leads to nothing in this document, and nothing outside it is ever fetched"
 
 
 def _quote(value: Json) -> str:

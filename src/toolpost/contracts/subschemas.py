@@ -114,11 +114,11 @@ def walk_subschemas(raw: JsonObject) -> Iterator[Subschema]:
     """Yield the schema and every object schema inside it, outer before inner, in document order."""
     waiting = [Subschema("", 0, raw)]
     while waiting:
-        part = waiting.pop()
-        yield part
+        subschema = waiting.pop()
+        yield subschema
         inner = [
-            Subschema(part.place + place, part.depth + 1, child)
-            for keyword, value in part.schema.items()
+            Subschema(subschema.place + place, subschema.depth + 1, child)
+            for keyword, value in subschema.schema.items()
             for place, child in schemas_under(keyword, value)
         ]
         waiting.extend(reversed(inner))
@@ -151,11 +151,7 @@ def declared_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, 
 
 def to_pointer(path: Iterable[str | int]) -> str:
     """Write a path as a JSON Pointer."""
-    return "".join(f"/{_escape(step)}" for step in path)
-
-
-def _escape(step: str | int) -> str:
-    return step.replace("~", "~0").replace("/", "~1") if isinstance(step, str) else str(step)
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def resolve_pointer(raw: Json, place: str) -> Json:

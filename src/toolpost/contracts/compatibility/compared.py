@@ -64,16 +64,16 @@ class ComparedSchema:
     def has_only_local_definitions(self) -> bool:
         """Whether every reference leads into `$defs` or `definitions`, so that a subschema can be extracted with them."""
         return all(
-            str(part.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
-            and "$id" not in part
-            and "id" not in part
-            for part in iterate_schemas(self.root.schema)
+            str(inner.get(word, "#/$defs/")).startswith(("#/$defs/", "#/definitions/"))
+            and "$id" not in inner
+            and "id" not in inner
+            for inner in iterate_schemas(self.root.schema)
             for word in REFERENCES
         )
 
     @cached_property
     def has_references(self) -> bool:
-        return any(not part.keys().isdisjoint(REFERENCES) for part in iterate_schemas(self.root.schema))
+        return any(not inner.keys().isdisjoint(REFERENCES) for inner in iterate_schemas(self.root.schema))
 
     def follow_reference(self, node: Node) -> Node | None:
         """Return the target of a node's `$ref`, None if it has none."""

@@ -78,7 +78,7 @@ def _find_common_draft(narrow: Json, wide: Json) -> int | None:
 
 def strip_unknown_formats(schema: Json, draft: int) -> Json:
     """Return a schema without the formats that its validator ignores."""
-    if any(_is_unknown(part, draft) for part in iterate_schemas(schema)):
+    if any(_is_unknown(inner, draft) for inner in iterate_schemas(schema)):
         return _strip(schema, draft)
     return schema
 

@@ -42,7 +42,7 @@ DEPTH_LIMIT = 100
 REFERENCES_LIMIT = 200
 
 # Measured on a slow machine with schemas made to be slow; see tests/contracts/compatibility/test_hostile.py.
-_PART_S = 0.000_1
+_SCHEMA_S = 0.000_1
 _CASE_S = 0.002
 _TEXT_PAIR_S = 0.000_000_004
 _VALUE_PAIR_S = 0.000_000_5
@@ -107,7 +107,7 @@ def iterate_schemas(schema: Json) -> Iterator[JsonObject]:
 
 def compile_cost_s(schema: Json) -> float:
     """Estimate the seconds to compile a schema; only its patterns matter."""
-    return sum(_patterns_cost_s(part) for part in iterate_schemas(schema))
+    return sum(_patterns_cost_s(inner) for inner in iterate_schemas(schema))
 
 
 def _patterns_cost_s(schema: JsonObject) -> float:
@@ -121,13 +121,18 @@ def comparison_cost_s(schema: Json) -> float:
     count = _CaseCounter(schema).count
     cost = 0.0
     values: list[Json] = []
-    for part in iterate_schemas(schema):
-        cost += _part_cost_s(part) + 4 * _patterns_cost_s(part)
-        if not part.keys().isdisjoint(_MULTIPLIERS):
-            cost += _CASE_S * (count(part) - 1)
-        if isinstance(listed := part.get("enum"), list):
+    for inner in iterate_schemas(schema):
+        cost += _SCHEMA_S + 4 * _patterns_cost_s(inner)
+        if isinstance(patterns := inner.get("patternProperties"), dict):
+            # Each pattern is compared with each other one.
+            cost += _SCHEMA_S * len(patterns) ** 2
+        if not inner.keys().isdisjoint(_MULTIPLIERS):
+            cost += _CASE_S * (count(inner) - 1)
+        if isinstance(listed := inner.get("enum"), list):
             values += listed
-    return cost + _values_cost_s(values)
+    # Each listed value may be compared with each, and numbers are slow.
+    texts = sum(isinstance(value, str) for value in values)
+    return cost + _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
 
 
 def properties_cost_s(one: Json, other: Json) -> float:
@@ -156,20 +161,6 @@ def _cross_cost_s(value: Json) -> float:
     cost = sum(map(_cross_cost_s, found))
     if isinstance(value, dict) and isinstance(properties := value.get("properties"), dict):
         cost += _PROPERTY_S * len(properties) ** 3
-    return cost
-
-
-def _values_cost_s(values: list[Json]) -> float:
-    """Estimate listed values: each may be compared with each, and numbers are slow."""
-    texts = sum(isinstance(value, str) for value in values)
-    return _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
-
-
-def _part_cost_s(schema: JsonObject) -> float:
-    cost = _PART_S
-    if isinstance(patterns := schema.get("patternProperties"), dict):
-        # Each pattern is compared with each other one.
-        cost += _PART_S * len(patterns) ** 2
     return cost
 
 
@@ -231,7 +222,7 @@ def is_draft_neutral(schema: Json) -> bool:
     if not isinstance(schema, dict):
         return True
     draft = draft_of(schema)
-    return draft in (6, 7, 2019, 2020) and all(_is_neutral(part, draft) for part in iterate_schemas(schema))
+    return draft in (6, 7, 2019, 2020) and all(_is_neutral(inner, draft) for inner in iterate_schemas(schema))
 
 
 def _is_neutral(schema: JsonObject, draft: int) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject
 from toolpost.contracts.compatibility.annotations import split_texts
-from toolpost.contracts.contract import Contract, Keyed
+from toolpost.contracts.contract import Contract, describe_concurrency
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
@@ -79,7 +79,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             error_codes=tuple(sorted(code.value for code in terms.errors)),
             # A server's limit is its operator's setting, not the tool's promise; nor is our default one.
             timeout_ms=None if is_upstream or terms.timeout_s is None else round(terms.timeout_s * 1000),
-            concurrency=_spell(contract),
+            concurrency=describe_concurrency(terms.concurrency),
             aliases=tuple(sorted(contract.aliases)),
         )
 
@@ -103,15 +103,15 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def digests(self) -> Digests:
-        takes, takes_texts = split_texts(self.input_schema)
-        gives, gives_texts = split_texts(self.output_schema)
-        schema = {"inputSchema": takes, "outputSchema": gives}
-        unsaid = {"title": None, "description": "", "toolingVersion": "", **schema}
+        input_schema, input_texts = split_texts(self.input_schema)
+        output_schema, output_texts = split_texts(self.output_schema)
+        schema = {"inputSchema": input_schema, "outputSchema": output_schema}
+        without_wording = {"title": None, "description": "", "toolingVersion": "", **schema}
         return Digests(
-            meaning=canonical_digest(msgspec.structs.replace(self, meta={}).to_json() | unsaid),
+            meaning=canonical_digest(msgspec.structs.replace(self, meta={}).to_json() | without_wording),
             schema=canonical_digest(schema),
             wording=canonical_digest(
-                {"title": self.title, "description": self.description, "input": takes_texts, "output": gives_texts}
+                {"title": self.title, "description": self.description, "input": input_texts, "output": output_texts}
             ),
         )
 
@@ -142,8 +142,3 @@ def _read_facts(facts: JsonObject) -> dict[str, Any]:
         if isinstance(names := facts.get(key), Sequence) and all(isinstance(name, str) for name in names):
             known[word] = tuple(sorted(names))
     return known
-
-
-def _spell(contract: Contract) -> str:
-    concurrency = contract.terms.concurrency
-    return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

@@ -175,6 +175,7 @@ class Sampler:
         rest = node.schema.get("additionalItems", True) if isinstance(items, list) else items
         made = [self.sample(node.child("/items", child), depth + 1) for child in [*prefix, *[rest] * wanted][:wanted]]
         if node.schema.get("uniqueItems") is True:
+            # Equal samples would break `uniqueItems`: strings are numbered, and everything else becomes a number.
             made = [f"{value}{number}" if isinstance(value, str) else number for number, value in enumerate(made)]
         return made
 
@@ -289,6 +290,7 @@ class CounterexampleFinder:
         return self._first((self._sampler.embed(difference.steps, value) for value in values), is_lost=False)
 
     def _first(self, values: Iterable[Json], *, is_lost: bool = True) -> Example:
+        # Values are made lazily: making one may be as costly as validating it.
         tries = iter(values)
         for _ in range(TRIES):
             try:

@@ -31,7 +31,12 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     if is_same_json(one, other):
         return Judgement()
     budget = Budget(budget_s)
-    changes = [*compare_facts(old, new), *_compare_both_schemas(old, new, budget)]
+    changes = [
+        *compare_facts(old, new),
+        *_compare_arguments(old, new, budget),
+        *_compare_results(old, new, budget),
+        *compare_wording(old, new, budget),
+    ]
     if budget.is_cut_short:
         changes.append(make_change("budget.spent", ""))
     return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
@@ -47,16 +52,11 @@ def is_quick(old: Definition, new: Definition) -> bool:
     one, other = old.to_json(), new.to_json()
     if not is_small_enough(one) or not is_small_enough(other):
         return True  # Not judged at all.
+    # The same estimates as in `judge`, so that what is quick here is quick there.
     left_s = QUICK_S
     for schema in (old.input_schema, new.input_schema, old.output_schema, new.output_schema):
         left_s -= comparison_cost_s(schema)
     return left_s > 0 and properties_cost_s(one, other) < left_s
-
-
-def _compare_both_schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    yield from _compare_arguments(old, new, budget)
-    yield from _compare_results(old, new, budget)
-    yield from compare_wording(old, new, budget)
 
 
 def _compare_arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:

@@ -163,13 +163,16 @@ def compare_annotations(old: Json, new: Json, root: str, *, are_arguments: bool)
     one, other = ComparedSchema(old), ComparedSchema(new)
     if not isinstance(old, dict) or not isinstance(new, dict):
         return
-    for part in walk_subschemas(old):
-        after = resolve_pointer(new, part.place)
+    for subschema in walk_subschemas(old):
+        after = resolve_pointer(new, subschema.place)
         if isinstance(after, dict):
-            before, after = _with_default(one, part.place, part.schema), _with_default(other, part.place, after)
+            before, after = (
+                _with_default(one, subschema.place, subschema.schema),
+                _with_default(other, subschema.place, after),
+            )
             if are_arguments:
-                yield from _compare_default(before, after, root + part.place)
-            yield from _compare_keywords(before, after, root + part.place, with_default=not are_arguments)
+                yield from _compare_default(before, after, root + subschema.place)
+            yield from _compare_keywords(before, after, root + subschema.place, with_default=not are_arguments)
 
 
 def _with_default(side: ComparedSchema, place: str, schema: JsonObject) -> JsonObject:

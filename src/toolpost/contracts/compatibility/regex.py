@@ -20,7 +20,9 @@ SEARCH_COST_S = 0.02
 """The most that one search takes, for the budget."""
 
 Intervals = tuple[tuple[int, int], ...]
+"""Sorted, disjoint ranges of code points, both ends included."""
 Term = tuple[Any, ...]
+"""A tuple of a tag and operands: `("character", intervals)`, `("sequence", first, rest)`, `("union", terms)`, `("repeat", …)`."""
 
 _LAST_CODE_POINT = 0x10FFFF
 _EMPTY_SET: Term = ("union", frozenset())
@@ -72,6 +74,7 @@ def _search_cached(
 def _search(inside: str | None, outside: str | None, least: int, most: int | None) -> str | None:
     start = (_ANY_TEXT if inside is None else _parse(inside), _EMPTY_SET if outside is None else _parse(outside))
     characters = _representatives(start)
+    # Breadth first, so that the first text found is a shortest one.
     waiting = deque([(start, "")])
     seen = {(start, 0)}
     work = 0
@@ -88,6 +91,7 @@ def _search(inside: str | None, outside: str | None, least: int, most: int | Non
             after = (_derive(one, ord(character)), _derive(other, ord(character)))
             # The length distinguishes states only up to `least`, or if there is a `most`.
             length = len(text) + 1 if most is not None else min(len(text) + 1, least)
+            # Once `inside` matches nothing, no longer text can be a counterexample.
             if after[0] != _EMPTY_SET and (after, length) not in seen:
                 seen.add((after, length))
                 waiting.append((after, text + character))
@@ -160,6 +164,7 @@ def _derive(term: Term, character: int) -> Term:
         case "sequence":
             found = _make_sequence(_derive(term[1], character), term[2])
             return _make_union([found, _derive(term[2], character)]) if _is_nullable(term[1]) else found
+    # d(r{m,n}) = d(r) r{m-1,n-1}; for a nullable r too, because r{m-1} then includes fewer copies.
     _, inner, least, most = term
     again = _make_repetition(inner, max(0, least - 1), None if most is None else most - 1)
     return _make_sequence(_derive(inner, character), again)

@@ -1,6 +1,6 @@
 """Every rule by which a change is judged: its verdict, whether `schemaVersion` must rise, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -365,12 +365,7 @@ _REST = (
 )
 
 
-def _by_id(rules: Iterable[Rule]) -> Mapping[RuleId, Rule]:
-    return {rule.id: rule for rule in rules}
-
-
-RULES: Mapping[RuleId, Rule] = _by_id((*_INPUT, *_OUTPUT, *_REST))
-
+RULES: Mapping[RuleId, Rule] = {rule.id: rule for rule in (*_INPUT, *_OUTPUT, *_REST)}
 
 _UNSET = msgspec.UNSET
 

@@ -96,10 +96,10 @@ def decide_containment(narrow: Json, wide: Json, budget: Budget) -> Containment:
         return Containment.UNKNOWN
     if one.compiled is None or other.compiled is None:
         return Containment.UNKNOWN
-    judging = _SchemaJudge(one, other, ARGUMENTS, budget)
-    if (answer := judging.prove()) is not Containment.UNKNOWN:
+    schema_judge = _SchemaJudge(one, other, ARGUMENTS, budget)
+    if (answer := schema_judge.prove()) is not Containment.UNKNOWN:
         return answer
-    return Containment.UNKNOWN if judging.find_any_example() is msgspec.UNSET else Containment.NO
+    return Containment.UNKNOWN if schema_judge.find_any_example() is msgspec.UNSET else Containment.NO
 
 
 class _SchemaJudge:
@@ -124,7 +124,10 @@ class _SchemaJudge:
     def prove(self) -> Containment:
         """Prove or refute that the wide schema contains the narrow one."""
         walked = self._walk_parts()
-        if walked is not Containment.YES and self._is_refuted():
+        certain = (difference for difference in self._walk.differences if difference.containment is Containment.NO)
+        if walked is not Containment.YES and any(
+            self._finder.find_for_difference(difference) is not msgspec.UNSET for difference in certain
+        ):
             # An example refutes it in a fraction of the time that the algebra takes.
             return Containment.NO
         answer = Containment.YES if self._comparison.is_equal else self._comparison.decide()
@@ -145,10 +148,6 @@ class _SchemaJudge:
         self._is_walked = not self._budget.is_cut_short
         return walked
 
-    def _is_refuted(self) -> bool:
-        certain = (difference for difference in self._walk.differences if difference.containment is Containment.NO)
-        return any(self._finder.find_for_difference(difference) is not msgspec.UNSET for difference in certain)
-
     def _may_be_walked(self) -> bool:
         """Return whether a proof from the parts counts: every keyword must mean the same in both schemas."""
         one, other = self._old, self._new
@@ -156,7 +155,8 @@ class _SchemaJudge:
 
     def changes(self) -> list[Change]:
         proof = self.prove()
-        if proof is Containment.YES and self._comparison.is_equal and not self._has_removed():
+        has_removed = any(self._is_withdrawn(difference) for difference in self._walk.differences)
+        if proof is Containment.YES and self._comparison.is_equal and not has_removed:
             return [make_change(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
         found = [
             change for difference in self._iterate_reported() for change in self._judge_difference(difference, proof)
@@ -171,9 +171,6 @@ class _SchemaJudge:
         # everything was compared, all that is known is that nothing is lost.
         name = "rewritten" if self._is_walked else self._role.lesser
         return [make_change(f"{self._role.prefix}.{name}", f"/{self._role.field}")]
-
-    def _has_removed(self) -> bool:
-        return any(self._is_withdrawn(difference) for difference in self._walk.differences)
 
     def _iterate_reported(self) -> Iterator[Difference]:
         """Yield the differences to report; a new property that is required is reported as `required-added` only."""

@@ -77,10 +77,15 @@ class SchemaWalk:
         self._old, self._new = old, new
         self._budget = budget
         self._old_is_narrow = old_is_narrow
+        # Keys are pairs of places. Each pair is compared once; without that, shared definitions would be compared
+        # once for each path that leads to them.
         self._known: dict[tuple[str, str], Containment] = {}
         self._proven: list[tuple[str, str]] = []
+        """The pairs proven so far, in order: a failed assumption takes back those proven after it was made."""
         self._in_progress: dict[tuple[str, str], int] = {}
+        """The pairs being compared, with the depth in the value at which each was begun."""
         self._depth = 0
+        """How deep in the value the present pair applies: `properties` and `items` add one, references and branches none."""
         self.differences: list[Difference] = []
 
     def run(self) -> Containment:
@@ -128,6 +133,7 @@ class SchemaWalk:
         own = [*self._compare_keywords(old, new, steps), *self._compare_combinators(old, new, steps)]
         inner = [*self._compare_properties(old, new, steps), *self._compare_items(old, new, steps)]
         answer = _combine([*own, *inner])
+        # Not at the root: there the caller asks the algebra itself, for both whole schemas.
         if answer is not Containment.YES and steps and self._is_worth_asking(old, new, own):
             answer = self._ask_algebra(old, new, answer, first)
         return answer
@@ -176,12 +182,10 @@ class SchemaWalk:
         narrow, wide = self._narrow_wide(old, new)
         for word in sorted((narrow.keys() | wide.keys()) & _COMBINED):
             answer = self._compare_combinator(word, old, new, steps)
-            if answer is not Containment.YES or not self._is_same(old, new, word):
+            is_same = is_same_json(old.schema.get(word), new.schema.get(word))
+            if answer is not Containment.YES or not is_same:
                 yield self._record("other", word, old, new, steps, answer)
         yield from self._compare_extended_references(old, new, steps)
-
-    def _is_same(self, old: Node, new: Node, word: str) -> bool:
-        return is_same_json(old.schema.get(word), new.schema.get(word))
 
     def _compare_combinator(self, word: str, old: Node, new: Node, steps: tuple[Step, ...]) -> Containment:
         narrow, wide = self._narrow_wide(old, new)
@@ -196,17 +200,14 @@ class SchemaWalk:
             return self._compare_branches(word, old, new, steps)
         return Containment.UNKNOWN
 
-    @property
-    def _has_references(self) -> bool:
-        return self._old.has_references or self._new.has_references
-
     def _are_same(self, narrow: JsonObject, wide: JsonObject) -> bool:
         """Return whether two schemas are equal and refer to no others; those they refer to may differ."""
         some, others = (
             split_texts({key: value for key, value in schema.items() if key not in _IGNORED})[0]
             for schema in (narrow, wide)
         )
-        return is_same_json(some, others) and not (self._has_references and _mentions_reference(some))
+        has_references = self._old.has_references or self._new.has_references
+        return is_same_json(some, others) and not (has_references and _mentions_reference(some))
 
     def _is_unchanged(self, word: str, narrow: JsonObject, wide: JsonObject) -> bool:
         """Return whether a keyword and those that depend on it are the same on both sides."""
@@ -229,9 +230,10 @@ class SchemaWalk:
     def _is_within(self, one: Node, other: Node, word: str, steps: tuple[Step, ...]) -> bool:
         narrow, wide = (one, other) if word == "anyOf" else (other, one)
         old, new = (narrow, wide) if self._old_is_narrow else (wide, narrow)
-        silent = len(self.differences)
+        # A branch is tried against several: the differences from those that do not fit are not reported.
+        before = len(self.differences)
         answer = self._compare(old, new, (*steps, (word, 0)))
-        del self.differences[silent:]
+        del self.differences[before:]
         return answer is Containment.YES
 
     def _compare_extended_references(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
@@ -272,11 +274,12 @@ class SchemaWalk:
         inner = (*steps, ("properties", name))
         if some is not None and other is not None:
             return self._compare(some, other, inner)
-        silent = len(self.differences)
+        # Reported as one added or removed property, not with each difference between it and `additionalProperties`.
+        before = len(self.differences)
         answer = self._compare(
             some or _undeclared_of(around_old, name), other or _undeclared_of(around_new, name), inner
         )
-        del self.differences[silent:]
+        del self.differences[before:]
         kind = "property-added" if some is None else "property-removed"
         return self._record(kind, "properties", around_old, around_new, steps, answer, name)
 
@@ -312,6 +315,7 @@ class SchemaWalk:
         return Containment.UNKNOWN in own or bool(words - _PLAIN or words & {"enum", "const", "$ref"})
 
     def _ask_algebra(self, old: Node, new: Node, answer: Containment, first: int) -> Containment:
+        """Compare a pair as a whole; a proof settles its differences, those from index `first` on."""
         one, other = self._old.extract(old), self._new.extract(new)
         if one is None or other is None:
             return answer

@@ -96,8 +96,10 @@ class BranchSelector:
         )
 
     def _best(self, error: ValidationError, branches: list[list[LeafError]], fitting: list[int]) -> list[LeafError]:
+        # A wrong discriminator counts most, then right ones, then fewer errors, then errors deeper inside.
         ranked = sorted((self._distance(error, number, branches[number]), number) for number in fitting)
         best = branches[ranked[0][1]]
+        # Two branches equally near, wrong at the root: neither was clearly meant, and all forms are listed instead.
         is_tie = len(ranked) > 1 and ranked[0][0] == ranked[1][0]
         is_shallow = all(leaf.path == tuple(error.instance_path) for leaf in best)
         return [] if is_tie and is_shallow else best

@@ -102,23 +102,16 @@ def suggest_option(location: Location, options: list[Json]) -> str | None:
         return _suggest_omission(location)
     texts = [option for option in options if isinstance(option, str)]
     if isinstance(value, str):
-        return _near_text(location, texts) or _suggest_unquoted_option(location, options)
+        if near := correct_spelling(value, texts):
+            return f"did you mean {to_json_text(truncate(near))}?"
+        parsed = _parse_json(value)
+        shown = location.quote(parsed) if is_among(parsed, options) else None
+        return f"send {shown} without quotes" if shown else None
     if isinstance(value, bool | int | float) and (shown := location.quote(value)) in texts:
         return f'send it as a string: "{shown}"'
     if isinstance(value, list) and len(value) == 1 and is_among(value[0], options):
         return "send the item itself, not an array"
     return None
-
-
-def _near_text(location: Location, texts: list[str]) -> str | None:
-    near = correct_spelling(location.value, texts)
-    return f"did you mean {to_json_text(truncate(near))}?" if near else None
-
-
-def _suggest_unquoted_option(location: Location, options: list[Json]) -> str | None:
-    parsed = _parse_json(location.value)
-    shown = location.quote(parsed) if is_among(parsed, options) else None
-    return f"send {shown} without quotes" if shown else None
 
 
 def suggest_format(location: Location, name: str) -> str | None:
