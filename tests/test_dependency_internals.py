@@ -22,8 +22,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-pytestmark = pytest.mark.wire
-
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src/toolpost"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

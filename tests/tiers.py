@@ -21,7 +21,7 @@ from tests.ways import MODERN, Way
 
 TIERS = ("unit", "wire", "soak")
 
-STARTING = {"postgres", "run", "start", "serve", "browser", "page"}
+STARTING = {"postgres", "run", "start", "serve", "browser"}
 """Fixtures that start a process; the names of those in tests/cli/conftest.py and tests/browser/conftest.py are kept for them."""
 
 CORE = {Way("http", MODERN), Way("stdio", "legacy")}
@@ -73,7 +73,7 @@ def _tier(item: pytest.Item, ways: set[Way]) -> str:
     given = {value for value in _parameters(item) if isinstance(value, str)}
     is_wire = (
         item.get_closest_marker("wire")
-        or STARTING & set(getattr(item, "fixturenames", ()))
+        or STARTING & set(getattr(item, "fixturenames", ())) - set(_given(item))
         or "postgres" in given
         or any(way.transport != "memory" for way in _ways(item))
     )
@@ -93,8 +93,12 @@ def _ways(item: pytest.Item) -> list[Way]:
 
 
 def _parameters(item: pytest.Item) -> Iterator[Any]:
-    for value in item.callspec.params.values() if hasattr(item, "callspec") else ():
+    for value in _given(item).values():
         yield from value if isinstance(value, tuple) else (value,)
+
+
+def _given(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 class Guard:

@@ -21,7 +21,7 @@ from toolpost.settings import load_config
 from toolpost.store import open_store
 from toolpost.testing.agents import acp_agent_command
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there"), pytest.mark.wire]
 
 
 @pytest.fixture(scope="module")
