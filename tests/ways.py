@@ -78,7 +78,7 @@ class Way:
     @asynccontextmanager
     async def client_of(self, app: App) -> AsyncIterator[Client]:
         if self.transport == "memory":
-            async with Client(open_memory_endpoint(app.lane, app.sdk), mode=self.mode) as client:
+            async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=self.mode) as client:
                 yield client
         else:
             async with open_http(app) as url, Client(url, mode=self.mode) as client:

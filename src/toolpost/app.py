@@ -23,17 +23,17 @@ from toolpost.discovery.reranker import Reranker, RerankerSpec
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
-from toolpost.endpoints.calls import Lane
+from toolpost.endpoints.calls import CallHandler
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
-from toolpost.endpoints.http.listener import bound_socket, open_http_server
+from toolpost.endpoints.http.listener import bind_socket, open_http_server
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.routes import HttpContext
-from toolpost.endpoints.input_rounds import Rounds
-from toolpost.endpoints.sdk.lazy import LateSdk
-from toolpost.endpoints.stdio import Wire, serve_stdio
+from toolpost.endpoints.input_rounds import MultiRoundRequests
+from toolpost.endpoints.sdk.lazy import LazySdk
+from toolpost.endpoints.stdio import StdioStreams, serve_stdio
 from toolpost.gateway import Gateway
 from toolpost.host import Host, Notifications, OpenParts, Part, Provided
 from toolpost.members import members_of, scopes_of
@@ -148,7 +148,7 @@ async def open_app(
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
-        rounds = Rounds(await store.keys.of(STATE_KEY))
+        rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
         app = _assembled(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
         async with create_task_group() as tasks:
             tasks.start_soon(changes.follow, app)
@@ -167,7 +167,7 @@ async def open_app(
             finally:
                 tasks.cancel_scope.cancel()
                 await app.gateway.drain(0)
-                await app.lane.rounds.closed()
+                await app.call_handler.rounds.close()
 
 
 def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list[Part]:
@@ -268,7 +268,7 @@ def _assembled(
     changes: Changes,
     reranker: Reranker | None,
     embedder: "Embedder | None",
-    rounds: Rounds,
+    rounds: MultiRoundRequests,
     validators: Validators,
 ) -> App:
     config, store, metrics = host.config, host.store, host.metrics
@@ -296,8 +296,8 @@ def _assembled(
         parts=parts,
         servers=servers,
         gateway=gateway,
-        lane=Lane(gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds, parts.tasks),
-        sdk=LateSdk(Relay(servers.sources), store.audit, rounds, shares, instructions, parts.tasks),
+        lane=CallHandler(gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds, parts.tasks),
+        sdk=LazySdk(Relay(servers.sources), store.audit, rounds, shares, instructions, parts.tasks),
         shares=shares,
         roster=roster,
         tokens=host.tokens,
@@ -390,7 +390,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
     admin = Admin(access, lambda: app.servers.sources, app.servers.watch, concealing)
     http = HttpContext(access=access, streams=app.shares.streams, body_limit=body_limit, health=app.health)
     endpoint = HttpEndpoint(
-        app.lane,
+        app.call_handler,
         app.sdk,
         access,
         body_limit=body_limit,
@@ -402,7 +402,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
         loads_early=loads_early,
         bare_names=app.config.http.bare_names,
     )
-    with bound_socket(host, port) as listener:
+    with bind_socket(host, port) as listener:
         async with open_http_server(endpoint, listener, connections):
             shown = f"[{host}]" if ":" in host else host
             url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
@@ -414,11 +414,11 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
                     await app.gateway.drain(app.config.limits.grace_s)
 
 
-async def serve_on_stdio(app: App, wire: Wire, stop: asyncio.Event) -> None:
+async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:
     """Serve the client that started this process, until it closes its end or `stop` is set."""
     limits = app.config.limits
     message_limit = app.config.http.body_limit_bytes
     view = EVERYTHING.within(scopes_of(app.config.stdio))
     await serve_stdio(
-        app.lane, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s, view=view
+        app.call_handler, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s, view=view
     )

@@ -1,4 +1,4 @@
-"""The gateway: find the tool, let the call pass, give one answer. Every endpoint comes through here."""
+"""The gateway: find the tool of a call, pass the call through the middleware, return one answer. Every endpoint uses it."""
 
 import logging
 from collections import Counter
@@ -26,7 +26,7 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
 from toolpost.discovery.automatic_eval import refusal_of
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
-from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNote, ProgressShaper
+from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNotification, ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams.server_requests import Respondent
 
@@ -34,12 +34,12 @@ _log = logging.getLogger("toolpost.gateway")
 
 _CLOSING = "the server is shutting down"
 
-_OF_CALLERS: Final[frozenset[ErrorCode]] = frozenset(kind.code for kind in CallerError.__subclasses__())
+_CALLER_CODES: Final[frozenset[ErrorCode]] = frozenset(kind.code for kind in CallerError.__subclasses__())
 """Codes of failures that the caller caused and can correct."""
 
 
 class Answer(msgspec.Struct, kw_only=True, frozen=True):
-    """The one terminal answer of a call, as JSON that any endpoint can send."""
+    """The single answer of a call, as JSON that any endpoint can send."""
 
     call: Call
     payload: bytes
@@ -47,29 +47,28 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     code: str | None = None
     content: Sequence[Json] = ()
     passed: Mapping[str, msgspec.Raw] | None = None
-    """A server's own result, field by field, to be sent on as it came."""
+    """An upstream server's own result, field by field, to be sent on unchanged."""
     refusal: UpstreamRefused | None = None
-    """A server's own protocol error, to be sent on as one."""
+    """An upstream server's own protocol error, to be sent on as one."""
     style: ResultStyle
-    """How the payload is shaped."""
     facts: JsonObject | None = None
-    """What is told about the answer beside it, under our key in `_meta`."""
+    """Sent beside the answer, under our key in `_meta`."""
 
 
 class Conversations(Protocol):
-    """Whoever leads conversations, in which agents call tools."""
+    """The conversations in which agents call tools."""
 
     def trace_of(self, thread: ThreadId) -> TraceId | None:
-        """Return the trace that a thread's calls are part of now."""
+        """Return the trace of a thread's current turn; None without one."""
         ...
 
     def note_call(self, answer: Answer) -> None:
-        """Hear of a call that a thread's agent has made."""
+        """Take note of a call that a thread's agent has made."""
         ...
 
 
 class Gateway:
-    """What is behind every endpoint."""
+    """The entry to the kernel, behind every endpoint."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Gateway:
         uses: Counter[str],
         conversations: Conversations | None = None,
     ) -> None:
-        """Take also what finds tools by need, and `uses`: how often each tool has been called, counted here."""
+        """`finding` finds tools for `automatic_mcp`; `uses` is how often each tool has been called, counted here."""
         self.catalogue = catalogue
         self.finding = finding
         self.metrics = metrics
@@ -92,7 +91,7 @@ class Gateway:
         self._is_closing = False
         self._idle = anyio.Event()
         self.admitted = 0
-        """How many calls there have been."""
+        """How many calls have been admitted."""
         self._conversations = conversations
 
     def admit(
@@ -102,19 +101,19 @@ class Gateway:
         name: str,
         arguments: JsonObject,
         trace_id: TraceId | None = None,
-        on_progress: Callable[[ProgressNote], None] | None = None,
+        on_progress: Callable[[ProgressNotification], None] | None = None,
         meta: JsonObject | None = None,
         view: View = EVERYTHING,
         respondent: Respondent | None = None,
         resumption: Resumption | None = None,
     ) -> Call:
-        """Find the tool and make a call of the wish; a name that is unknown, or not in view, gets no further than this."""
+        """Find the tool and make a `Call`. Raises `UnknownTool` for a name that does not exist or is not in view."""
         seen = self.catalogue.seen_through(view)
         via: ToolName | None = None
-        asked_as = name
+        requested_name = name
         if name in AUTOMATIC_NAMES:
             wish = wish_of(name, arguments, meta, catalogue=seen, view=view, finding=self.finding)
-            asked_as = name if wish.via is None else str(arguments["toolName"])
+            requested_name = name if wish.via is None else str(arguments["toolName"])
             tool, arguments, meta, via = wish
         else:
             tool = seen.find(name)
@@ -139,36 +138,36 @@ class Gateway:
             via=via,
             runs_code=self.pipeline.has_middleware,
         )
-        if asked_as not in (tool.contract.name, tool.contract.terms.name):
-            self._note_former_name(call, asked_as)
+        if requested_name not in (tool.contract.name, tool.contract.terms.name):
+            self._note_former_name(call, requested_name)
         if self._is_closing:
             call.cancel(_CLOSING)
         return call
 
-    def begin(self, call: Call, delivery: Delivery) -> None:
-        """Have a call answered whose server was asked ahead: without a task, or by one, which awaits `call`."""
+    def finish_sent(self, call: Call, delivery: Delivery) -> None:
+        """Answer a call that the fast path has sent: without a task, or by one that awaits `call`."""
         self._calls.add(call)
-        self.pipeline.begin(call, delivery, self._answered_ahead)
+        self.pipeline.finish_sent(call, delivery, self._on_fast_answer)
 
-    def _answered_ahead(self, call: Call, outcome: Outcome) -> None:
-        self._ended(call)
+    def _on_fast_answer(self, call: Call, outcome: Outcome) -> None:
+        self._release(call)
         self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
         if outcome.is_error:
             _log_failure(call, ErrorCode.HANDLER_ERROR)
         if call.caller.thread is not None and self._conversations is not None:
-            self._conversations.note_call(success(call, outcome))
+            self._conversations.note_call(success_answer(call, outcome))
 
     async def call(self, call: Call) -> Answer:
-        """Let the call pass and return its one answer, whatever happens to it."""
+        """Pass the call through the middleware and return its answer; errors become answers too."""
         self._calls.add(call)
         try:
-            answer = success(call, await self.pipeline(call))
+            answer = success_answer(call, await self.pipeline(call))
         except ToolpostError as error:
-            answer = _failure(call, error)
-        except Exception as error:  # noqa: BLE001 (a bug of ours)
-            answer = _failure(call, GatewayError(cause=error))
+            answer = _failure_answer(call, error)
+        except Exception as error:  # noqa: BLE001 (a bug becomes an answer too)
+            answer = _failure_answer(call, GatewayError(cause=error))
         finally:
-            self._ended(call)
+            self._release(call)
         self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
         if answer.is_error:
             _log_failure(call, ErrorCode(answer.code or ErrorCode.HANDLER_ERROR))
@@ -188,7 +187,7 @@ class Gateway:
         return len(self._calls)
 
     async def drain(self, grace_s: float) -> None:
-        """Admit nothing more, give what is in flight this long, then cancel it."""
+        """Cancel new calls at once, give those in flight this many seconds, then cancel them."""
         self._is_closing = True
         if self._calls:
             with anyio.move_on_after(grace_s):
@@ -197,14 +196,14 @@ class Gateway:
             call.cancel(_CLOSING)
 
     def _note_former_name(self, call: Call, name: str) -> None:
-        """Warn of a name that answers only for a while: in the answer each time, in the log once."""
-        call.asked_as = name
+        """Warn of a former name, in each answer, and once in the log."""
+        call.requested_name = name
         if name not in self._former_names:
             self._former_names.add(name)
             use = call.tool.contract.name
             event(_log, logging.WARNING, "deprecated tool name", tool=name, use=use, caller=call.caller.id)
 
-    def _ended(self, call: Call) -> None:
+    def _release(self, call: Call) -> None:
         self._calls.discard(call)
         if call.progress is not None:
             call.progress.close(deliver=not call.is_cancelled)
@@ -212,8 +211,8 @@ class Gateway:
             self._idle.set()
 
 
-def success(call: Call, outcome: Outcome) -> Answer:
-    """Make the answer of a call that went well, or as well as its server could."""
+def success_answer(call: Call, outcome: Outcome) -> Answer:
+    """Make the answer of a call whose tool returned, even if its result says `isError`."""
     style = call.tool.contract.terms.style
     return Answer(
         call=call,
@@ -226,16 +225,16 @@ def success(call: Call, outcome: Outcome) -> Answer:
     )
 
 
-def _failure(call: Call, error: ToolpostError) -> Answer:
+def _failure_answer(call: Call, error: ToolpostError) -> Answer:
     if isinstance(error, GatewayError):
-        error = _internal(call, error)
+        error = _hide_internal_error(call, error)
     contract = call.tool.contract
-    style, told = contract.terms.style, error.as_object()
+    style, error_object = contract.terms.style, error.as_object()
     if call.via is not None and isinstance(error, InvalidArguments):
-        style, told = ResultStyle.PLAIN, refusal_of(error, contract.definition)
+        style, error_object = ResultStyle.PLAIN, refusal_of(error, contract.definition)
     return Answer(
         call=call,
-        payload=failure_payload(told, style),
+        payload=failure_payload(error_object, style),
         is_error=True,
         style=style,
         code=error.code.value,
@@ -247,7 +246,7 @@ def _failure(call: Call, error: ToolpostError) -> Answer:
 def _log_failure(call: Call, code: ErrorCode) -> None:
     """Log a failed call once: a client may swallow the answer, and then the log is the only place that shows it.
 
-    A failure that the caller can correct is INFO, any other a WARNING. What the tool raised and bugs of ours are in the log
+    A failure that the caller can correct is INFO, any other a WARNING. What the tool raised, and bugs, are in the log
     already, with their tracebacks.
     """
     if call.is_logged:
@@ -255,7 +254,7 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
     call.is_logged = True
     event(
         _log,
-        logging.INFO if code in _OF_CALLERS else logging.WARNING,
+        logging.INFO if code in _CALLER_CODES else logging.WARNING,
         "call failed",
         tool=call.tool.contract.name,
         plugin=call.tool.source,
@@ -267,8 +266,8 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
     )
 
 
-def _internal(call: Call, error: GatewayError) -> GatewayError:
-    """Log a bug of ours in full; the caller is shown where to look, and nothing of it."""
+def _hide_internal_error(call: Call, error: GatewayError) -> GatewayError:
+    """Log a bug in full; the caller is told the call id to look for, and nothing else."""
     call.is_logged = True
     event(
         _log,

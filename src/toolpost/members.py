@@ -5,7 +5,7 @@ from typing import Protocol
 
 from toolpost.base.caller import Scope
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.roster import ANYBODY, Judge, KnownCaller, Members, digest_of
+from toolpost.endpoints.auth.roster import UNMAPPED_CALLER, KnownCaller, Members, TokenVerifier, digest_of
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
 
@@ -48,8 +48,8 @@ def members_of(config: Config, before: Members | None = None) -> Members:
     return Members(
         callers=tuple(callers),
         endpoint=scope_of(config.http),
-        judge=_judge(oauth, Path(config.project), before) if oauth is not None else None,
-        others=ANYBODY if oauth is not None and oauth.others == "allow" else None,
+        verifier=_judge(oauth, Path(config.project), before) if oauth is not None else None,
+        others=UNMAPPED_CALLER if oauth is not None and oauth.others == "allow" else None,
     )
 
 
@@ -65,7 +65,7 @@ def _make_known_caller(name: str, caller: CallerSettings, token: str | None) -> 
     )
 
 
-def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> Judge:
+def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> TokenVerifier:
     rules = OAuthRules(
         issuer=oauth.issuer,
         resource=oauth.resource,
@@ -75,6 +75,6 @@ def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> Judge
         jwks_file=project / oauth.jwks_file if oauth.jwks_file is not None else None,
         algorithms=tuple(oauth.algorithms),
     )
-    known = before.judge if before is not None else None
+    known = before.verifier if before is not None else None
     # A file may hold other keys by now; what was fetched is fetched again in its own time.
     return known if known is not None and known.rules == rules and rules.jwks_file is None else resource_server(rules)

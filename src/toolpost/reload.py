@@ -13,7 +13,7 @@ from toolpost.app import specs_of
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
-from toolpost.endpoints.auth.access import check_guarded
+from toolpost.endpoints.auth.access import check_exposure
 from toolpost.endpoints.auth.roster import Members
 from toolpost.members import members_of
 from toolpost.running import EVERY_SERVER, App
@@ -117,7 +117,7 @@ async def _members(app: App, config: Config) -> Members:
         return app.roster.members
     # Files are read, and perhaps what judges access tokens is loaded.
     members = await anyio.to_thread.run_sync(members_of, config, app.roster.members)
-    check_guarded(app.config.address[0], is_open=members.is_open)
+    check_exposure(app.config.address[0], is_open=members.is_open)
     return members
 
 

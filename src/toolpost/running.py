@@ -16,10 +16,10 @@ from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
-from toolpost.endpoints.calls import Lane
+from toolpost.endpoints.calls import CallHandler
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.listing import Listing
-from toolpost.endpoints.sdk.lazy import LateSdk
+from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.gateway import Gateway
 from toolpost.host import OpenParts
 from toolpost.providers import Source
@@ -48,8 +48,8 @@ class App:
     host: PluginHost
     servers: ServerHost
     gateway: Gateway
-    lane: Lane
-    sdk: LateSdk
+    lane: CallHandler
+    sdk: LazySdk
     shares: EndpointShares
     roster: Roster
     """Who may call over HTTP; nobody is asked who they are until HTTP is served."""
@@ -132,14 +132,14 @@ class Changes:
             sources: list[Source] = [*app.host.sources, *app.servers.sources.values()]
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
             made = await to_thread.run_sync(self._make, sources, app.config.plugins.tags, mode)
-            app.gateway.catalogue, app.lane.listing = made
+            app.gateway.catalogue, app.call_handler.listing = made
             app.finder.preparation.take(app.gateway.catalogue)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
             is_same = (
                 mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalogue)
             )
             if app.sdk.loaded is not None and not is_same:
-                await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
+                await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(
         self, sources: Sequence[Source], tags: Mapping[str, Iterable[str]], mode: Mode
@@ -178,7 +178,7 @@ class Hearsay:
             for news in waiting:
                 if app.sdk.loaded is not None and (news.method == LOG or news not in said):
                     said.add(news)
-                    await app.sdk.loaded.audience.hear(news)
+                    await app.sdk.loaded.subscribers.forward(news)
 
 
 def catalogue_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:

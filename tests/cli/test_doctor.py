@@ -275,7 +275,7 @@ def test_open_to_all_without_a_token_is_a_problem(invoke: Run, tmp_path: Path) -
     ended = invoke("doctor")
 
     assert ended.code == 1
-    assert "  problem  listening on `0.0.0.0` needs a token" in ended.out
+    assert "  problem  listening on `0.0.0.0` requires a token" in ended.out
 
 
 def test_interrupt_ends_what_was_started(configured: Any, start: Any) -> None:

@@ -187,7 +187,7 @@ def test_token_is_asked_for(serve: Serve, invoke: Run, tmp_path: Path) -> None:
 
     assert with_file.code == 0
     assert wrong.code == 2
-    assert wrong.err.startswith("error: the token is not one that lets anybody in")
+    assert wrong.err.startswith("error: the token is not valid")
     assert "hint: set TOOLPOST_TOKEN" in wrong.err
     assert (status, answer["error"]["code"], headers["www-authenticate"]) == (401, "UNAUTHORIZED", "Bearer")
 

@@ -205,9 +205,9 @@ async def test_a_limited_caller_finds_only_what_they_may_call(mode: str, monkeyp
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_two_connections_that_name_no_session_do_not_keep_tools_from_each_other(mode: str) -> None:
     async with office() as app:
-        async with Client(open_memory_endpoint(app.lane, app.sdk), mode=mode) as one:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as one:
             first = await ask(one, QUERY)
-        async with Client(open_memory_endpoint(app.lane, app.sdk), mode=mode) as other:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as other:
             second = await ask(other, QUERY)
 
     assert names_of(first) == names_of(second)

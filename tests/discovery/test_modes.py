@@ -163,7 +163,7 @@ async def told_while(app: App, way: Way, act: Any) -> int:
     if way.transport == "memory":
         from toolpost.endpoints.memory import open_memory_endpoint
 
-        endpoint = open_memory_endpoint(app.lane, app.sdk)
+        endpoint = open_memory_endpoint(app.call_handler, app.sdk)
         async with Client(endpoint, mode=way.mode, message_handler=hear) as client:
             await watch(client)
     else:

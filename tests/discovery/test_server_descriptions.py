@@ -129,7 +129,7 @@ async def test_other_words_alone_are_no_news_of_other_tools(tmp_path: Path) -> N
         told.append(getattr(message, "method", ""))
 
     async with open_app(BOTH, bundled=False, servers=[zoo.spec(), Described(tmp_path, "a").spec()]) as app:
-        endpoint = open_memory_endpoint(app.lane, app.sdk)
+        endpoint = open_memory_endpoint(app.call_handler, app.sdk)
         async with Client(endpoint, mode="legacy", message_handler=hear) as client:
             await best(client, "noon")
             await anyio.sleep(0.3)  # what was learnt at the start is announced
@@ -165,7 +165,7 @@ async def test_a_tool_is_found_by_what_its_plugin_says() -> None:
             return "done"
 
     async with open_app(BOTH, plugins=plugins, bundled=False) as app:
-        async with Client(open_memory_endpoint(app.lane, app.sdk), mode=MODERN) as client:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=MODERN) as client:
             assert await best(client, "quokka") == "b"
             assert await best(client, "fern") == "a"
 

@@ -4,14 +4,14 @@ import ipaddress
 
 import pytest
 
-from toolpost.endpoints.http.connection_limits import HELD_LIMIT, ConnectionLimits, Connections, default_total
+from toolpost.endpoints.http.connection_limits import BUFFER_LIMIT, ConnectionLimits, Connections, default_total
 
 
 class Socket:
     """A connection without a wire."""
 
     def __init__(self, *, idle_since: float | None = None) -> None:
-        self.held = 0
+        self.buffered = 0
         self.idle_since = idle_since
         self.is_closed = False
 
@@ -99,18 +99,18 @@ def test_a_caller_is_not_displaced_by_strangers_at_the_same_address() -> None:
 
 def test_what_strangers_have_kept_is_bounded_for_all_of_them_together() -> None:
     connections = Connections(ConnectionLimits(total=10_000))
-    share = HELD_LIMIT // 4
+    share = BUFFER_LIMIT // 4
     strangers = opened(connections, 6)
 
-    assert connections.hold(strangers[0], 10)
-    kept = [connections.hold(stranger, share) for stranger in strangers[1:]]
+    assert connections.set_buffered(strangers[0], 10)
+    kept = [connections.set_buffered(stranger, share) for stranger in strangers[1:]]
 
     assert kept == [True] * 5
     assert closed(strangers) == [0, 1]
     connections.authenticate(strangers[2])
-    assert connections.hold(strangers[3], 2 * share)
+    assert connections.set_buffered(strangers[3], 2 * share)
     assert closed(strangers) == [0, 1]
-    assert not connections.hold(strangers[3], 5 * share)
+    assert not connections.set_buffered(strangers[3], 5 * share)
     assert strangers[3].is_closed
 
 
@@ -119,7 +119,7 @@ def test_everything_that_was_counted_is_forgotten() -> None:
     sockets = opened(connections, 20, "192.0.2.7")
     connections.authenticate(sockets[-1])
     for socket in sockets:
-        connections.hold(socket, 5)
+        connections.set_buffered(socket, 5)
         connections.close(socket)
 
     assert len(connections) == 0

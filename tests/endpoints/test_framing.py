@@ -8,8 +8,8 @@ from toolpost.endpoints.http.framing import (
     LINE_LIMIT,
     SMALL_CHUNKS,
     TRAILER_LIMIT,
-    Chunked,
-    Counted,
+    ChunkedBody,
+    CountedBody,
     Framing,
     read_framing,
 )
@@ -36,7 +36,7 @@ CHUNKS = b"5;name=value\r\nhello\r\n6\r\n world\r\n0\r\nx-sum: 1\r\n\r\nGET /"
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, len(CHUNKS)])
 def test_a_chunked_body_is_the_same_in_any_pieces(size: int) -> None:
-    framing = read_framing(head("Host: a", "Transfer-Encoding:  Chunked "))
+    framing = read_framing(head("Host: a", "Transfer-Encoding:  ChunkedBody "))
 
     assert fed(framing, CHUNKS, size) == (b"hello world", b"GET /")
     assert framing.is_complete
@@ -46,7 +46,7 @@ def test_a_chunked_body_is_the_same_in_any_pieces(size: int) -> None:
 def test_a_counted_body_ends_where_its_length_says(size: int) -> None:
     framing = read_framing(head("content-length: 5"))
 
-    assert isinstance(framing, Counted)
+    assert isinstance(framing, CountedBody)
     assert fed(framing, b"helloGET /", size) == (b"hello", b"GET /")
     assert read_framing(head("host: a")).is_complete
 
@@ -114,7 +114,7 @@ def test_a_malformed_head_is_refused(raw: bytes, status: int) -> None:
 )
 def test_malformed_chunks_are_refused(chunks: bytes) -> None:
     for size in (1, len(chunks)):
-        framing = Chunked()
+        framing = ChunkedBody()
         with pytest.raises(Refused):
             fed(framing, chunks + b"\r\n", size)
 
@@ -123,9 +123,9 @@ def test_a_body_costs_what_its_bytes_cost() -> None:
     def in_single_bytes(size: int) -> float:
         extension = b"400;" + b"x" * 900 + b"\r\n" + b"a" * 1024 + b"\r\n"
         data = extension * (size // len(extension) + 1)
-        return thread_cpu_s(lambda: fed_all(Chunked(), data))
+        return thread_cpu_s(lambda: fed_all(ChunkedBody(), data))
 
-    def fed_all(framing: Chunked, data: bytes) -> None:
+    def fed_all(framing: ChunkedBody, data: bytes) -> None:
         for at in range(len(data)):
             framing.feed(data[at : at + 1])
 

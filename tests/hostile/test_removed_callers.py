@@ -119,7 +119,7 @@ class Issuer:
 
     rules = OAuthRules(issuer="https://login.example", resource="https://tools.example/mcp", audiences=("x",))
 
-    async def judge(self, token: bytes) -> Claims:
+    async def verify(self, token: bytes) -> Claims:
         return Claims(subject=token.decode(), client=None, scopes=frozenset(), expires_at=time.time() + 60)
 
     def challenge(self) -> str:
@@ -135,15 +135,15 @@ def subject(name: str, *subjects: str) -> KnownCaller:
 
 async def test_streams_of_access_tokens_end_when_their_claims_fit_nobody_or_somebody_else() -> None:
     issuer = Issuer()
-    roster = Roster(Members(callers=(subject("ada", "u1"), subject("bob", "u2")), judge=issuer))
+    roster = Roster(Members(callers=(subject("ada", "u1"), subject("bob", "u2")), verifier=issuer))
     left: list[str] = []
     with ExitStack() as stack:
         for token in (b"u1", b"u2"):
-            admission = await roster.judge(token)
+            admission = await roster.verify(token)
             stack.enter_context(roster.on_removal(admission, partial(left.append, str(admission.caller.id))))
-        roster.replace(Members(callers=(subject("ada", "u1"), subject("bob", "u2", "u3")), judge=issuer))
+        roster.replace(Members(callers=(subject("ada", "u1"), subject("bob", "u2", "u3")), verifier=issuer))
         assert left == [], "the same tokens still stand for the same callers"
-        roster.replace(Members(callers=(subject("ada", "u1"), subject("carol", "u2")), judge=issuer))
+        roster.replace(Members(callers=(subject("ada", "u1"), subject("carol", "u2")), verifier=issuer))
         assert left == ["bob"]
         roster.replace(Members(callers=(subject("ada", "u1"),)))
         assert left == ["bob", "ada"], "there is no authorization server any more"
@@ -151,12 +151,12 @@ async def test_streams_of_access_tokens_end_when_their_claims_fit_nobody_or_some
 
 async def test_what_was_opened_with_a_lent_token_ends_when_that_is_taken_back() -> None:
     roster = Roster()
-    roster.lend(b"lent", Caller(id=CallerId("local"), transport="http"), ())
+    roster.delegate(b"delegated", Caller(id=CallerId("local"), transport="http"), ())
     left: list[str] = []
-    admission = roster.find(b"lent")
+    admission = roster.find(b"delegated")
     assert admission is not None
-    with roster.on_removal(admission, lambda: left.append("lent")):
+    with roster.on_removal(admission, lambda: left.append("delegated")):
         roster.replace(Members())
         assert left == []
-        roster.take_back(b"lent")
-        assert left == ["lent"]
+        roster.revoke(b"delegated")
+        assert left == ["delegated"]

@@ -158,7 +158,7 @@ async def test_an_agent_counts_as_the_caller_whom_it_acts_for(tmp_path: Path) ->
     async with shared(tmp_path, "calls = 4") as gateway:
         ada = await gateway.client("ada")
         agent = Caller(id=CallerId("ada"), transport="agent")
-        gateway.app.roster.lend(b"lent-token", agent, ())
+        gateway.app.roster.delegate(b"lent-token", agent, ())
         lent = await gateway.client("lent")
         async with flooded(2, lambda: ada.call_tool("does__sleep", {"seconds": 30})):
             refused = await lent.call_tool("does__echo", {"text": "x"})

@@ -14,7 +14,7 @@ from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
-from toolpost.endpoints.duplex import Connection
+from toolpost.endpoints.duplex import ClientConnection
 
 NAMES = ["name", "size", "mode", "tags", "where", "Ünïcode", "a/b", "x~y"]
 SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -110,7 +110,7 @@ async def accepted_by_toolpost(schema: dict[str, Any], cases: list[Any]) -> tupl
 
     async with open_app(IN_MEMORY, plugins=[plugin], bundled=False) as app:
         caller = Caller(id=CallerId("local"), transport="memory")
-        await Connection(app.lane, app.sdk, caller=caller, send=send).serve(messages(), grace_s=5)
+        await ClientConnection(app.call_handler, app.sdk, caller=caller, send=send).serve(messages(), grace_s=5)
     listed = answers[0]["tools"][0]["inputSchema"]
     return listed, [not answers[number]["isError"] for number in range(1, len(cases) + 1)]
 

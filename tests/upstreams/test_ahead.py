@@ -31,13 +31,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytes
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What came of each attempt to answer ahead."""
     seen: list[bool] = []
-    is_noted = AuditExit.is_noted
+    append_now = AuditExit.append_now
 
     def watched(*arguments: Any) -> bool:
-        seen.append(is_noted(*arguments))
+        seen.append(append_now(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(AuditExit, "is_noted", watched)
+    monkeypatch.setattr(AuditExit, "append_now", watched)
     return seen
 
 
@@ -160,13 +160,13 @@ async def test_calls_that_are_answered_together_need_no_tasks(
     version: str, streams: bool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together: list[str] = []
-    recording = AuditExit.recording
+    append = AuditExit.append
 
     def watched(self: AuditExit, call: Any, outcome: Any) -> Any:
         together.append(call.id)
-        return recording(self, call, outcome)
+        return append(self, call, outcome)
 
-    monkeypatch.setattr(AuditExit, "recording", watched)
+    monkeypatch.setattr(AuditExit, "append", watched)
     server = HttpServer(version=version, streams=streams)
     answers: list[str] = []
     async with serving(server) as url, gateway(ServerSpec(name="up", url=url), config=on_disk(path)) as (app, client):

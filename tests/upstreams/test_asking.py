@@ -72,7 +72,7 @@ class Person:
 @asynccontextmanager
 async def client_on(app: App, way: Way, **options: Any) -> AsyncIterator[Client]:
     if way.transport == "memory":
-        async with Client(open_memory_endpoint(app.lane, app.sdk), mode=way.mode, **options) as client:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=way.mode, **options) as client:
             yield client
     else:
         async with open_http(app) as url, Client(url, mode=way.mode, **options) as client:

@@ -42,7 +42,7 @@ async def behind(transport: str, **options: Any) -> AsyncIterator[App]:
 async def clients_of(app: App, transport: str) -> AsyncIterator[Callable[..., Any]]:
     """Give what opens clients, of either era, over one endpoint."""
     if transport == "memory":
-        yield lambda mode, **options: Client(open_memory_endpoint(app.lane, app.sdk), mode=mode, **options)
+        yield lambda mode, **options: Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode, **options)
         return
     async with open_http(app) as url:
         yield lambda mode, **options: Client(url, mode=mode, **options)

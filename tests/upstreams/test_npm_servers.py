@@ -309,7 +309,7 @@ async def test_what_it_asks_and_tells_is_the_same(back: str, front: Way, servers
             path = {"streamableHttp": "mcp", "sse": "sse"}[back]
             spec = ServerSpec(name="npm", url=f"http://127.0.0.1:{port}/{path}")
         async with open_app(IN_MEMORY, bundled=False, servers=[spec]) as app, AsyncExitStack() as stack:
-            where: Any = open_memory_endpoint(app.lane, app.sdk)
+            where: Any = open_memory_endpoint(app.call_handler, app.sdk)
             if front.transport == "http":
                 where = await stack.enter_async_context(open_http(app))
             found = await told_to(where, front, "npm__")

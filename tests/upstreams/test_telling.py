@@ -83,7 +83,7 @@ class Ear:
             options["message_handler"] = self.hear
         options["logging_callback"] = self.log
         async with AsyncExitStack() as stack:
-            where: Any = open_memory_endpoint(app.lane, app.sdk)
+            where: Any = open_memory_endpoint(app.call_handler, app.sdk)
             if way.transport == "http":
                 where = (url or await stack.enter_async_context(open_http(app))) + path
             yield await stack.enter_async_context(Client(where, mode=way.mode, **options))

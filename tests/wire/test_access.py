@@ -53,12 +53,12 @@ async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Pa
 )
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
 async def test_off_localhost_a_token_is_mandatory(host: str) -> None:
-    with pytest.raises(BadConfiguration, match="needs a token"):
+    with pytest.raises(BadConfiguration, match="requires a token"):
         Access(host=host, roster=Roster())
 
     known = KnownCaller(name="token", token=digest_of(b"t"))
     access = Access(host=host, roster=Roster(Members(callers=(known,))))
-    admission = access.known({b"host": b"any", b"authorization": b"Bearer t"})
+    admission = access.find_admission({b"host": b"any", b"authorization": b"Bearer t"})
     assert admission is not None
     assert admission.caller.id == "token"
 
@@ -79,8 +79,8 @@ async def _status(url: str, authorization: str) -> int:
 
 def test_a_name_that_a_proxy_sends_is_refused_with_where_it_belongs() -> None:
     with pytest.raises(Refused, match=r"http\.allowed_hosts") as refused:
-        Access(host="127.0.0.1", roster=Roster()).known({b"host": b"tools.example"})
+        Access(host="127.0.0.1", roster=Roster()).find_admission({b"host": b"tools.example"})
 
     assert refused.value.status == 421
     named = Access(host="127.0.0.1", roster=Roster(), allowed_hosts=["tools.example"])
-    assert named.known({b"host": b"tools.example"}) is not None
+    assert named.find_admission({b"host": b"tools.example"}) is not None

@@ -249,7 +249,7 @@ async def test_stdio_is_limited_by_its_own_settings(mode: str, project: Project)
 async def test_a_connection_in_memory_can_be_limited(mode: str, project: Project) -> None:
     view = EVERYTHING.within((Scope(tags=frozenset({"b"})),))
     async with served(project.write().load(), *THREE) as (app, _):
-        async with Client(open_memory_endpoint(app.lane, app.sdk, view=view), mode=mode) as client:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk, view=view), mode=mode) as client:
             assert await names(client) == ["two__echo"]
 
 
@@ -509,9 +509,9 @@ async def test_whoever_sees_less_hears_less(mode: str, project: Project) -> None
         await take_over(app, project.load)
         await anyio.sleep(0.3)
         heard.clear()
-        audience = (await app.sdk.server()).audience
+        subscribers = (await app.sdk.server()).subscribers
         for server in ("one", "two"):
-            await audience.hear(News(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
+            await subscribers.forward(News(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
         with anyio.fail_after(5):
             while not heard:
                 await anyio.sleep(0.01)
@@ -604,7 +604,7 @@ async def test_a_change_never_opens_the_endpoint_to_the_world(project: Project, 
 async def test_a_callers_share_is_prepared_once_however_many_there_are(project: Project) -> None:
     async with served(project.write().load(), *THREE) as (app, _):
         views = [EVERYTHING.within((Scope(tools=("one__*", f"x{number}")),)) for number in range(4 * VIEWS_LIMIT)]
-        catalogue, listing = app.gateway.catalogue, app.lane.listing
+        catalogue, listing = app.gateway.catalogue, app.call_handler.listing
         tools = [catalogue.seen_through(view) for view in views]
         pages = [listing.seen_through(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
         again = [catalogue.seen_through(view) for view in views]

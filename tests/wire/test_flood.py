@@ -126,7 +126,7 @@ def test_every_call_gets_one_terminal_answer_and_one_entry(tmp_path: Path) -> No
 @pytest.mark.anyio
 async def test_no_task_is_left_behind() -> None:
     async with open_app(IN_MEMORY, plugins=[plugin_of(BEHAVIOURS)], bundled=False) as app:
-        async with Client(open_memory_endpoint(app.lane, app.sdk), mode="legacy") as client:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode="legacy") as client:
             await client.list_tools()
             before = len(asyncio.all_tasks())
 

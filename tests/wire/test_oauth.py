@@ -389,19 +389,19 @@ def test_a_file_without_keys_is_refused_at_the_start(text: str | None, project: 
 async def test_a_token_that_expires_is_refused_on_an_open_connection(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "JUDGED_S", 0.5)
+    monkeypatch.setattr(roster, "VERIFIED_S", 0.5)
     token = project.issuer.token(RESOURCE, sub="u", scope="tools:read")
     config = project.load('[callers.reader]\nscopes = ["tools:read"]\n')
     async with served(config) as (app, url), client_of(url, token, MODERN) as client:
         await client.call_tool("does__echo", {"text": "x"})
-        [admission] = app.roster._judged.values()
+        [admission] = app.roster._verified.values()
         held = admission.holds
         await anyio.sleep(0.6)
         later = admission.holds
         await client.call_tool("does__echo", {"text": "x"})
-        judged_again = next(iter(app.roster._judged.values())) is not admission
+        verified_again = next(iter(app.roster._verified.values())) is not admission
 
-    assert (held, later, judged_again) == (True, False, True)
+    assert (held, later, verified_again) == (True, False, True)
 
 
 async def test_a_rule_that_is_removed_holds_no_longer(project: Project) -> None:

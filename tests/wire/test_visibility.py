@@ -212,7 +212,7 @@ async def test_discovery_works_below_too() -> None:
 
 async def test_view_is_prepared_once_and_few_are_kept() -> None:
     async with gateway(*THREE) as served:
-        listing = served.app.lane.listing
+        listing = served.app.call_handler.listing
         pages = [
             listing.seen_through(View(source="one")).page(REVISIONS[MODERN], None, request_id=b"1") for _ in range(2)
         ]

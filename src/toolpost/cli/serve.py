@@ -22,7 +22,7 @@ from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_hangup, on_signals
-from toolpost.endpoints.stdio import Wire
+from toolpost.endpoints.stdio import StdioStreams
 from toolpost.reload import follow_config, follow_lock, take_over
 from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
@@ -117,7 +117,7 @@ def serve(
         return configured(config_path, plugins, listen, mode, only)
 
     config = load()
-    wire = Wire() if stdio else None
+    wire = StdioStreams() if stdio else None
     again = Again(path=config_path or Path.cwd() / CONFIG_NAME, load=load)
     run_async(serve_until_stopped, config, wire, Manner(log_format=log_format, as_json=as_json), again)
 
@@ -128,7 +128,7 @@ async def _quietly(_app: App, _url: str, _stop: "Stop") -> AsyncIterator[None]:
 
 
 async def serve_until_stopped(
-    config: Config, wire: Wire | None, manner: Manner, again: Again, presence: Presence = _quietly
+    config: Config, wire: StdioStreams | None, manner: Manner, again: Again, presence: Presence = _quietly
 ) -> None:
     """Serve on stdio, or else over HTTP, until a signal or whoever is present says that it is enough."""
     stop = Stop()

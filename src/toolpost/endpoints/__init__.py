@@ -1,1 +1,1 @@
-"""Where a client comes in: stdio, HTTP, memory. Two methods take the lean lane, everything else the official SDK."""
+"""The transports that clients connect to: stdio, HTTP, and memory for tests."""

@@ -1,6 +1,6 @@
-"""The lean lane: `tools/list` and `tools/call`, parsed once, answered in bytes, the same on every transport and in both eras.
+"""`tools/list` and `tools/call`: parsed once, answered in bytes, the same on every transport and in both eras.
 
-Everything else goes through the official SDK (`sdk.py`), which stays the authority on the protocol.
+Everything else goes through the official SDK (`sdk/`), which stays the authority on the protocol.
 """
 
 import logging
@@ -19,11 +19,11 @@ from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
-from toolpost.endpoints.input_rounds import Held, Rounds
+from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks import Tasks, declares_tasks
-from toolpost.gateway import Answer, Gateway, success
-from toolpost.middleware import Call, Delivery, Outcome, ProgressNote
+from toolpost.gateway import Answer, Gateway, success_answer
+from toolpost.middleware import Call, Delivery, Outcome, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_asking
@@ -34,7 +34,7 @@ _log = logging.getLogger("toolpost.endpoints")
 METHODS: Final = frozenset({"tools/call", "tools/list"})
 
 ON_THE_LOOP: Final = 2_000
-"""With more tools than this, what a view shows is made in a thread: 20,000 take 140 ms."""
+"""With more tools than this, what a view shows is computed in a thread: 20,000 take 140 ms."""
 
 Notify = Callable[[bytes], None]
 
@@ -47,40 +47,42 @@ _PLAIN_META: Final = b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_
 _KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "isError", "resultType", "_meta")}
 
 
-class Lane:
-    """Two methods, in bytes."""
+class CallHandler:
+    """Answers the two methods, for every endpoint."""
 
-    def __init__(self, gateway: Gateway, listing: Listing, rounds: Rounds, tasks: Tasks | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, listing: Listing, rounds: MultiRoundRequests, tasks: Tasks | None = None
+    ) -> None:
         self.gateway = gateway
         self.listing = listing
-        """Swapped for another when the tools change."""
+        """Replaced when the tools change."""
         self.rounds = rounds
         self.tasks = tasks
-        """Calls that outlive their requests, where a part keeps them."""
-        self._narrowing = anyio.Lock()
+        """MCP tasks, where a part keeps them."""
+        self._narrowing_lock = anyio.Lock()
         self._narrowed: tuple[Listing, dict[View, None]] = (listing, {})
-        """The views of a listing that are made, the latest last."""
+        """The views of a listing that are computed, the latest last."""
 
     def is_ready(self, view: View) -> bool:
-        """Whether what a view shows can be had at once, without going through thousands of tools."""
+        """Whether what a view shows is available without going through thousands of tools."""
         listing, ready = self._narrowed
         is_short = view is EVERYTHING or len(self.gateway.catalogue) <= ON_THE_LOOP
         return is_short or (listing is self.listing and view in ready)
 
     async def prepare(self, view: View) -> None:
-        """Make what a view shows in a thread, where there are thousands of tools; to be called before it is looked at.
+        """Compute what a view shows, in a thread if there are thousands of tools; call it before the view is used.
 
-        A view of what nobody has is an error, as in `Catalogue.seen_through`.
+        Raises `NotFound` for a server or tag that does not exist, as `Catalog.seen_through` does.
         """
         if self.is_ready(view):
             return
-        async with self._narrowing:
+        async with self._narrowing_lock:
             if self.is_ready(view):
                 return
             listing = self.listing
             await to_thread.run_sync(listing.seen_through, view)
             ready = self._narrowed[1] if self._narrowed[0] is listing else {}
-            # Half of what the caches of catalog and listing keep of its kind, so that what is ready is in both.
+            # Half of what the caches of catalog and listing hold of this kind: what counts as ready is then in both.
             limit = (SCOPES_LIMIT if view.path == EVERYTHING else VIEWS_LIMIT) // 2
             of_its_kind = [known for known in ready if (known.path == EVERYTHING) == (view.path == EVERYTHING)]
             gone = set(of_its_kind[: len(of_its_kind) - limit + 1]) if len(of_its_kind) >= limit else set[View]()
@@ -89,7 +91,6 @@ class Lane:
     def list_tools(
         self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
     ) -> bytes:
-        """Answer a `tools/list`."""
         listing = self.listing.seen_through(view)
         return result_response(request_id, listing.page(revision, cursor, request_id=request_id))
 
@@ -106,9 +107,9 @@ class Lane:
         respondent: Respondent | None = None,
         resumption: Resumption | None = None,
     ) -> Call:
-        """Make a call of a `tools/call`; an unknown name is a protocol error.
+        """Make a call of a `tools/call`; raise `ProtocolError` for an unknown name.
 
-        `respondent` is a client of the handshake era; one of the stateless era says in `meta` what it can be asked.
+        `respondent` is a client of the handshake era; one of the stateless era declares its capabilities in `meta`.
         """
         token = progress_token(meta)
         emit = None
@@ -119,12 +120,12 @@ class Lane:
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
         if respondent is None and (is_able or LOG_LEVEL in meta):
-            respondent = Held(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
+            respondent = MultiRoundRequest(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
         if resumption is not None:
             bound_to = _bound_to(name, arguments)
-            found = self.rounds.resumed(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
-            if isinstance(found, Held):
-                return _gone_on(found, notify, emit)
+            found = self.rounds.resume(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
+            if isinstance(found, MultiRoundRequest):
+                return _continue(found, notify, emit)
             resumption = found
         try:
             if not self.listing.serves(name):
@@ -143,45 +144,47 @@ class Lane:
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
-    def ask(self, call: Call) -> bool:
-        """Ask the server of a call before anything else is done, if that can be: then `begin` must follow, else a task."""
+    def try_send(self, call: Call) -> bool:
+        """Send the request of a call to its server right away, if possible. True: `finish_sent` must follow; False: `answer`."""
         if call.tool.ask_ahead is None:
             return False
         respondent = call.context.respondent
-        # What may outlive its request runs in a task of its own.
-        if respondent is not None and (isinstance(respondent, Held) or (self.tasks and self.tasks.keeps(call))):
+        # A call that may outlive its request runs in a task of its own.
+        if respondent is not None and (
+            isinstance(respondent, MultiRoundRequest) or (self.tasks and self.tasks.keeps(call))
+        ):
             return False
-        return self.gateway.pipeline.ask(call)
+        return self.gateway.pipeline.try_send(call)
 
-    def begin(
+    def finish_sent(
         self,
         request_id: bytes,
         call: Call,
         revision: Revision,
         *,
-        carry: Callable[[], None],
+        start_task: Callable[[], None],
         send: Callable[[bytes], None],
     ) -> None:
-        """Have a call answered whose server was asked: through `send` alone if possible, else by a task that `carry` starts."""
+        """Answer a call that `try_send` has sent: through `send`, or by a task that `start_task` starts."""
 
         def write(outcome: Outcome) -> bytes:
-            return result_response(request_id, call_result(success(call, outcome), revision))
+            return result_response(request_id, call_result(success_answer(call, outcome), revision))
 
-        self.gateway.begin(call, Delivery(carry, write, send))
+        self.gateway.finish_sent(call, Delivery(start_task, write, send))
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
-        """Let the call pass and return its response, or the handle of a task; a server's own protocol error is raised."""
+        """Run the call and return its response, or the handle of an MCP task; raise a server's own protocol error."""
         respondent = call.context.respondent
         if respondent is not None and self.tasks is not None and self.tasks.keeps(call):
-            begun = await self.tasks.begin(request_id, call)
-            if isinstance(begun, bytes):
-                return begun
-            answer = begun
+            started = await self.tasks.begin(request_id, call)
+            if isinstance(started, bytes):
+                return started
+            answer = started
         elif respondent is None or not respondent.takes_rounds:
             answer = await self.gateway.call(call)
         else:
-            assert isinstance(respondent, Held)
-            outcome = await self.rounds.answered(respondent, call, lambda: self.gateway.call(call))
+            assert isinstance(respondent, MultiRoundRequest)
+            outcome = await self.rounds.run_round(respondent, call, lambda: self.gateway.call(call))
             if isinstance(outcome, bytes):
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
@@ -189,20 +192,20 @@ class Lane:
         if (refusal := answer.refusal) is not None:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
         if answer.passed is not None and is_asking(answer.passed):
-            answer = self._sealed(answer, answer.passed, respondent)
+            answer = self._seal_state(answer, answer.passed, respondent)
         return result_response(request_id, call_result(answer, revision))
 
-    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw], held: Respondent | None) -> Answer:
-        """Make a server's own state one that only this caller can bring back."""
+    def _seal_state(self, answer: Answer, passed: Mapping[str, msgspec.Raw], request: Respondent | None) -> Answer:
+        """Sign the server's own state, so that only this caller can bring it back."""
         state = msgspec.json.decode(passed.get("requestState", b"null"))
-        if not isinstance(state, str) or not isinstance(held, Held):
+        if not isinstance(state, str) or not isinstance(request, MultiRoundRequest):
             return answer
-        sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.sealed_theirs(state, held)))}
+        sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.seal_server_state(state, request)))}
         return msgspec.structs.replace(answer, passed=sealed, payload=encode(sealed))
 
 
 def log_refused(error: ProtocolError, caller: Caller) -> None:
-    """Log a request that was answered with a protocol error: an unknown tool, parameters that are none, not JSON at all."""
+    """Log a request that was answered with a protocol error: an unknown tool, malformed parameters, not JSON."""
     facts = error.data if isinstance(error.data, dict) else {}
     event(
         _log,
@@ -217,15 +220,17 @@ def log_refused(error: ProtocolError, caller: Caller) -> None:
 
 
 def _bound_to(name: str, arguments: JsonObject) -> str:
-    """Say what a state is good for: a tool, also where another one runs it."""
+    """Name the tool that a state is valid for, also where another tool runs it."""
     return f"{name} {arguments.get('toolName')}" if name in AUTOMATIC_NAMES else name
 
 
-def _gone_on(held: Held, notify: Notify | None, emit: Callable[[ProgressNote], None] | None) -> Call:
-    """Let a call that was held be heard again, in the round that is on now."""
-    call = held.wish
+def _continue(
+    request: MultiRoundRequest, notify: Notify | None, emit: Callable[[ProgressNotification], None] | None
+) -> Call:
+    """Attach a waiting call to the request of its next round."""
+    call = request.operation
     assert isinstance(call, Call)
-    held.send = notify
+    request.send = notify
     if call.progress is not None:
         call.progress.redirect(emit)
     return call
@@ -235,11 +240,11 @@ def call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
     if answer.passed is not None:
         return passed_result(answer, answer.passed, revision)
-    if _is_usual(answer) and revision.is_modern:
-        # What nearly every answer is, written at one go.
+    if _is_plain_success(answer) and revision.is_modern:
+        # Nearly every answer of a function: written from one template.
         payload = answer.payload
         return _PLAIN_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
-    text, structured = _shown(answer)
+    text, structured = _text_and_structure(answer)
     blocks = b"".join(b",%b" % encode(block) for block in answer.content)
     fields = [
         b'"content":[{"type":"text","text":%b}%b]' % (text, blocks),
@@ -253,15 +258,15 @@ def call_result(answer: Answer, revision: Revision) -> bytes:
     return b"{%b}" % b",".join(fields)
 
 
-def _is_usual(answer: Answer) -> bool:
-    is_bare = not answer.is_error and not answer.content and answer.call.asked_as is None
+def _is_plain_success(answer: Answer) -> bool:
+    is_bare = not answer.is_error and not answer.content and answer.call.requested_name is None
     return is_bare and answer.style is ResultStyle.ENVELOPE
 
 
 def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
-    """Write a server's own result for a client of this revision: unchanged but for what the revision does not know."""
+    """Write an upstream server's own result: unchanged but for what the client's revision does not know."""
     if revision.is_modern and "_meta" not in passed and _is_plain(answer) and answer.style is ResultStyle.PLAIN:
-        # What nearly every result is: only our own facts are put behind it.
+        # Nearly every result of a server: only our `_meta` is appended.
         kind = b"" if "resultType" in passed else b'"resultType":"complete",'
         return b'%b,%b"_meta":%b}' % (answer.payload[:-1], kind, _PLAIN_META % answer.call.id.encode())
     fields = {key: bytes(value) for key, value in passed.items()}
@@ -277,12 +282,12 @@ def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: R
 
 
 def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
-    """Write `_meta`: what others put there, our facts, and in the stateless era who we are."""
+    """Write `_meta`: the server's own fields, ours, and in the stateless era our identity."""
     if others == b"{}" and revision.is_modern and _is_plain(answer):
         return _PLAIN_META % answer.call.id.encode()
     facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
-    if answer.call.asked_as is not None:
-        facts["deprecated"] = {"name": answer.call.asked_as, "use": answer.call.tool.contract.name}
+    if answer.call.requested_name is not None:
+        facts["deprecated"] = {"name": answer.call.requested_name, "use": answer.call.tool.contract.name}
     if answer.facts is not None:
         facts |= answer.facts
     parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
@@ -297,11 +302,11 @@ def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
 
 
 def _is_plain(answer: Answer) -> bool:
-    return answer.code is None and answer.facts is None and answer.call.asked_as is None
+    return answer.code is None and answer.facts is None and answer.call.requested_name is None
 
 
 def _not_served(name: str) -> UnknownTool:
-    """Say how a tool is reached that is served here in another way, or not at all."""
+    """Make the error for a tool that this endpoint's mode does not serve, with how to reach it."""
     if name in AUTOMATIC_NAMES:
         hint = "this endpoint lists all its tools; `toolpost serve --mode automatic` or `--mode both` serves this one"
     else:
@@ -310,14 +315,14 @@ def _not_served(name: str) -> UnknownTool:
 
 
 def progress_token(meta: JsonObject) -> Json:
-    """Return the token that asks for progress, None without one."""
+    """Return the token of a client that wants progress, None without one."""
     token = meta.get("progressToken")
     if token is None or isinstance(token, bool):
         return None
     return token if isinstance(token, str | int) else None
 
 
-def _shown(answer: Answer) -> tuple[bytes, bool]:
+def _text_and_structure(answer: Answer) -> tuple[bytes, bool]:
     """Return the text of an answer, as a JSON string, and whether its payload is structured content too."""
     # The text is JSON whatever the tool returned: a string too, so that a client may always parse it.
     payload = answer.payload
@@ -328,7 +333,7 @@ def _shown(answer: Answer) -> tuple[bytes, bool]:
     return text, True
 
 
-def _progress_notification(token: Json, note: ProgressNote) -> bytes:
+def _progress_notification(token: Json, note: ProgressNotification) -> bytes:
     params: JsonObject = {"progressToken": token, "progress": note.progress}
     if note.total is not None:
         params["total"] = note.total

@@ -1,4 +1,4 @@
-"""One client of the handshake era as servers may turn to it: what it can be asked, what it wants to hear, what it was asked."""
+"""A client of the handshake era that servers may ask: its capabilities, its log level, and our open requests to it."""
 
 import asyncio
 import itertools
@@ -14,103 +14,101 @@ from toolpost.upstreams.wire import ServerRefused
 Send = Callable[[bytes], None]
 
 
-class Conversation:
+class HandshakeClient:
     """Our requests to one client, from its `initialize` to its end."""
 
-    def __init__(self, client: Hashable, capabilities: Json) -> None:
-        self.client = client
+    def __init__(self, key: Hashable, capabilities: Json) -> None:
+        self.client = key
         self.capabilities = askable_capabilities(capabilities)
         self.log_level: str | None = None
         self._ids = itertools.count(1)
-        self._asked: dict[str, asyncio.Future[Incoming]] = {}
+        self._requests: dict[str, asyncio.Future[Incoming]] = {}
 
     @property
     def is_open(self) -> bool:
-        """Whether a server may have anything to say to this client."""
+        """Whether server requests or log messages may have to be sent to this client."""
         return bool(self.capabilities) or self.log_level is not None
 
     @property
     def is_asked(self) -> bool:
-        """Whether the client has a question to answer."""
-        return bool(self._asked)
+        """Whether a request to the client is unanswered."""
+        return bool(self._requests)
 
-    def note_level(self, params: JsonObject) -> None:
-        """Take what the client says with `logging/setLevel`."""
+    def set_log_level(self, params: JsonObject) -> None:
+        """Apply `logging/setLevel`; an unknown level is ignored."""
         if (level := params.get("level")) in LEVELS:
             self.log_level = level
 
-    def take(self, message: Message) -> bool:
-        """Take an answer; False for one that none of our requests asked for."""
-        asked = self._asked.get(message.key)
+    def take_response(self, message: Message) -> bool:
+        """Take a response; False if it belongs to none of our requests."""
+        response = self._requests.get(message.key)
         answer = read_message(message.raw)
-        if asked is None or answer is None:
+        if response is None or answer is None:
             return False
-        if not asked.done():
-            asked.set_result(answer)
+        if not response.done():
+            response.set_result(answer)
         return True
 
     async def ask(self, method: str, params: bytes, send: Send) -> bytes:
-        """Send a request of ours and return the JSON of its result; given up, the client is told."""
-        # A string, so that it is never one of the numbers that the SDK gives to its own.
+        """Send a request and return the JSON of its result. A cancelled one is cancelled at the client too.
+
+        Raises `ServerRefused` with the client's error.
+        """
+        # A string: the SDK numbers its own requests on the same channel.
         key = f"toolpost-{next(self._ids)}"
-        asked = self._asked[key] = asyncio.get_running_loop().create_future()
+        response = self._requests[key] = asyncio.get_running_loop().create_future()
         request_id = encode(key)
         send(b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (request_id, encode(method), params))
         try:
-            answer = await asked
+            answer = await response
         except asyncio.CancelledError:
-            send(_notification("notifications/cancelled", b'{"requestId":%b}' % request_id))
+            send(_write_notification("notifications/cancelled", b'{"requestId":%b}' % request_id))
             raise
         finally:
-            del self._asked[key]
+            del self._requests[key]
         if error := answer.refusal:
             raise refusal_of(error)
         if not answer.result:
-            raise ServerRefused(-32603, "The client's answer makes no sense")
+            raise ServerRefused(-32603, "The client's response has neither a result nor an error")
         return bytes(answer.result)
 
 
-class Correspondent:
-    """A client of the handshake era during a call: asked and told by `send`."""
+class HandshakeRespondent:
+    """A client of the handshake era during a call: `send` writes to the channel of that call."""
 
     takes_rounds = False
 
-    def __init__(self, conversation: Conversation, send: Send) -> None:
-        self._conversation = conversation
+    def __init__(self, client: HandshakeClient, send: Send) -> None:
+        self._client = client
         self._send = send
 
     @property
     def client(self) -> Hashable:
-        """Whose calls these are."""
-        return self._conversation.client
+        return self._client.client
 
     @property
     def capabilities(self) -> JsonObject:
-        """What the client said that it can."""
-        return self._conversation.capabilities
+        return self._client.capabilities
 
     @property
     def log_level(self) -> str | None:
-        """From which level on the client wants to hear logs."""
-        return self._conversation.log_level
+        """The least level of log messages that the client wants; None if it has set none."""
+        return self._client.log_level
 
     @property
     def is_asked(self) -> bool:
-        """Whether a question is with the client."""
-        return self._conversation.is_asked
+        return self._client.is_asked
 
     def hears(self, level: str) -> bool:
-        """Whether a log message of this level is wanted; a client that has set none leaves it to the server."""
-        return self._conversation.log_level is None or reaches(level, self._conversation.log_level)
+        """Whether a log message of this level is sent; a client that has set no level leaves it to the server."""
+        return self._client.log_level is None or reaches(level, self._client.log_level)
 
     async def ask(self, method: str, params: bytes) -> bytes:
-        """Put a question to the client."""
-        return await self._conversation.ask(method, params, self._send)
+        return await self._client.ask(method, params, self._send)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a notification on."""
-        self._send(_notification(method, params))
+        self._send(_write_notification(method, params))
 
 
-def _notification(method: str, params: bytes) -> bytes:
+def _write_notification(method: str, params: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), params)

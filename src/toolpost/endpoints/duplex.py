@@ -1,4 +1,4 @@
-"""One client on a two-way channel (stdio, memory): who is asking for what, in which era, and what is still in flight."""
+"""One client on a two-way channel (stdio, memory): its era, its calls in flight, and the SDK for every other request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,10 +12,10 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.calls import METHODS, Lane, log_refused
-from toolpost.endpoints.client_session import Conversation, Correspondent
+from toolpost.endpoints.calls import METHODS, CallHandler, log_refused
+from toolpost.endpoints.client_session import HandshakeClient, HandshakeRespondent
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
-from toolpost.endpoints.sdk.lazy import LateSdk
+from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.tasks import TASK_METHODS, Tasks
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
@@ -26,106 +26,116 @@ if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkConnection
 
 
-class _Initialized(msgspec.Struct):
-    class Result(msgspec.Struct):
+class _InitializeResponse(msgspec.Struct):
+    class InitializeResult(msgspec.Struct):
         protocolVersion: str  # noqa: N815 (as on the wire)
 
-    result: Result
+    result: InitializeResult
 
 
-_initialized = msgspec.json.Decoder(_Initialized)
+_initialize_decoder = msgspec.json.Decoder(_InitializeResponse)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """Why a connection ends, and how long its calls may go on."""
+class CloseReason:
+    """Why a connection is closed, and how many seconds its calls may go on."""
 
     grace_s: float
     reason: str
 
 
-class Connection:
-    """A client from its first byte to its last."""
+class ClientConnection:
+    """The connection of one client, from its first message to its last."""
 
     def __init__(
-        self, lane: Lane, sdk: LateSdk, *, caller: Caller, send: Callable[[bytes], None], view: View = EVERYTHING
+        self,
+        handler: CallHandler,
+        sdk: LazySdk,
+        *,
+        caller: Caller,
+        send: Callable[[bytes], None],
+        view: View = EVERYTHING,
     ) -> None:
-        self._lane = lane
+        self._handler = handler
         self._sdk = sdk
         self._caller = caller
         self._send = send
         self._view = view
         self._revision: era.Revision | None = None
         """Agreed in a handshake; None before one, and in the stateless era."""
-        self._conversation: Conversation | None = None
-        self._respondent: Correspondent | None = None
-        """The client as servers may turn to it; None as long as there was no handshake."""
+        self._client: HandshakeClient | None = None
+        self._respondent: HandshakeRespondent | None = None
+        """The client, for server requests; None before a handshake."""
         self._calls = InFlight()
-        self._asked: dict[str, anyio.Event] = {}
-        """What the SDK has not answered yet."""
+        self._sdk_requests: dict[str, anyio.Event] = {}
+        """Requests that the SDK has not answered yet."""
         self._idle = anyio.Event()
         self._has_ended = False
         self._running: set[asyncio.Task[None]] = set()
 
     async def serve(
-        self, messages: AsyncIterator[bytes], *, grace_s: float, ending: Callable[[], Ending | None] = lambda: None
+        self,
+        messages: AsyncIterator[bytes],
+        *,
+        grace_s: float,
+        close_reason: Callable[[], CloseReason | None] = lambda: None,
     ) -> None:
-        """Answer until the client is gone, then give what is in flight a moment, then cancel it.
+        """Answer until the messages end, then give calls in flight `grace_s` seconds, then cancel them.
 
-        `ending` is asked when the messages have ended: None for a client that is gone, else why and with what grace.
+        `close_reason` is called when the messages have ended: None if the client disconnected, else the reason and its own grace.
         """
-        async with self._calls_seen_through(), AsyncExitStack() as stack:
-            feed = _LateFeed(self._sdk, stack, self._deliver, self._caller, self._view)
+        async with self._finish_calls(), AsyncExitStack() as stack:
+            sdk = _SdkChannel(self._sdk, stack, self._deliver, self._caller, self._view)
             async for raw in messages:
                 try:
-                    await self._take(raw, feed)
+                    await self._take(raw, sdk)
                 except ProtocolError as error:
                     log_refused(error, self._caller)
                     self._send(error.as_response())
-                except Exception as error:  # noqa: BLE001 (a bug of ours must not end the connection)
+                except Exception as error:  # noqa: BLE001 (a bug must not end the connection)
                     self._send(rpc.internal_error(error).as_response())
             self._has_ended = True
-            await self._finish(ending() or Ending(grace_s=grace_s, reason="the client is gone"))
+            await self._finish(close_reason() or CloseReason(grace_s=grace_s, reason="the client is gone"))
 
-    async def _finish(self, ending: Ending) -> None:
-        if self._calls or self._asked:
-            with anyio.move_on_after(ending.grace_s):
+    async def _finish(self, close: CloseReason) -> None:
+        if self._calls or self._sdk_requests:
+            with anyio.move_on_after(close.grace_s):
                 await self._idle.wait()
-        self._calls.cancel_all(ending.reason)
-        self._lane.rounds.end_of(self._caller)
+        self._calls.cancel_all(close.reason)
+        self._handler.rounds.cancel_all_of(self._caller)
 
     def _end_if_idle(self) -> None:
-        if self._has_ended and not self._calls and not self._asked:
+        if self._has_ended and not self._calls and not self._sdk_requests:
             self._idle.set()
 
-    async def _take(self, raw: bytes, feed: "_LateFeed") -> None:
+    async def _take(self, raw: bytes, sdk: "_SdkChannel") -> None:
         message = rpc.parse(raw) if len(raw) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(raw)
         method = message.method
         if method in (CANCELLED, CANCEL_REQUEST) and self._calls.cancel(message):
             return
         if method in METHODS and message.id is not None:
-            await self._lane.prepare(self._view)
+            await self._handler.prepare(self._view)
             if method == "tools/list":
                 cursor, meta = rpc.list_params(message)
                 if (revision := self._revision_of(message.id, meta)) is not None:
-                    self._send(self._lane.list_tools(message.id, cursor, revision, view=self._view))
+                    self._send(self._handler.list_tools(message.id, cursor, revision, view=self._view))
                     return
             else:
                 name, arguments, meta, resumption = rpc.call_params(message)
                 if (revision := self._revision_of(message.id, meta)) is not None:
                     self._start(message, name, arguments, meta, resumption, revision)
                     return
-        if method is None and message.id is not None and self._conversation and self._conversation.take(message):
+        if method is None and message.id is not None and self._client and self._client.take_response(message):
             return
-        if method in TASK_METHODS and self._is_about_task(message):
+        if method in TASK_METHODS and self._try_task_method(message):
             return
         if method != CANCEL_REQUEST:
-            await self._ask_sdk(message, feed)
+            await self._forward_to_sdk(message, sdk)
         elif message.id is not None:
             self._send(rpc.result_response(message.id, b"{}"))
 
     def _revision_of(self, request_id: bytes, meta: JsonObject) -> era.Revision | None:
-        """Say which revision a request speaks; None leaves it to the SDK to refuse."""
+        """Return the revision of a request; None leaves it to the SDK, which refuses it."""
         if not era.has_modern_envelope(meta):
             return self._revision
         if self._revision is not None:
@@ -145,7 +155,7 @@ class Connection:
         assert message.id is not None
         key = message.key
         self._calls.check_new(key)
-        call = self._lane.admit(
+        call = self._handler.admit(
             message.id,
             name,
             arguments,
@@ -156,25 +166,25 @@ class Connection:
             respondent=self._respondent,
             resumption=resumption,
         )
-        is_asked = self._lane.ask(call)
+        is_sent = self._handler.try_send(call)
         self._calls.add(key, call)
         request_id = message.id
-        if not is_asked:
-            self._carry(self._run(request_id, key, call, revision))
+        if not is_sent:
+            self._start_task(self._run(request_id, key, call, revision))
             return
 
-        def carry() -> None:
-            self._carry(self._run(request_id, key, call, revision))
+        def start_task() -> None:
+            self._start_task(self._run(request_id, key, call, revision))
 
         def send(raw: bytes) -> None:
             if self._calls.remove(key):
                 self._send(raw)
             self._end_if_idle()
 
-        self._lane.begin(request_id, call, revision, carry=carry, send=send)
+        self._handler.finish_sent(request_id, call, revision, start_task=start_task, send=send)
 
-    def _carry(self, answering: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(answering)
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._running.add(task)
         task.add_done_callback(self._forget)
 
@@ -184,8 +194,8 @@ class Connection:
             self._send(rpc.internal_error(error).as_response())
 
     @asynccontextmanager
-    async def _calls_seen_through(self) -> AsyncIterator[None]:
-        """Leave no call behind. A task group would do that too, at the cost of half a call for each."""
+    async def _finish_calls(self) -> AsyncIterator[None]:
+        """Leave no call running. A task group would do that too, at half the cost of a call for each call."""
         try:
             yield
             while self._running:
@@ -193,7 +203,7 @@ class Connection:
         finally:
             with anyio.CancelScope(shield=True):
                 self._calls.cancel_all("the connection has ended")
-                # One that had no task has its own now, which must have begun to be ended with its record.
+                # A call of the fast path has a task by now. It must have begun before it is cancelled, to leave an audit entry.
                 await asyncio.sleep(0)
                 for task in self._running:
                     task.cancel()
@@ -203,7 +213,7 @@ class Connection:
     async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
         response = None
         try:
-            response = await self._lane.answer(request_id, call, revision)
+            response = await self._handler.answer(request_id, call, revision)
         except ProtocolError as error:
             response = error.as_response()
         finally:
@@ -211,67 +221,71 @@ class Connection:
                 self._send(response)
             self._end_if_idle()
 
-    def _is_about_task(self, message: Message) -> bool:
-        """Have a question about a task answered; False leaves it to the SDK, which knows of none."""
+    def _try_task_method(self, message: Message) -> bool:
+        """Answer one of MCP's task methods; False leaves it to the SDK, which refuses them."""
         meta = rpc.params_object(message).get("_meta")
-        if message.id is None or self._lane.tasks is None or not isinstance(meta, dict):
+        if message.id is None or self._handler.tasks is None or not isinstance(meta, dict):
             return False
         if self._revision_of(message.id, meta) is not era.MODERN:
             return False
-        answering = self._answer_about_task(self._lane.tasks, message)
-        self._carry(answering)
+        coroutine = self._answer_task_method(self._handler.tasks, message)
+        self._start_task(coroutine)
         return True
 
-    async def _answer_about_task(self, lane: Tasks, message: Message) -> None:
+    async def _answer_task_method(self, handler: Tasks, message: Message) -> None:
         try:
-            self._send(await lane.answer(message, self._caller))
+            self._send(await handler.answer(message, self._caller))
         except ProtocolError as error:
             self._send(error.as_response())
 
-    async def _ask_sdk(self, message: Message, feed: "_LateFeed") -> None:
+    async def _forward_to_sdk(self, message: Message, sdk: "_SdkChannel") -> None:
         if message.id is None or message.method is None:
-            await feed.send(message)
+            await sdk.send(message)
             return
-        answered = self._asked[message.key] = anyio.Event()
+        answered = self._sdk_requests[message.key] = anyio.Event()
         capabilities = rpc.params_object(message).get("capabilities") if message.method == "initialize" else None
         if askable_capabilities(capabilities):
-            self._caller = feed.caller = replace(self._caller, answers_handshake=True)
+            self._caller = sdk.caller = replace(self._caller, answers_handshake=True)
         try:
-            await feed.send(message)
+            await sdk.send(message)
         except ProtocolError:
-            del self._asked[message.key]
+            del self._sdk_requests[message.key]
             raise
-        if message.method == "logging/setLevel" and self._conversation is not None:
-            self._conversation.note_level(rpc.params_object(message))
+        if message.method == "logging/setLevel" and self._client is not None:
+            self._client.set_log_level(rpc.params_object(message))
         if message.method == "initialize":
-            self._conversation = Conversation((self._caller.id, self._caller.session), capabilities)
-            self._respondent = Correspondent(self._conversation, self._send)
-            # Nothing more is read until it is answered: what follows depends on the revision that is agreed.
+            self._client = HandshakeClient((self._caller.id, self._caller.session), capabilities)
+            self._respondent = HandshakeRespondent(self._client, self._send)
+            # Read no further message until this is answered: how it is read depends on the revision that is agreed.
             await answered.wait()
 
     def _deliver(self, raw: bytes) -> None:
-        """Take what the SDK says to the client, and learn from it which revision was agreed."""
+        """Send what the SDK writes to the client, and note the revision that was agreed."""
         message = rpc.parse_outgoing(raw)
-        if message.id is not None and message.method is None and (answered := self._asked.pop(message.key, None)):
-            if (agreed := _agreed_version(raw)) is not None:
+        if (
+            message.id is not None
+            and message.method is None
+            and (answered := self._sdk_requests.pop(message.key, None))
+        ):
+            if (agreed := _read_agreed_version(raw)) is not None:
                 self._revision = era.REVISIONS.get(agreed)
             answered.set()
         self._send(raw)
         self._end_if_idle()
 
 
-def _agreed_version(raw: bytes) -> str | None:
+def _read_agreed_version(raw: bytes) -> str | None:
     try:
-        return _initialized.decode(raw).result.protocolVersion
+        return _initialize_decoder.decode(raw).result.protocolVersion
     except msgspec.DecodeError:
         return None
 
 
-class _LateFeed:
-    """The way to the SDK, opened when the first message needs it."""
+class _SdkChannel:
+    """The channel to the SDK, opened with the first message that needs it."""
 
     def __init__(
-        self, sdk: LateSdk, stack: AsyncExitStack, deliver: Callable[[bytes], None], caller: Caller, view: View
+        self, sdk: LazySdk, stack: AsyncExitStack, deliver: Callable[[bytes], None], caller: Caller, view: View
     ) -> None:
         self.caller = caller
         self._sdk = sdk
@@ -281,7 +295,7 @@ class _LateFeed:
         self._connection: SdkConnection | None = None
 
     async def send(self, message: Message) -> None:
-        """Pass a message on; what the SDK cannot read is refused with its id."""
+        """Pass a message on; raises `ProtocolError` with the message's id if the SDK cannot read it."""
         if self._connection is None:
             server = await self._sdk.server()
             connection = server.open_connection(self._deliver, caller=self.caller, view=self._view)

@@ -1,7 +1,7 @@
-"""The calls of one client that are not answered yet, by the ids of their requests.
+"""The unanswered calls of one client, by their request ids.
 
-A two-way channel has one `InFlight`, and so has a session over HTTP, for the calls that are answered at the front of a
-connection and for those that are not. In the stateless era over HTTP there is none: a call ends with its response.
+A two-way channel has one `InFlight`, and so has a session over HTTP, for calls that the connection answers itself and for
+those that pass ASGI. In the stateless era over HTTP there is none: a call ends with its response.
 """
 
 from typing import Final
@@ -17,13 +17,13 @@ CANCEL_REQUEST: Final = "$/cancelRequest"
 
 
 class InFlight:
-    """Calls by request id. Whoever adds one removes it when it has an answer, whatever that is."""
+    """Calls by request id. The code that adds a call removes it, however the call ended."""
 
-    __slots__ = ("_calls", "_silenced")
+    __slots__ = ("_calls", "_unwanted")
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
-        self._silenced: set[str] = set()
+        self._unwanted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -32,34 +32,34 @@ class InFlight:
         return key in self._calls
 
     def check_new(self, key: str) -> None:
-        """Refuse a request whose id another one has that is in flight, before anything is done for it.
+        """Refuse a request whose id is in flight already, before anything is done for it.
 
-        The refusal has no id: on a channel the client would take it for the answer of the other one.
+        The refusal has no id: on a channel the client would take it for the answer of the other request.
         """
         if key in self._calls:
             raise ProtocolError(INVALID_REQUEST, f"A request with the id {key} is in flight already", data={"id": key})
 
     def add(self, key: str, call: Call) -> None:
-        """Keep a call where cancellations find it; the id must be new."""
+        """Add a call, so that cancellations find it; the id must be new."""
         self._calls[key] = call
 
     def remove(self, key: str) -> bool:
-        """Forget a call; return whether its client still wants the answer."""
+        """Remove a call; return whether its client still wants the answer."""
         del self._calls[key]
-        if key not in self._silenced:
+        if key not in self._unwanted:
             return True
-        self._silenced.discard(key)
+        self._unwanted.discard(key)
         return False
 
     def cancel(self, message: Message) -> bool:
-        """Stop the call that a cancellation names; return False for one that is not here."""
+        """Stop the call that a cancellation names; return False if it is not here."""
         params = rpc.params_object(message)
         key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))
         call = self._calls.get(key)
         if call is None:
             return False
         if message.method == CANCELLED:
-            self._silenced.add(key)
+            self._unwanted.add(key)
         call.cancel("the client asked for it")
         return True
 

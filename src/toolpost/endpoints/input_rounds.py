@@ -1,7 +1,13 @@
-"""Requests of the stateless era that take several rounds: a question is the result of one, its answer comes with the next.
+"""Requests of the stateless era that take several rounds (`input_required`).
 
-A server of the handshake era asks in the middle of a request. That request goes on here between the rounds, within its own
-time limit; a server of the stateless era keeps nothing, and its state travels with the client.
+A server of the handshake era asks in the middle of a request. In the stateless era there is no channel for that: the server's
+request becomes the *result* of the client's request, and its response comes with the client's next request, which names the
+first one by its `requestState`. Between these rounds the call keeps running here, within its own time limit. A server of the
+stateless era keeps nothing; its own state travels with the client.
+
+Example: `tools/call` → the server asks for an elicitation → the client gets `{"resultType": "input_required",
+"inputRequests": {"elicitation-1": …}, "requestState": …}` → the client calls again with `inputResponses` and that state → the
+server's request is run_round, the call goes on, and its result is the second answer.
 """
 
 import asyncio
@@ -13,43 +19,41 @@ from typing import Any, Final, Protocol, TypeVar
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, JsonObject
-from toolpost.endpoints.request_state import PASSED_TTL_S, State, StateSeal, principal, refused
+from toolpost.endpoints.request_state import PASSED_TTL_S, RequestState, StateSeal, principal, reject_state
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
 from toolpost.upstreams.notifications import reaches
 from toolpost.upstreams.server_requests import INTERNAL_ERROR, askable_capabilities
 from toolpost.upstreams.wire import ServerRefused
 
-HELD_LIMIT: Final = 1_000
-HELD_BY_ONE_LIMIT: Final = 100
-"""How many requests may wait for answers, of all callers and of one."""
+WAITING_LIMIT: Final = 1_000
+WAITING_LIMIT_PER_CALLER: Final = 100
+"""How many requests may wait for responses, in total and of one caller."""
 
 KEPT_S: Final = 60.0
-"""How long the answer of a request that ended meanwhile is kept for a client that comes back."""
+"""For how many seconds a waiting request is kept after its time limit, for a client that comes back for its result."""
 
-Tell = Callable[[bytes], None]
+Send = Callable[[bytes], None]
 
 _T = TypeVar("_T")
 
 
-class Wish(Protocol):
-    """What a client asked for, as far as it matters while it is held."""
+class PausableOperation(Protocol):
+    """A call or a read that may wait for the client's input."""
 
     @property
     def ends_at(self) -> float:
-        """When its time limit is reached, by the clock of the loop."""
+        """When its time limit is reached, by the clock of the event loop."""
         ...
 
-    def cancel(self, reason: str) -> None:
-        """Give it up."""
+    def cancel(self, reason: str) -> None: ...
+
+    def detach_progress(self) -> None:
+        """Stop sending progress: the round is over, and the next one may attach a new receiver."""
         ...
 
-    def is_left(self) -> None:
-        """Take note that the round is over, and nobody hears of its progress until the next."""
-        ...
 
-
-class _Question:
+class _InputRequest:
     __slots__ = ("answer", "method", "params")
 
     def __init__(self, method: str, params: bytes) -> None:
@@ -58,13 +62,15 @@ class _Question:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
 
-class Held:
-    """A request of the stateless era as its server may turn to it; it is held here while a question is with the client."""
+class MultiRoundRequest:
+    """One request of the stateless era through all its rounds; the respondent to whom its server sends requests."""
 
     takes_rounds = True
 
-    def __init__(self, rounds: "Rounds", caller: Caller, meta: JsonObject, tell: Tell | None, *, bound_to: str) -> None:
-        """Take also what its state is good for: `bound_to` names it."""
+    def __init__(
+        self, rounds: "MultiRoundRequests", caller: Caller, meta: JsonObject, tell: Send | None, *, bound_to: str
+    ) -> None:
+        """`bound_to` names the tool, prompt or resource that its state is valid for."""
         self.id = secrets.token_urlsafe(16)
         self.caller = caller
         self.bound_to = bound_to
@@ -72,169 +78,179 @@ class Held:
         level = meta.get(LOG_LEVEL)
         self.log_level = level if isinstance(level, str) and tell is not None else None
         self.client: Hashable = (caller.id, _session_of(caller, meta) or self.id)
-        self.wish: Wish | None = None
+        self.operation: PausableOperation | None = None
         self.task: asyncio.Task[Any] | None = None
         self.round = 0
         self.send = tell
         self._rounds = rounds
         self._numbers = itertools.count(1)
-        self._questions: dict[str, _Question] = {}
-        self._news = asyncio.Event()
+        self._requests: dict[str, _InputRequest] = {}
+        self._changed = asyncio.Event()
 
     @property
-    def questions(self) -> dict[str, _Question]:
-        """What has not been answered yet."""
-        return {key: question for key, question in self._questions.items() if not question.answer.done()}
+    def open_requests(self) -> dict[str, _InputRequest]:
+        """Server requests without a response."""
+        return {
+            key: server_request for key, server_request in self._requests.items() if not server_request.answer.done()
+        }
 
     @property
     def is_asked(self) -> bool:
-        """Whether a question is with the client."""
-        return bool(self._questions)
+        """Whether a server request is with the client."""
+        return bool(self._requests)
 
     async def ask(self, method: str, params: bytes) -> bytes:
-        """Let the question be the result of the round that is on, and wait for the one that brings the answer."""
-        self._rounds.check_room(self)
+        """Make the server's request part of the result of this round, and wait for the round that brings the response."""
+        self._rounds.check_capacity(self)
         key = f"{method.partition('/')[0]}-{next(self._numbers)}"
-        question = self._questions[key] = _Question(method, params)
-        self._news.set()
+        server_request = self._requests[key] = _InputRequest(method, params)
+        self._changed.set()
         try:
-            return await question.answer
+            return await server_request.answer
         finally:
-            del self._questions[key]
+            del self._requests[key]
 
     def hears(self, level: str) -> bool:
-        """Whether a log message of this level is wanted: only where the request has asked for it."""
+        """Whether a log message of this level is sent: only if the request has asked for logs."""
         return self.log_level is not None and reaches(level, self.log_level)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a notification on, while a round is on."""
+        """Send a notification, during a round only."""
         if self.send is not None:
             self.send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), params))
 
-    def take(self, responses: JsonObject) -> None:
-        """Take the answers that a round has brought; what they do not answer is asked again."""
-        for key, question in self._questions.items():
-            if key in responses and not question.answer.done():
-                question.answer.set_result(encode(responses[key]))
+    def take_responses(self, responses: JsonObject) -> None:
+        """Take the responses of a round; server requests without one are sent again."""
+        for key, server_request in self._requests.items():
+            if key in responses and not server_request.answer.done():
+                server_request.answer.set_result(encode(responses[key]))
 
-    async def ended_or_asking(self) -> None:
-        """Wait until the request has ended or has something to ask."""
+    async def wait_for_round(self) -> None:
+        """Wait until the request has ended or its server asks for input."""
         assert self.task is not None
-        while not self.task.done() and not self.questions:
-            self._news.clear()
-            await self._news.wait()
-            # What a server asks at once is asked at once.
+        while not self.task.done() and not self.open_requests:
+            self._changed.clear()
+            await self._changed.wait()
+            # One more turn of the loop: requests that a server sends together go out in one result.
             await asyncio.sleep(0)
 
     def end(self, task: "asyncio.Task[Any]") -> None:
-        """Take note that the request has ended; how it did is for the client that comes back, if one does."""
+        """Wake the waiter. The task's exception is retrieved here, because the client may never come back for it."""
         if not task.cancelled():
             task.exception()
-        self._news.set()
+        self._changed.set()
 
 
-class Rounds:
-    """The requests that wait for answers."""
+class MultiRoundRequests:
+    """All requests that wait for responses."""
 
     def __init__(self, key: bytes) -> None:
-        """Take the key that states are signed with."""
+        """`key` signs the states."""
         self._seal = StateSeal(key)
-        self._held: dict[str, Held] = {}
+        self._waiting: dict[str, MultiRoundRequest] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def check_room(self, held: Held) -> None:
-        """Refuse a question where too many wait already."""
-        others = [other for other in self._held.values() if other is not held]
-        own = sum(other.caller.id == held.caller.id for other in others)
-        if len(others) >= HELD_LIMIT or own >= HELD_BY_ONE_LIMIT:
+    def check_capacity(self, request: MultiRoundRequest) -> None:
+        """Raise `ServerRefused` if too many requests wait already."""
+        others = [other for other in self._waiting.values() if other is not request]
+        own = sum(other.caller.id == request.caller.id for other in others)
+        if len(others) >= WAITING_LIMIT or own >= WAITING_LIMIT_PER_CALLER:
             raise ServerRefused(INTERNAL_ERROR, "Too many calls wait for their clients' answers")
 
-    def resumed(
+    def resume(
         self, resumption: Resumption, *, caller: Caller, bound_to: str, request_id: bytes
-    ) -> "Held | Resumption":
-        """Find the request that a client comes back to; for a server that keeps nothing, what it is to be given."""
+    ) -> "MultiRoundRequest | Resumption":
+        """Return the waiting request that a client continues.
+
+        For a server of the stateless era, which keeps nothing, return what to send it. Raises `ProtocolError` for a state
+        that is not valid.
+        """
         if resumption.state is None:
             return resumption
-        state = self._seal.opened(resumption.state, caller=caller, tool=bound_to, request_id=request_id)
+        state = self._seal.open(resumption.state, caller=caller, tool=bound_to, request_id=request_id)
         if not state.call:
             return Resumption(responses=resumption.responses, state=state.theirs)
-        held = self._held.get(state.call)
-        if held is None or held.round != state.round:
-            raise refused("has been used already, or its call has ended", "used", request_id)
+        request = self._waiting.get(state.call)
+        if request is None or request.round != state.round:
+            raise reject_state("has been used already, or its call has ended", "used", request_id)
         if not all(isinstance(response, dict) for response in resumption.responses.values()):
             raise ProtocolError(INVALID_PARAMS, "Each of inputResponses is an object", request_id=request_id)
-        del self._held[state.call]
-        held.take(resumption.responses)
-        return held
+        del self._waiting[state.call]
+        request.take_responses(resumption.responses)
+        return request
 
-    async def answered(self, held: Held, wish: Wish, passing: Callable[[], Awaitable[_T]]) -> _T | bytes:
-        """Go on with a request until it ends or asks: its answer, or the result that asks."""
-        if held.task is None:
-            held.wish = wish
-            held.task = asyncio.ensure_future(passing())
-            held.task.add_done_callback(held.end)
-            self._tasks.add(held.task)
-            held.task.add_done_callback(self._tasks.discard)
+    async def run_round(
+        self, request: MultiRoundRequest, operation: PausableOperation, run: Callable[[], Awaitable[_T]]
+    ) -> _T | bytes:
+        """Run a request until it ends or asks: return its answer, or the fields of an `input_required` result."""
+        if request.task is None:
+            request.operation = operation
+            request.task = asyncio.ensure_future(run())
+            request.task.add_done_callback(request.end)
+            self._tasks.add(request.task)
+            request.task.add_done_callback(self._tasks.discard)
         try:
-            await held.ended_or_asking()
+            await request.wait_for_round()
         except asyncio.CancelledError:
-            wish.cancel("the client is gone")
+            operation.cancel("the client is gone")
             raise
-        if held.task.done():
-            result: _T = held.task.result()
+        if request.task.done():
+            result: _T = request.task.result()
             return result
-        return self._asking(held, wish)
+        return self._pause(request, operation)
 
-    def end_of(self, caller: Caller) -> None:
-        """Give up what a client that is gone has left behind."""
-        for held in tuple(self._held.values()):
-            if held.caller == caller and held.wish is not None:
-                held.wish.cancel("the client is gone")
+    def cancel_all_of(self, caller: Caller) -> None:
+        """Cancel the waiting requests of a client that has disconnected."""
+        for request in tuple(self._waiting.values()):
+            if request.caller == caller and request.operation is not None:
+                request.operation.cancel("the client is gone")
 
-    async def closed(self) -> None:
-        """Give up what is still held, and wait for its end."""
-        for held in tuple(self._held.values()):
-            if held.wish is not None:
-                held.wish.cancel("the server is shutting down")
+    async def close(self) -> None:
+        """Cancel all waiting requests, and wait for their tasks."""
+        for request in tuple(self._waiting.values()):
+            if request.operation is not None:
+                request.operation.cancel("the server is shutting down")
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def sealed_theirs(self, theirs: str, held: Held) -> str:
-        """Seal a server's own state on its way through a client."""
+    def seal_server_state(self, theirs: str, request: MultiRoundRequest) -> str:
+        """Sign a server's own state before a client carries it."""
         until = time.time() + PASSED_TTL_S
-        return self._seal.sealed(State(caller=principal(held.caller), tool=held.bound_to, until=until, theirs=theirs))
+        return self._seal.seal(
+            RequestState(caller=principal(request.caller), tool=request.bound_to, until=until, theirs=theirs)
+        )
 
-    def _asking(self, held: Held, wish: Wish) -> bytes:
+    def _pause(self, request: MultiRoundRequest, operation: PausableOperation) -> bytes:
         loop = asyncio.get_running_loop()
-        held.round += 1
-        held.send = None
-        wish.is_left()
-        self._held[held.id] = held
-        left_s = max(0.0, wish.ends_at - loop.time()) + KEPT_S
-        loop.call_later(left_s, self._forget, held, held.round)
-        state = State(
-            caller=principal(held.caller),
-            tool=held.bound_to,
-            until=time.time() + left_s,
-            call=held.id,
-            round=held.round,
+        request.round += 1
+        request.send = None
+        operation.detach_progress()
+        self._waiting[request.id] = request
+        kept_s = max(0.0, operation.ends_at - loop.time()) + KEPT_S
+        loop.call_later(kept_s, self._forget, request, request.round)
+        state = RequestState(
+            caller=principal(request.caller),
+            tool=request.bound_to,
+            until=time.time() + kept_s,
+            call=request.id,
+            round=request.round,
         )
         asked = b",".join(
-            b'%b:{"method":%b,"params":%b}' % (encode(key), encode(question.method), question.params)
-            for key, question in held.questions.items()
+            b'%b:{"method":%b,"params":%b}' % (encode(key), encode(server_request.method), server_request.params)
+            for key, server_request in request.open_requests.items()
         )
         return b'"resultType":"input_required","inputRequests":{%b},"requestState":%b' % (
             asked,
-            encode(self._seal.sealed(state)),
+            encode(self._seal.seal(state)),
         )
 
-    def _forget(self, held: Held, number: int) -> None:
-        if held.round == number:
-            self._held.pop(held.id, None)
+    def _forget(self, request: MultiRoundRequest, number: int) -> None:
+        if request.round == number:
+            self._waiting.pop(request.id, None)
 
 
 def _session_of(caller: Caller, meta: JsonObject) -> str | None:
-    """Say which of a caller's clients this is, where that can be known: else every call is a client of its own."""
+    """Identify the client among those of its caller, where that is possible; else every call counts as a client of its own."""
     facts = meta.get(META_KEY)
     chosen = facts.get("routingKey") if isinstance(facts, dict) else None
     return chosen if isinstance(chosen, str) else caller.session

@@ -1,4 +1,4 @@
-"""`tools/list` from prepared bytes: encoded once per revision, cut into pages, never rebuilt for a request."""
+"""`tools/list` from prepared bytes: encoded once per revision and page, never for a request."""
 
 import base64
 import binascii
@@ -20,13 +20,13 @@ TTL_MS: Final = 60_000
 
 SERVER_NAME: Final = "toolpost"
 SERVER_STAMP: Final = encode({SERVER_INFO: {"name": SERVER_NAME, "version": __version__, "title": "Toolpost"}})
-"""What a result of the stateless era says about who sent it."""
+"""The server's identity in the `_meta` of a result in the stateless era."""
 
 _CURSOR_MARK = "after:"
 
 
 class Listing:
-    """The catalogue as the wire shows it."""
+    """The definitions of a catalog, as `tools/list` shows them."""
 
     def __init__(
         self,
@@ -38,79 +38,79 @@ class Listing:
     ) -> None:
         self.mode = mode
         self._catalogue = catalogue
-        self._definitions = _listed(catalogue, mode)
+        self._definitions = _list_definitions(catalogue, mode)
         self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._page_size = page_size
         self._scope = scope
-        self._prepared = lru_cache(maxsize=64)(self._prepare)
-        self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
-        self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
+        self._page_cache = lru_cache(maxsize=64)(self._write_page)
+        self._view_cache = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
+        self._scope_cache = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow_to_scopes)
 
     def seen_through(self, view: View) -> "Listing":
-        """Return the listing of what this view shows, made once."""
-        return self if view is EVERYTHING else self._seen(view)
+        """Return the listing of what this view shows; it is made once."""
+        return self if view is EVERYTHING else self._view_cache(view)
 
-    def _narrowed(self, view: View) -> "Listing":
+    def _narrow(self, view: View) -> "Listing":
         if view.scopes:
-            share = self._shared(view.scopes)
-            return share if view.path == EVERYTHING else share.seen_through(view.path)
-        return self._of(view)
+            scoped = self._scope_cache(view.scopes)
+            return scoped if view.path == EVERYTHING else scoped.seen_through(view.path)
+        return self._make_for(view)
 
-    def _share_of(self, scopes: tuple[Scope, ...]) -> "Listing":
-        return self._of(View(scopes=scopes))
+    def _narrow_to_scopes(self, scopes: tuple[Scope, ...]) -> "Listing":
+        return self._make_for(View(scopes=scopes))
 
-    def _of(self, view: View) -> "Listing":
+    def _make_for(self, view: View) -> "Listing":
         seen = self._catalogue.seen_through(view)
         return Listing(seen, page_size=self._page_size, scope=self._scope, mode=self.mode)
 
     def serves(self, name: str) -> bool:
-        """Whether a tool of this name, if there is one, can be called here."""
+        """Whether a tool of this name, if it exists, can be called on this endpoint."""
         return self.mode == "both" or (name in AUTOMATIC_NAMES) == (self.mode == "automatic")
 
     def page(self, revision: Revision, cursor: str | None, *, request_id: bytes) -> bytes:
-        """Return the result of a `tools/list`."""
+        """Return the result of a `tools/list`; raise `ProtocolError` for an unknown cursor."""
         start = 0
         if cursor:
             try:
-                start = bisect_right(self._names, _read(cursor))
+                start = bisect_right(self._names, _decode_cursor(cursor))
             except (binascii.Error, ValueError) as error:
                 raise ProtocolError(
-                    INVALID_PARAMS, "The cursor is not one that this server gave", request_id=request_id
+                    INVALID_PARAMS, "The cursor was not issued by this server", request_id=request_id
                 ) from error
-        return self._prepared(revision, start)
+        return self._page_cache(revision, start)
 
-    def _prepare(self, revision: Revision, start: int) -> bytes:
+    def _write_page(self, revision: Revision, start: int) -> bytes:
         end = start + self._page_size
         fields: list[bytes] = [
-            b'"tools":[%b]' % b",".join(self._encoded(d, revision) for d in self._definitions[start:end])
+            b'"tools":[%b]' % b",".join(self._encode_definition(d, revision) for d in self._definitions[start:end])
         ]
         if end < len(self._names):
-            fields.append(b'"nextCursor":%b' % encode(_written(self._names[end - 1])))
+            fields.append(b'"nextCursor":%b' % encode(_encode_cursor(self._names[end - 1])))
         if revision.is_modern:
             fields.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":%b' % (TTL_MS, encode(self._scope)))
             fields.append(b'"_meta":%b' % SERVER_STAMP)
         return b"{%b}" % b",".join(fields)
 
     @staticmethod
-    def _encoded(definition: JsonObject, revision: Revision) -> bytes:
+    def _encode_definition(definition: JsonObject, revision: Revision) -> bytes:
         unknown = set(revision.unknown_fields)
         output = definition.get("outputSchema")
         if output is not None and not revision.is_modern and not _is_object_schema(output):
-            # Before 2026-07-28 only an object may be described; the text says it all the same.
+            # Before 2026-07-28 an output schema must describe an object; the text content has the result in any case.
             unknown.add("outputSchema")
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
 
 
-def _listed(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
-    """Choose what is listed, in the order of names."""
+def _list_definitions(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
+    """Choose the definitions to list, ordered by name."""
     listed = [] if mode == "all" else automatic_definitions(catalogue)
     if mode != "automatic":
-        listed += [_named(tool.contract.definition, catalogue.listed_name(tool)) for tool in catalogue]
-    # The catalog's order is that of full names: own names, and the two beside them, have another.
+        listed += [_rename(tool.contract.definition, catalogue.listed_name(tool)) for tool in catalogue]
+    # The catalog is ordered by full names: without the server's part, and with the automatic tools, the order differs.
     return sorted(listed, key=lambda definition: str(definition["name"]))
 
 
-def _named(definition: JsonObject, name: str) -> JsonObject:
+def _rename(definition: JsonObject, name: str) -> JsonObject:
     return definition if definition["name"] == name else definition | {"name": name}
 
 
@@ -118,11 +118,11 @@ def _is_object_schema(schema: Json) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "object"
 
 
-def _written(name: str) -> str:
+def _encode_cursor(name: str) -> str:
     return base64.urlsafe_b64encode(f"{_CURSOR_MARK}{name}".encode()).decode()
 
 
-def _read(cursor: str) -> str:
+def _decode_cursor(cursor: str) -> str:
     text = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     if not text.startswith(_CURSOR_MARK):
         raise ValueError(cursor)

@@ -1,4 +1,4 @@
-"""A client in the same process: the same connection as stdio, without the bytes leaving memory."""
+"""A client in the same process, for tests: the connection of stdio, on streams in memory."""
 
 import math
 from collections.abc import AsyncIterator
@@ -13,31 +13,31 @@ from mcp.shared.message import SessionMessage
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.calls import Lane
-from toolpost.endpoints.duplex import Connection
-from toolpost.endpoints.sdk.lazy import LateSdk
+from toolpost.endpoints.calls import CallHandler
+from toolpost.endpoints.duplex import ClientConnection
+from toolpost.endpoints.sdk.lazy import LazySdk
 
 BUFFER = math.inf
-"""A client in the same process is never made to wait, and a message to it is never dropped."""
+"""Unlimited: a client in the same process never waits, and no message to it is dropped."""
 
 ClientStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 @asynccontextmanager
 async def open_memory_endpoint(
-    lane: Lane, sdk: LateSdk, *, grace_s: float = 1.0, view: View = EVERYTHING
+    handler: CallHandler, sdk: LazySdk, *, grace_s: float = 1.0, view: View = EVERYTHING
 ) -> AsyncIterator[ClientStreams]:
     """Serve one client; yields the streams that `mcp.Client` takes as a transport."""
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](BUFFER)
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage](BUFFER)
 
     def send(raw: bytes) -> None:
-        # A client that is gone hears nothing more; a message may have been on its way to it.
+        # The client may have closed its end while a message was on its way.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
 
     caller = Caller(id=CallerId("local"), transport="memory", session=uuid4().hex, is_admin=True)
-    connection = Connection(lane, sdk, caller=caller, send=send, view=view)
+    connection = ClientConnection(handler, sdk, caller=caller, send=send, view=view)
     async with to_client, from_server, to_server, from_client, anyio.create_task_group() as tasks:
         messages = _as_bytes(from_client)
         tasks.start_soon(lambda: connection.serve(messages, grace_s=grace_s))

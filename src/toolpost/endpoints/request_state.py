@@ -1,7 +1,6 @@
 """`requestState`: what a client of the stateless era carries for us from one round of a call to the next, signed.
 
-It comes back through hands that we do not know. So it is bound to the caller and to what was asked for, has an end, and what
-was changed in it is seen.
+The client is not trusted with it. A state is bound to the caller and to the tool, expires, and any change to it is detected.
 """
 
 import base64
@@ -17,66 +16,65 @@ from toolpost.contracts.errors import ErrorCode
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError
 
 PASSED_TTL_S: Final = 600.0
-"""How long a server's own state may be on its way; whoever answers is a person."""
+"""How long a server's own state is valid; a person may have to answer in that time."""
 
-_MARK_BYTES: Final = 32
+_SIGNATURE_BYTES: Final = 32
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is written into one."""
+class RequestState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a `requestState`."""
 
     caller: str
     tool: str
-    """What was asked for: a tool by its name, a prompt or a resource by method and name."""
+    """What was requested: a tool by its name, a prompt or a resource by method and name."""
     until: float
     call: str = ""
-    """A call that waits here for its answers."""
+    """The id of a call that waits here for responses; empty if the server keeps its own state."""
     round: int = 0
     theirs: str | None = None
-    """The server's own state, for one that keeps nothing itself."""
+    """The upstream server's own `requestState`, for one that keeps nothing itself."""
 
 
-_decoder = msgspec.json.Decoder(State)
+_decoder = msgspec.json.Decoder(RequestState)
 
 
 class StateSeal:
-    """Writes states and reads them back. Whoever has the same key can go on where another has left off."""
+    """Signs states and verifies them. Gateways with the same key accept each other's."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def sealed(self, state: State) -> str:
-        """Write a state so that it can be read here alone."""
+    def seal(self, state: RequestState) -> str:
         text = msgspec.json.encode(state)
-        return base64.urlsafe_b64encode(self._mark(text) + text).decode()
+        return base64.urlsafe_b64encode(self._sign(text) + text).decode()
 
-    def opened(self, sealed: str, *, caller: Caller, tool: str, request_id: bytes) -> State:
-        """Read a state that this caller was given for this tool, or say why it is not taken."""
+    def open(self, sealed: str, *, caller: Caller, tool: str, request_id: bytes) -> RequestState:
+        """Verify a state that this caller was given for this tool; raise `ProtocolError` if it is not valid."""
         try:
             raw = base64.b64decode(sealed.encode(), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raw = b""
-        text = raw[_MARK_BYTES:]
-        if not hmac.compare_digest(raw[:_MARK_BYTES], self._mark(text)):
-            raise refused("was not made here, or has been changed", "forged", request_id)
+        text = raw[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(raw[:_SIGNATURE_BYTES], self._sign(text)):
+            raise reject_state("was not made here, or has been changed", "forged", request_id)
         state = _decoder.decode(text)
         if state.caller != principal(caller) or state.tool != tool:
-            raise refused("was given to another caller, or for another tool", "foreign", request_id)
+            raise reject_state("was given to another caller, or for another tool", "foreign", request_id)
         if state.until < time.time():
-            raise refused("has expired", "expired", request_id)
+            raise reject_state("has expired", "expired", request_id)
         return state
 
-    def _mark(self, text: bytes) -> bytes:
+    def _sign(self, text: bytes) -> bytes:
         return hmac.digest(self._key, text, "sha256")
 
 
 def principal(caller: Caller) -> str:
-    """Name whose a state is: the caller, and of a caller's sessions the one that it was given to."""
+    """Name the owner of a state: the caller, and its session if it has one."""
     return f"{caller.id}\n{caller.session or ''}"
 
 
-def refused(what: str, reason: str, request_id: bytes) -> ProtocolError:
-    """Say what is wrong with a state."""
+def reject_state(what: str, reason: str, request_id: bytes) -> ProtocolError:
+    """Make the protocol error for a state that is not accepted."""
     data = {
         "code": ErrorCode.INVALID_REQUEST.value,
         "reason": reason,

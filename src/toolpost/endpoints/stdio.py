@@ -1,4 +1,4 @@
-"""A client on standard input and output, one JSON message a line."""
+"""A client on standard input and output: one JSON message per line."""
 
 import asyncio
 import os
@@ -13,24 +13,24 @@ from uuid import uuid4
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.calls import Lane
-from toolpost.endpoints.duplex import Connection, Ending
-from toolpost.endpoints.sdk.lazy import LateSdk
+from toolpost.endpoints.calls import CallHandler
+from toolpost.endpoints.duplex import ClientConnection, CloseReason
+from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.protocol.lines import LineSplitter, OversizedLine
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, find_request_id
 
 GRACE_S: Final = 1.0
-"""How long calls may go on when the client has closed its end: clients terminate a server that stays for two seconds."""
+"""How long calls may go on when the client has closed its end: clients kill a server that stays for two seconds."""
 
 _CHUNK: Final = 65_536
 _QUEUE_HIGH: Final = 256
 
 
-class Wire:
-    """Standard input and output, taken out of everybody else's reach."""
+class StdioStreams:
+    """Duplicates of standard input and output; descriptors 0 and 1 themselves no longer lead to the client."""
 
     def __init__(self) -> None:
-        """Claim both: a tool that prints writes to stderr from now on, and one that reads meets the end of the file."""
+        """Take over both: from now on a tool that prints writes to stderr, and one that reads gets the end of the file."""
         self.input_fd = os.dup(0)
         self.output_fd = os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -40,33 +40,33 @@ class Wire:
 
 
 async def serve_stdio(
-    lane: Lane,
-    sdk: LateSdk,
-    wire: Wire,
+    handler: CallHandler,
+    sdk: LazySdk,
+    streams: StdioStreams,
     *,
     message_limit: int,
     stop: asyncio.Event,
     grace_s: float,
     view: View = EVERYTHING,
 ) -> None:
-    """Serve the one client that started this process, until it closes its end or `stop` is set."""
-    # The client that started this process has it for itself: another one's session is another's.
+    """Serve the client that started this process, until it closes its end or `stop` is set."""
+    # A session of its own: what is stored per session is not shared with other processes of the same caller.
     caller = Caller(id=CallerId("local"), transport="stdio", session=uuid4().hex, is_admin=True)
-    async with _Writer(wire.output_fd) as writer, _Reader(wire.input_fd, message_limit, stop) as reader:
-        connection = Connection(lane, sdk, caller=caller, send=writer.send, view=view)
+    async with _LineWriter(streams.output_fd) as writer, _LineReader(streams.input_fd, message_limit, stop) as reader:
+        connection = ClientConnection(handler, sdk, caller=caller, send=writer.send, view=view)
 
-        def ending() -> Ending | None:
-            return Ending(grace_s=grace_s, reason="the server is shutting down") if stop.is_set() else None
+        def close_reason() -> CloseReason | None:
+            return CloseReason(grace_s=grace_s, reason="the server is shutting down") if stop.is_set() else None
 
-        await connection.serve(_messages(reader, writer), grace_s=GRACE_S, ending=ending)
+        await connection.serve(_messages(reader, writer), grace_s=GRACE_S, close_reason=close_reason)
 
 
-async def _messages(reader: "_Reader", writer: "_Writer") -> AsyncIterator[bytes]:
+async def _messages(reader: "_LineReader", writer: "_LineWriter") -> AsyncIterator[bytes]:
     while (line := await reader.line()) is not None:
-        # A client that does not read its answers is not read from either.
-        await writer.has_room()
+        # Back-pressure: a client that does not read its answers is not read from either.
+        await writer.wait_for_room()
         if isinstance(line, OversizedLine):
-            # The first bytes of the line are left, and its id is mostly among them.
+            # The line's first bytes are kept, and its id is mostly among them.
             refusal = ProtocolError(
                 INVALID_REQUEST, f"A message has at most {reader.limit} bytes", request_id=find_request_id(line)
             )
@@ -75,8 +75,8 @@ async def _messages(reader: "_Reader", writer: "_Writer") -> AsyncIterator[bytes
             yield line
 
 
-class _Reader:
-    """Lines of a file descriptor; from the loop where it can be polled, else from a thread."""
+class _LineReader:
+    """Reads lines from a descriptor: on the event loop where it can be polled, else in a thread."""
 
     def __init__(self, fd: int, limit: int, stop: asyncio.Event) -> None:
         self.limit = limit
@@ -89,7 +89,7 @@ class _Reader:
         self._transport: asyncio.ReadTransport | None = None
         self._stopping: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "_Reader":
+    async def __aenter__(self) -> "_LineReader":
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_task(self._end_on_stop())
         if _can_be_polled(self._fd):
@@ -117,26 +117,24 @@ class _Reader:
         return line
 
     def feed(self, data: bytes) -> None:
-        """Take a chunk from the descriptor."""
         self._lines.extend(self._splitter.feed(data))
         if self._transport is not None and len(self._lines) > _QUEUE_HIGH:
             self._transport.pause_reading()
-        self._awake()
+        self._wake_up()
 
     def end(self) -> None:
-        """Take the end of the input."""
         self._lines.extend(self._splitter.feed(b"\n"))
         self._ended = True
-        self._awake()
+        self._wake_up()
 
-    def _awake(self) -> None:
+    def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     async def _end_on_stop(self) -> None:
         await self._stop.wait()
         self._ended = True
-        self._awake()
+        self._wake_up()
 
     def _read_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         def post(take: Callable[..., None], *arguments: bytes) -> None:
@@ -149,7 +147,7 @@ class _Reader:
 
 
 class _PipeProtocol(asyncio.Protocol):
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: _LineReader) -> None:
         self._reader = reader
 
     def data_received(self, data: bytes) -> None:
@@ -159,8 +157,8 @@ class _PipeProtocol(asyncio.Protocol):
         self._reader.end()
 
 
-class _Writer(asyncio.BaseProtocol):
-    """A file descriptor that takes lines at once and says when it is full."""
+class _LineWriter(asyncio.BaseProtocol):
+    """Writes lines to a descriptor without waiting; `wait_for_room` is for the reader of requests."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -169,7 +167,7 @@ class _Writer(asyncio.BaseProtocol):
         self._room.set()
         self._closed = asyncio.Event()
 
-    async def __aenter__(self) -> "_Writer":
+    async def __aenter__(self) -> "_LineWriter":
         loop = asyncio.get_running_loop()
         if _can_be_polled(self._fd):
             self._transport, _ = await loop.connect_write_pipe(lambda: self, os.fdopen(self._fd, "wb", 0))
@@ -181,13 +179,13 @@ class _Writer(asyncio.BaseProtocol):
             await self._closed.wait()
 
     def send(self, raw: bytes) -> None:
-        """Write a message and its newline."""
+        """Write a message and a newline."""
         if self._transport is not None:
             self._transport.write(raw + b"\n")
-        elif not _written(self._fd, raw + b"\n"):
+        elif not _write_all(self._fd, raw + b"\n"):
             self._room.set()
 
-    async def has_room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until the client has read enough of what it was sent."""
         await self._room.wait()
 
@@ -203,13 +201,15 @@ class _Writer(asyncio.BaseProtocol):
 
 
 def _can_be_polled(fd: int) -> bool:
-    """Pipes and sockets can, files and terminals cannot (libuv aborts the process on a file); on Windows nothing can."""
+    """Whether the event loop can watch it. Pipes and sockets only: libuv aborts the process on a file, and Windows has
+    neither.
+    """
     mode = os.fstat(fd).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
-def _written(fd: int, data: bytes) -> bool:
-    """Write to a descriptor that cannot be polled, such as a file."""
+def _write_all(fd: int, data: bytes) -> bool:
+    """Write all to a descriptor that cannot be polled; False if the client has closed its end."""
     try:
         while data:
             data = data[os.write(fd, data) :]

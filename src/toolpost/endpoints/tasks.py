@@ -1,8 +1,8 @@
 """The tasks extension of MCP (`io.modelcontextprotocol/tasks`), as endpoints see it: what a client declares, and who serves it.
 
 A client that declares the extension on a `tools/call` gets a handle instead of the result. Clients poll with `tasks/get`;
-there is no list of tasks, so an id is known to whoever was given it, and answers to that caller alone. A part keeps the
-tasks; without one, every call is answered as usual.
+there is no list of tasks, so an id is known only to the caller that was given it, and answers to that caller alone. A part
+keeps the tasks; without one, every call is answered as usual.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.gateway import Answer
-from toolpost.middleware import Call, ProgressNote
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from toolpost.protocol.rpc import INVALID_PARAMS, Message, ProtocolError, params_object
 from toolpost.upstreams.server_requests import Respondent
@@ -22,22 +22,22 @@ MISSING_CAPABILITY: Final = -32021
 
 
 class Tasks(Protocol):
-    """Keeps calls that outlive their requests, and answers what clients ask about them, in bytes."""
+    """Keeps calls that outlive their requests, and answers requests about them, in bytes."""
 
     def respondent_for(self, caller: Caller, meta: JsonObject) -> Respondent:
-        """Return who answers a server's questions in the middle of a call that becomes a task."""
+        """Return the respondent for server requests during a call that becomes a task."""
         ...
 
     def keeps(self, call: Call) -> bool:
-        """Whether a call was made with a respondent of `respondent_for`, and so is answered by `begin`."""
+        """Whether a call has a respondent of `respondent_for`, and so is answered by `begin`."""
         ...
 
-    def hear(self, note: ProgressNote) -> None:
-        """Take a call's progress, which is shown as the task's message instead of sent."""
+    def hear(self, note: ProgressNotification) -> None:
+        """Take a call's progress, which is shown as the task's message instead of being sent."""
         ...
 
     async def begin(self, request_id: bytes, call: Call) -> bytes | Answer:
-        """Answer a call with the handle of a task that is durable by now, or with its own answer if that was quick."""
+        """Return the handle of a task that is durable by now, or the call's own answer if that was quick."""
         ...
 
     async def answer(self, message: Message, caller: Caller) -> bytes:
@@ -45,12 +45,12 @@ class Tasks(Protocol):
         ...
 
     async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
-        """Tell how a task is, and again whenever its status has changed, until it is over."""
+        """Call `tell` with a task's status, and again whenever it has changed, until the task has ended."""
         ...
 
 
 def declares_tasks(meta: JsonObject) -> bool:
-    """Whether a request says that its client knows tasks; what other requests said does not count."""
+    """Whether a request declares the extension; earlier requests do not count."""
     capabilities = meta.get(CLIENT_CAPABILITIES)
     extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
     return isinstance(extensions, dict) and isinstance(extensions.get(EXTENSION), dict) and PROTOCOL_VERSION in meta

@@ -1,4 +1,10 @@
-"""What every call passes: users' middleware → tool-lock → schema-validate → audit-enter → dispatch → audit-exit."""
+"""The steps that every call passes, in this order: users' middleware → tool-lock → schema-validate → audit-enter → dispatch →
+audit-exit.
+
+A *step* wraps the rest of the chain, as middleware does in ASGI. A *check* only looks at the call: it raises, returns None,
+or returns an awaitable in the rare case that it has to wait. Checks cost no coroutine of their own, which is why validation
+and audit-enter are not steps. What each step does is in its own module; the gateway makes the answer.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -6,23 +12,23 @@ from functools import partial
 from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.middleware.audit import AuditExit, audit_enter
 from toolpost.middleware.call import Call
-from toolpost.middleware.deadline import within_limits
+from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
-from toolpost.middleware.fast_path import Ahead, Delivery
-from toolpost.middleware.interface import Gate, NextStep, Outcome, Step
+from toolpost.middleware.fast_path import Delivery, FastPath
+from toolpost.middleware.interface import Check, NextStep, Outcome, Step
 from toolpost.middleware.lock import Lock
-from toolpost.middleware.progress import ProgressNote, ProgressShaper
+from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware
 from toolpost.middleware.validate import Validation
 from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 
-__all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNote", "ProgressShaper"]
+__all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNotification", "ProgressShaper"]
 
 
 class Pipeline:
-    """The way of every call."""
+    """The chain of steps, and the fast path that skips it for plain calls to servers."""
 
     def __init__(
         self,
@@ -34,14 +40,14 @@ class Pipeline:
         validators: Validators,
         middleware: Sequence[NamedMiddleware] = (),
     ) -> None:
-        """Build what every call passes; this list is the order, and the only one."""
+        """Build the chain; this list is the only place that decides the order."""
         validation = Validation(validators)
         audit = AuditExit(audit_log)
         lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._chain = _compose(
             [
-                audit,  # acts last, and outside the limits: a refused or cancelled call is recorded too
-                within_limits,
+                audit,  # acts last, and outside the deadline: a refused or cancelled call is recorded too
+                apply_deadline,
                 *([UserMiddleware(middleware, validation)] if middleware else ()),
                 lock,  # behind the middleware: a lock's key may be one of the arguments
             ],
@@ -49,39 +55,40 @@ class Pipeline:
             partial(dispatch, validation=validation),
         )
         self.has_middleware = bool(middleware)
-        self._ahead = Ahead(audit, lock)
-        self.ask: Callable[[Call], bool] = _never if middleware else self._ahead.ask
-        """Asks the server of a call, if that can be done at once: then `begin` must follow."""
+        self._fast_path = FastPath(audit, lock)
+        self.try_send: Callable[[Call], bool] = _never if middleware else self._fast_path.try_send
+        """Send the request of a call to its server right away, if nothing has to be waited for. True: `finish_sent` must
+        follow.
+        """
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        """Let a call pass."""
         return self._chain(call)
 
-    def begin(self, call: Call, delivery: Delivery, on_answer: Callable[[Call, Outcome], None]) -> None:
-        """Have a call answered whose server was asked: without a task, which `on_answer` then hears of, or by one."""
-        self._ahead.begin(call, delivery, on_answer)
+    def finish_sent(self, call: Call, delivery: Delivery, on_answer: Callable[[Call, Outcome], None]) -> None:
+        """Answer a call that `try_send` has sent: without a task, reported to `on_answer`, or by the task of `delivery`."""
+        self._fast_path.finish_sent(call, delivery, on_answer)
 
 
 def _never(_call: Call) -> bool:
-    # Middleware awaits, and may change the arguments: nothing is asked before it has run.
+    # Middleware awaits, and may change the arguments: nothing is sent before it has run.
     return False
 
 
-def _compose(steps: Sequence[Step], gates: Sequence[Gate], last: NextStep) -> NextStep:
-    """Chain steps, outermost first, and the gates behind them."""
+def _compose(steps: Sequence[Step], checks: Sequence[Check], last: NextStep) -> NextStep:
+    """Chain steps, outermost first, with the checks and `last` behind them."""
 
-    def pass_gates(call: Call) -> Awaitable[Outcome]:
-        for number, gate in enumerate(gates, 1):
-            if (waiting := gate(call)) is not None:
-                return _pass_later(call, waiting, _compose((), gates[number:], last))
+    def run_checks(call: Call) -> Awaitable[Outcome]:
+        for number, check in enumerate(checks, 1):
+            if (pending := check(call)) is not None:
+                return _run_rest_later(call, pending, _compose((), checks[number:], last))
         return last(call)
 
-    chain: NextStep = pass_gates
+    chain: NextStep = run_checks
     for step in reversed(steps):
         chain = partial(step, proceed=chain)  # type: ignore[call-arg]
     return chain
 
 
-async def _pass_later(call: Call, waiting: Awaitable[None], proceed: NextStep) -> Outcome:
-    await waiting
+async def _run_rest_later(call: Call, pending: Awaitable[None], proceed: NextStep) -> Outcome:
+    await pending
     return await proceed(call)

@@ -1,4 +1,6 @@
-"""Audit-enter and audit-exit: what a call leaves on the record, whatever became of it."""
+"""Audit-enter and audit-exit: every call leaves one entry, whatever its outcome, and is answered only when the entry is
+committed.
+"""
 
 import asyncio
 import time
@@ -10,80 +12,79 @@ from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode,
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import NextStep, Outcome
 from toolpost.store import AuditEntry, AuditLog
-from toolpost.store import Outcome as Recorded
+from toolpost.store import Outcome as AuditOutcome
 
 
 def audit_enter(call: Call) -> None:
-    """Note that the call passed every gate: from here on the tool may have had an effect."""
+    """Note that the call passed every check: from here on the tool may have had an effect."""
     call.has_entered = True
 
 
 class AuditExit:
-    """Writes one entry per call, and holds the answer back until the entry is committed."""
+    """Writes one entry per call, and delays the answer until the entry is committed."""
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self.within: set[Call] = set()
-        """The calls that are under way."""
+        self.in_progress: set[Call] = set()
+        """Calls that are in progress."""
 
-    def is_noted(self, call: Call, outcome: Outcome) -> bool:
-        """Put a call that is alone on the record now, if it need not be waited for."""
+    def append_now(self, call: Call, outcome: Outcome) -> bool:
+        """Write the entry of a call that is alone in progress; False if that cannot be done without waiting."""
         return self._log.note(_entry_of(call, outcome))
 
-    def recording(self, call: Call, outcome: Outcome) -> asyncio.Future[None]:
-        """Put a call on the record together with others; done when it is there."""
+    def append(self, call: Call, outcome: Outcome) -> asyncio.Future[None]:
+        """Queue the entry of a call, to be committed with others; the future is done when it is committed."""
         return asyncio.ensure_future(self._log.append(_entry_of(call, outcome)))
 
     async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
-        """Let the call pass, then put it on the record."""
-        if call.unrecorded is not None:
-            raise call.unrecorded
-        self.within.add(call)
+        if call.audit_error is not None:
+            raise call.audit_error
+        self.in_progress.add(call)
         try:
             outcome = await proceed(call)
         except ToolpostError as error:
             await self._log.append(_entry(call, _outcome_of(call, error), error.code, None))
             raise
         except asyncio.CancelledError:
-            # Cancelled from outside, with the task that carried it: the entry is queued, nobody is left to wait for it.
+            # The task itself was cancelled from outside: the entry is queued, and there is no answer that would wait for it.
             self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
             raise
         except Exception:
             await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
             raise
         else:
-            await self._log.append(_entry_of(call, outcome), alone=len(self.within) == 1)
+            await self._log.append(_entry_of(call, outcome), alone=len(self.in_progress) == 1)
             return outcome
         finally:
-            self.within.discard(call)
+            self.in_progress.discard(call)
 
 
-def _outcome_of(call: Call, error: ToolpostError) -> Recorded:
+def _outcome_of(call: Call, error: ToolpostError) -> AuditOutcome:
     if isinstance(error, CallCancelled):
         return "cancelled"
     if isinstance(error, GatewayError):
-        return "error"  # something is broken, a middleware for instance; nobody has refused anything
-    # A withheld tool lets a call in only to turn it away.
+        return "error"  # a bug, in a middleware for instance; not a refusal
+    # A quarantined tool is entered only to raise this.
     return "error" if call.has_entered and not isinstance(error, ContractChanged) else "refused"
 
 
-def written(at: float) -> str:
-    """Write a moment in ISO 8601 with milliseconds; the second is written once for all calls of that second."""
+def format_time(at: float) -> str:
+    """Format a Unix time as ISO 8601 with milliseconds. The part up to the second is cached: calls of one second share it."""
     second = int(at)
-    return f"{_second(second)}.{int((at - second) * 1000):03d}Z"
+    return f"{_format_second(second)}.{int((at - second) * 1000):03d}Z"
 
 
 @lru_cache(maxsize=4)
-def _second(second: int) -> str:
+def _format_second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def prepare_entry(call: Call) -> None:
-    """Draft the entry of a call that has begun: there is time while the tool runs."""
+    """Draft the entry of a call that has begun, while the tool runs and there is time for it."""
     contract = call.tool.contract
-    call.draft = partial(
+    call.audit_draft = partial(
         AuditEntry,
-        at_utc=written(call.at),
+        at_utc=format_time(call.at),
         call_id=call.id,
         trace_id=call.trace_id,
         caller=call.caller.id,
@@ -102,11 +103,11 @@ def _entry_of(call: Call, outcome: Outcome) -> AuditEntry:
     return _entry(call, "ok", None, outcome)
 
 
-def _entry(call: Call, outcome: Recorded, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
-    if call.draft is None:
+def _entry(call: Call, outcome: AuditOutcome, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
+    if call.audit_draft is None:
         prepare_entry(call)
-    assert call.draft is not None
-    return call.draft(
+    assert call.audit_draft is not None
+    return call.audit_draft(
         outcome=outcome,
         code=code.value if code else None,
         duration_ms=round(call.duration_ms, 3),

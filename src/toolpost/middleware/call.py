@@ -1,4 +1,4 @@
-"""A call on its way: this tool, these arguments, until this deadline."""
+"""A call in progress: this tool, these arguments, this caller, until this deadline."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId
 from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
-from toolpost.middleware.deadline import Limit
+from toolpost.middleware.deadline import Deadline
 from toolpost.middleware.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import HeldTool
@@ -19,28 +19,28 @@ from toolpost.upstreams.server_requests import Respondent
 
 
 class Call:
-    """One caller's wish, from admission to its one terminal answer."""
+    """One `tools/call`, from admission to its single answer."""
 
     __slots__ = (
         "_cancel_reason",
         "arguments",
-        "asked_as",
         "at",
+        "audit_draft",
+        "audit_error",
         "caller",
-        "carry",
         "context",
-        "draft",
         "ends_at",
         "has_entered",
-        "held_by",
         "id",
         "is_counted",
         "is_logged",
         "progress",
+        "requested_name",
+        "running_middleware",
         "scope",
+        "start_task",
         "started",
         "tool",
-        "unrecorded",
         "via",
     )
 
@@ -59,14 +59,14 @@ class Call:
         via: ToolName | None = None,
         runs_code: bool = False,
     ) -> None:
-        """Take also whether code of users runs in the call's own task: it may swallow a cancellation."""
+        """`runs_code` says that users' middleware runs in the call's own task, where it may swallow a cancellation."""
         self.id = call_id
         self.caller = caller
         self.tool = tool
         self.arguments = arguments
         self.progress = progress
         self.via = via
-        """The tool that the wish was put to, where that tool runs others."""
+        """The tool that was called, if it runs another (`automatic_eval`)."""
         self.context = Context(
             call_id=call_id,
             trace_id=trace_id,
@@ -81,58 +81,57 @@ class Call:
         self.started = time.monotonic()
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
-        self.scope: Limit | anyio.CancelScope = (
-            Limit(self.ends_at) if tool.waits and not runs_code else anyio.CancelScope(deadline=self.ends_at)
+        self.scope: Deadline | anyio.CancelScope = (
+            Deadline(self.ends_at) if tool.waits and not runs_code else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
-        self.held_by: str | None = None
-        """The middleware that the call is in; None while it is on its way to the tool or in it."""
-        self.draft: Callable[..., AuditEntry] | None = None
-        """Makes its audit entry of what became of it, once the rest of the entry is known."""
-        self.asked_as: str | None = None
-        """The former name of the tool, if that is what was asked for."""
-        self.carry: Callable[[], None] | None = None
-        """Starts the task of a call that has none yet, since its server was asked ahead of it."""
+        self.running_middleware: str | None = None
+        """The middleware that runs now; None before the first and while the tool runs. Named in the time-out error."""
+        self.audit_draft: Callable[..., AuditEntry] | None = None
+        """Makes its audit entry, given the outcome; prepared while the tool runs."""
+        self.requested_name: str | None = None
+        """The former name of the tool, if the call used it."""
+        self.start_task: Callable[[], None] | None = None
+        """Starts the task of a call that the fast path has sent without one; None for any other call."""
         self.is_counted = False
-        """Whether it has its place among the calls in flight, of its caller and of all."""
+        """Whether it counts as in flight, for its caller and in total."""
         self.is_logged = False
-        """Whether the log says why it failed."""
-        self.unrecorded: BaseException | None = None
-        """Why it could not be put on the record after its server had answered it ahead of a task."""
+        """Whether the log has the reason of its failure already."""
+        self.audit_error: BaseException | None = None
+        """Why the audit entry could not be written after the fast path had the server's result."""
         self._cancel_reason: str | None = None
 
     @property
     def trace_id(self) -> TraceId:
-        """The trace that the call is part of."""
         return self.context.trace_id
 
     def cancel(self, reason: str) -> None:
-        """Stop the call wherever it is; a second reason changes nothing."""
-        if self.carry is not None:
-            # Its server has to hear of it too: the task that waits for the answer sees to that, once it waits.
-            self.carry()
+        """Stop the call wherever it is; only the first reason counts."""
+        if self.start_task is not None:
+            # The server must be sent a cancellation too. The task that waits for its answer does that, so it has to wait first.
+            self.start_task()
             asyncio.get_running_loop().call_soon(self.cancel, reason)
         elif self._cancel_reason is None:
             self._cancel_reason = reason
             if self.progress is not None:
-                # A tool may take its time to clean up, and say so; the client wants to hear no more of it.
+                # A tool may report progress while it cleans up; a client that cancelled must not be sent any.
                 self.progress.close(deliver=False)
             self.scope.cancel()
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody asked for the call to stop. A deadline that passed is not that."""
+        """Whether `cancel` was called. A deadline that passed does not count."""
         return self._cancel_reason is not None
 
     def raise_if_ended(self) -> None:
-        """Turn a cancelled scope into the error that says why."""
+        """Raise `CallCancelled` or `ToolTimedOut` if the scope was cancelled."""
         if self._cancel_reason is not None:
             raise CallCancelled(f"The call was cancelled: {self._cancel_reason}.")
         if self.scope.cancel_called:
             raise self._timed_out()
 
-    def is_left(self) -> None:
-        """Take note that nobody hears of the progress any more, until somebody says otherwise."""
+    def detach_progress(self) -> None:
+        """Stop sending progress: the round is over, and the next one may attach a new receiver."""
         if self.progress is not None:
             self.progress.redirect(None)
 
@@ -142,33 +141,33 @@ class Call:
             f"`{self.tool.contract.name}` did not answer within {limit_s:g} s.",
             timeout_ms=round(limit_s * 1000),
             hint="ask for less at once, or raise the tool's time limit"
-            if self.held_by is None
-            else f"the middleware `{self.held_by}` did not return in time",
+            if self.running_middleware is None
+            else f"the middleware `{self.running_middleware}` did not return in time",
         )
 
-    def blame(self, reason: str) -> None:
-        """Tell the source what it is to blame for."""
+    def report_failure(self, reason: str) -> None:
+        """Count a failure against the provider of the tool."""
         if self.tool.on_fault is not None:
             self.tool.on_fault(reason)
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the source has put a question to the client, which has not answered yet."""
+        """Whether an elicitation or another server request is with the client, unanswered."""
         return self.context.respondent is not None and self.context.respondent.is_asked
 
     @property
     def is_plain(self) -> bool:
-        """Whether its caller wants nothing of it but the answer."""
+        """Whether the client wants the answer only: no progress, no logs, no earlier round."""
         respondent = self.context.respondent
         hears_nothing = self.progress is None and (respondent is None or respondent.log_level is None)
         return hears_nothing and self.context.resumption is None
 
     @property
     def mirrors_arguments(self) -> bool:
-        """Whether arguments must be in HTTP headers too; whoever calls through another tool cannot know of that."""
+        """Whether arguments must be repeated in HTTP headers; a client that calls through another tool cannot know that."""
         return self.via is None and self.tool.contract.mirrors_arguments
 
     @property
     def duration_ms(self) -> float:
-        """How long the call has taken so far."""
+        """Milliseconds since admission."""
         return (time.monotonic() - self.started) * 1000

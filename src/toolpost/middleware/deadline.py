@@ -1,6 +1,7 @@
-"""One scope for every way a call may be stopped: its deadline, its caller, the server's end.
+"""One scope for every way in which a call is stopped: its deadline, its caller, the server's shutdown.
 
-A call that only waits for a server has a `Limit`, at a fifth of the cost of anyio's cancel scope, which any other call has.
+A call that only waits for an upstream server has a `Deadline`, which costs a fifth of anyio's cancel scope. Every other call
+has anyio's.
 """
 
 import asyncio
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
     from toolpost.middleware.interface import NextStep, Outcome
 
 
-class Limit:
-    """Cancels the task within it, once: for calls that only wait for somebody else and never hold a cancellation up.
+class Deadline:
+    """Cancels the task that entered it, once. Has the part of `anyio.CancelScope`'s interface that calls need.
 
-    A tool's own code may, and runs under anyio's scope, which cancels again and again.
+    Cancelling once is enough for code that only waits on a future. A tool's own code may swallow a cancellation, so it runs
+    under anyio's scope, which cancels repeatedly.
     """
 
     __slots__ = ("_deadline", "_task", "_timer", "cancel_called")
@@ -27,7 +29,7 @@ class Limit:
         self._timer: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
-        """Call off what is within."""
+        """Cancel the task inside; one that enters later is not cancelled by this, and must look at `cancel_called`."""
         if not self.cancel_called:
             self.cancel_called = True
             if self._task is not None:
@@ -43,26 +45,28 @@ class Limit:
         task, self._task = self._task, None
         if self._timer is not None:
             self._timer.cancel()
-        # A task that somebody else has cancelled too is on its way out: that is not ours to stop.
+        # A task that was cancelled from outside as well must end: only our own cancellation may be swallowed.
         return self.cancel_called and task is not None and task.uncancel() <= 0 and kind is asyncio.CancelledError
 
 
-async def within_limits(call: "Call", proceed: "NextStep") -> "Outcome":
-    """Run the rest under the call's scope, and say why if it was stopped."""
+async def apply_deadline(call: "Call", proceed: "NextStep") -> "Outcome":
+    """Run the rest of the chain under the call's scope; raise `ToolTimedOut` or `CallCancelled` if it was stopped."""
     call.raise_if_ended()
-    was_asked = False
+    waited_for_client = False
     with call.scope:
         try:
             outcome = await proceed(call)
         except asyncio.CancelledError:
-            # A person who takes their time is not the server's fault.
-            was_asked = call.waits_for_client
+            # A person who is slow to answer an elicitation does not count against the server.
+            waited_for_client = call.waits_for_client
             raise
         if not call.scope.cancel_called:
             return outcome
-        # The tool swallowed the cancellation and answered all the same: too late, it has been called off.
-    # Nor is it the server's fault if a middleware hangs.
-    if not call.is_cancelled and not was_asked and call.held_by is None:
-        call.blame(f"`{call.tool.contract.terms.name}` did not answer within {call.tool.contract.timeout_s:g} s")
+        # The tool swallowed the cancellation and returned a result: it is too late, the call counts as stopped.
+    # Nor does a middleware that hangs.
+    if not call.is_cancelled and not waited_for_client and call.running_middleware is None:
+        call.report_failure(
+            f"`{call.tool.contract.terms.name}` did not answer within {call.tool.contract.timeout_s:g} s"
+        )
     call.raise_if_ended()
     raise AssertionError("a scope ended without a reason")

@@ -1,4 +1,4 @@
-"""Dispatch: the tool runs, and whatever it does becomes an outcome or an error of ours."""
+"""Dispatch: run the tool, and turn whatever it does into an outcome or one of our errors."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from toolpost.base.ids import Json
 from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError, UpstreamRefused
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
-from toolpost.middleware.passthrough import passed_on
+from toolpost.middleware.passthrough import check_passthrough
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ToolReturn
 
@@ -19,14 +19,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def dispatch(call: Call, *, validation: Validation) -> Outcome:
-    """Run the tool, check what it returned, encode it once."""
+    """Run the tool, check its result, encode it once. Failures are logged here, with their cause."""
     # A call that was cancelled while it waited must not run: a tool without an await would not notice.
     call.raise_if_ended()
     try:
-        returned = await _invoked(call)
+        returned = await _invoke(call)
         if returned.passed is not None:
-            return await passed_on(call, returned.passed, returned.results, validation)
-        encoded = _encoded(returned.value)
+            return await check_passthrough(call, returned.passed, returned.results, validation)
+        encoded = _encode_value(returned.value)
         if (checking := validation.check_result(call, returned.value, encoded)) is not None:
             await checking
         return Outcome(encoded, returned.content, facts=returned.facts)
@@ -35,12 +35,12 @@ async def dispatch(call: Call, *, validation: Validation) -> Outcome:
         raise
 
 
-async def _invoked(call: Call) -> ToolReturn:
-    """Run the tool; only a cancellation of the call itself passes through."""
+async def _invoke(call: Call) -> ToolReturn:
+    """Run the tool; of all cancellations only one of the call itself passes through."""
     try:
         return await call.tool.invoke(call.arguments, call.context)
     except InvalidArguments as error:
-        # A validator of the author's own has refused them: the schema goes back with that refusal too.
+        # Refused by the tool's own validator. The schema goes back with this refusal too.
         error.details = {**error.details, "inputSchema": call.tool.contract.arguments_schema.raw}
         raise
     except ToolpostError:
@@ -50,11 +50,11 @@ async def _invoked(call: Call) -> ToolReturn:
             raise
         raise ToolFailed("The tool waited for something that was cancelled.", exception="CancelledError") from error
     except (Exception, SystemExit) as error:
-        raise _failure(error) from error
+        raise _error_of(error) from error
 
 
-def _failure(error: BaseException) -> ToolpostError:
-    """Make an error of ours of whatever a tool raised; a group of one is that one."""
+def _error_of(error: BaseException) -> ToolpostError:
+    """Wrap what a tool raised in `ToolFailed`; an exception group of one counts as that one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, ToolpostError):
@@ -63,12 +63,12 @@ def _failure(error: BaseException) -> ToolpostError:
 
 
 def is_being_cancelled() -> bool:
-    """Whether the task that runs this is on its way out."""
+    """Whether the current task has a cancellation pending."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _encoded(value: Json) -> bytes:
+def _encode_value(value: Json) -> bytes:
     try:
         return _encode(value)
     except (TypeError, ValueError) as error:
@@ -77,11 +77,11 @@ def _encoded(value: Json) -> bytes:
 
 def _log_failure(call: Call, error: ToolpostError) -> None:
     call.is_logged = True
-    # A server's own protocol error is its answer; where in our code it was read says nothing.
-    is_callers = isinstance(error, CallerError | UpstreamRefused)
+    # An upstream's protocol error is its answer: a traceback of our code would say nothing about it.
+    is_callers_error = isinstance(error, CallerError | UpstreamRefused)
     event(
         _log,
-        logging.INFO if is_callers else logging.WARNING,
+        logging.INFO if is_callers_error else logging.WARNING,
         "tool failed",
         tool=call.tool.contract.name,
         plugin=call.tool.source,
@@ -91,6 +91,6 @@ def _log_failure(call: Call, error: ToolpostError) -> None:
         trace=call.trace_id,
         caller=call.caller.id,
         thread=call.caller.thread,
-        # What a caller got wrong is theirs to see, with its values: it stays out of the log.
-        exception=None if is_callers else error.__cause__ or error,
+        # Errors of callers start_task their values, which must not get into the log.
+        exception=None if is_callers_error else error.__cause__ or error,
     )

@@ -1,8 +1,12 @@
-"""Ahead of any task a plain call asks its server, in the turn of the loop in which it came, and answers, in that of the result.
+"""The fast path: a plain call to an upstream server, sent in the turn of the event loop in which it arrived, and answered in
+the turn in which the result arrives, without a task.
 
-Most such calls are over before a task would have cost its price. One that is not gets its task then, which goes the way of
-any other and finds the request sent: if the server takes its time or breaks, if its result is not plain, if somebody calls
-it off.
+Most such calls are over before a task would have been worth its cost (docs/decisions/0035). A call gets its task after all if
+the server is slow or lost, if its result is not plain, or if the call is cancelled; that task runs the whole chain of steps
+and finds the request already sent in `call.context.sent`.
+
+Example: `try_send(call)` writes the request to the server's pipe and returns True; `finish_sent(call, delivery, on_answer)`
+registers for its result; when that is read, its audit entry is committed and `delivery.send` writes the response.
 """
 
 import asyncio
@@ -16,20 +20,20 @@ from toolpost.middleware.audit import AuditExit, audit_enter, prepare_entry
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
 from toolpost.middleware.lock import Lock
-from toolpost.middleware.passthrough import plain_outcome
+from toolpost.middleware.passthrough import read_plain_outcome
 from toolpost.upstreams.supervisor import Sent
 
-_log = logging.getLogger("toolpost.ahead")
+_log = logging.getLogger("toolpost.fast_path")
 
 PATIENCE_S: Final = 0.02
-"""How long a call may be without a task, which alone minds its deadline."""
+"""After how many seconds a call without an answer gets a task. Only a task has a deadline."""
 
 
 class Delivery(NamedTuple):
-    """How a call is answered."""
+    """How the endpoint of a call sends its answer."""
 
-    carry: Callable[[], None]
-    """Starts the task that lets the call pass and answers it."""
+    start_task: Callable[[], None]
+    """Starts a task that runs the call through the chain and answers it."""
     write: Callable[[Outcome], bytes]
     send: Callable[[bytes], None]
 
@@ -37,19 +41,19 @@ class Delivery(NamedTuple):
 OnAnswer = Callable[[Call, Outcome], None]
 
 
-class Ahead:
-    """Begins calls."""
+class FastPath:
+    """Sends and finishes calls that have no task."""
 
     def __init__(self, audit: AuditExit, lock: Lock) -> None:
         self.audit = audit
         self.lock = lock
-        self.asked: dict[_Asked, None] = {}
-        """The calls without a task whose servers are at work, the oldest first."""
-        self._answered: list[_Answered] = []
+        self.sent: dict[_SentCall, None] = {}
+        """Calls whose servers have not answered, the oldest first."""
+        self._answered: list[_AnsweredCall] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def ask(self, call: Call) -> bool:
-        """Ask the server now, if every gate is open and nothing to be waited for; then `begin` must follow."""
+    def try_send(self, call: Call) -> bool:
+        """Send the request now if every check passes and nothing has to be waited for. True: `finish_sent` must follow."""
         tool = call.tool
         if (
             tool.ask_ahead is not None
@@ -62,109 +66,109 @@ class Ahead:
             call.context.sent = tool.ask_ahead(call.arguments, call.context)
         return call.context.sent is not None
 
-    def begin(self, call: Call, delivery: Delivery, on_answer: OnAnswer) -> None:
-        """Have a call answered when its server answers what was asked."""
+    def finish_sent(self, call: Call, delivery: Delivery, on_answer: OnAnswer) -> None:
+        """Answer a call when its server does."""
         assert call.context.sent is not None
-        asked = _Asked(call, delivery, on_answer, call.context.sent, self)
+        sent_call = _SentCall(call, delivery, on_answer, call.context.sent, self)
         loop = asyncio.get_running_loop()
         if self._timer is None:
-            # One timer for all: to set one and clear it would cost every call.
-            self._timer = loop.call_later(PATIENCE_S, self._look)
-        if self.is_quiet:
-            # What else this turn brings comes first.
-            loop.call_soon(asked.linger)
+            # One timer for all calls: setting and clearing one for each would cost more than it saves.
+            self._timer = loop.call_later(PATIENCE_S, self._start_overdue_tasks)
+        if self.has_single_call:
+            # After whatever else is ready in this turn of the loop.
+            loop.call_soon(sent_call.linger)
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether a single call is under way."""
-        return len(self.audit.within) == 1
+    def has_single_call(self) -> bool:
+        """Whether exactly one call is in progress."""
+        return len(self.audit.in_progress) == 1
 
-    def record(self, answered: "_Answered") -> None:
-        """Have a call put on the record, with all that are answered in this turn of the loop and the next."""
+    def record(self, answered: "_AnsweredCall") -> None:
+        """Write the audit entry together with those of all calls that are answered in this turn of the loop."""
         if not self._answered:
             asyncio.get_running_loop().call_soon(self._record_all)
         self._answered.append(answered)
 
     def _record_all(self) -> None:
         answered, self._answered = self._answered, []
-        for one in answered:
-            one.record()
+        for call in answered:
+            call.record()
 
-    def _look(self) -> None:
-        """Give their tasks to those who have waited long enough."""
+    def _start_overdue_tasks(self) -> None:
+        """Start the tasks of calls that have waited for `PATIENCE_S`."""
         self._timer = None
         now = time.monotonic()
-        for asked in list(self.asked):
-            if (left_s := asked.call.started + PATIENCE_S - now) > 0:
-                self._timer = asyncio.get_running_loop().call_later(left_s, self._look)
+        for sent_call in list(self.sent):
+            if (left_s := sent_call.call.started + PATIENCE_S - now) > 0:
+                self._timer = asyncio.get_running_loop().call_later(left_s, self._start_overdue_tasks)
                 break
-            asked.hand_over()
+            sent_call.start_task()
 
 
-class _Asked:
-    """A call without a task, while its server is at work. It has its place in the lock and among the calls under way."""
+class _SentCall:
+    """A call without a task whose server has not answered. It counts as in flight and as in progress for the audit."""
 
-    __slots__ = ("_ahead", "_delivery", "_on_answer", "_sent", "call", "is_over")
+    __slots__ = ("_delivery", "_fast_path", "_on_answer", "_sent", "call", "is_over")
 
-    def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: Sent, ahead: Ahead) -> None:
+    def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: Sent, fast_path: FastPath) -> None:
         self.call = call
         self._delivery = delivery
         self._on_answer = on_answer
         self._sent = sent
-        self._ahead = ahead
+        self._fast_path = fast_path
         self.is_over = False
         audit_enter(call)
-        ahead.asked[self] = None
-        ahead.audit.within.add(call)
-        ahead.lock.enter(call)
-        call.carry = self.hand_over
+        fast_path.sent[self] = None
+        fast_path.audit.in_progress.add(call)
+        fast_path.lock.enter(call)
+        call.start_task = self.start_task
         sent.underway.take_ahead = self._take
-        # An answer that is not taken ahead, or a server that is lost.
-        sent.underway.answer.add_done_callback(self.hand_over)
+        # Called for a result that `_take` left, and when the server is lost.
+        sent.underway.answer.add_done_callback(self.start_task)
         prepare_entry(call)
 
-    def hand_over(self, _answer: object = None) -> None:
-        """Start the task, which goes on from here; a second time changes nothing."""
+    def start_task(self, _answer: object = None) -> None:
+        """Start the task, which continues from here; does nothing the second time."""
         if not self.is_over:
             self._end()
-            self._delivery.carry()
+            self._delivery.start_task()
 
     def linger(self) -> None:
-        """Have the answer read at once, if the server is one that gives it at once and nobody else is here."""
-        if not self.is_over and not self._sent.underway.answer.done() and self._ahead.is_quiet:
+        """Read the server's pipe at once, if the server usually answers immediately and no other call is in progress."""
+        if not self.is_over and not self._sent.underway.answer.done() and self._fast_path.has_single_call:
             self._sent.instance.linger()
 
     def _take(self, raw: bytes) -> bool:
-        """Put a plain result on the record and send it; False leaves it to the task."""
+        """Record a plain result and send it; False leaves it to the task."""
         call = self.call
         try:
-            if (outcome := plain_outcome(call, raw)) is None:
+            if (outcome := read_plain_outcome(call, raw)) is None:
                 return False
-            answered = _Answered(call, self._delivery, self._on_answer, self._ahead.audit, outcome)
-        except Exception as error:  # noqa: BLE001 (the task meets it too, and says so)
-            event(_log, logging.DEBUG, "not answered ahead", call=call.id, exception=error)
+            answered = _AnsweredCall(call, self._delivery, self._on_answer, self._fast_path.audit, outcome)
+        except Exception as error:  # noqa: BLE001 (the task meets the same error and reports it)
+            event(_log, logging.DEBUG, "fast path left", call=call.id, exception=error)
             return False
-        if not self._ahead.is_quiet or not answered.is_noted():
-            # Calls that come together are recorded together, which costs each of them less.
-            self._ahead.record(answered)
+        if not self._fast_path.has_single_call or not answered.answer_now():
+            # Entries of calls that end together are committed together, which costs each of them less.
+            self._fast_path.record(answered)
         self._end()
         call.context.sent = None
-        self._ahead.lock.leave(call)
+        self._fast_path.lock.leave(call)
         self._sent.instance.put_down()
         return True
 
     def _end(self) -> None:
         self.is_over = True
-        del self._ahead.asked[self]
-        self.call.carry = None
+        del self._fast_path.sent[self]
+        self.call.start_task = None
         self._sent.underway.take_ahead = None
-        self._sent.underway.answer.remove_done_callback(self.hand_over)
+        self._sent.underway.answer.remove_done_callback(self.start_task)
 
 
-class _Answered:
-    """A call that its server has answered, on its way to the record and to whoever asked."""
+class _AnsweredCall:
+    """A call whose result has arrived and whose audit entry is being written."""
 
-    __slots__ = ("_audit", "_call", "_delivery", "_on_answer", "_outcome", "_written")
+    __slots__ = ("_audit", "_call", "_delivery", "_on_answer", "_outcome", "_response")
 
     def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, audit: AuditExit, outcome: Outcome) -> None:
         self._call = call
@@ -172,42 +176,42 @@ class _Answered:
         self._on_answer = on_answer
         self._audit = audit
         self._outcome = outcome
-        self._written = delivery.write(outcome)
+        self._response = delivery.write(outcome)
 
-    def is_noted(self) -> bool:
-        """Answer now, if it can be put on the record without waiting."""
+    def answer_now(self) -> bool:
+        """Answer now, if the entry can be written without waiting; False if not."""
         try:
-            is_noted = self._audit.is_noted(self._call, self._outcome)
-        except Exception as error:  # noqa: BLE001 (whoever records it in earnest meets it too, and says so)
-            event(_log, logging.DEBUG, "not answered ahead", call=self._call.id, exception=error)
+            answer_now = self._audit.append_now(self._call, self._outcome)
+        except Exception as error:  # noqa: BLE001 (the queued write meets the same error and reports it)
+            event(_log, logging.DEBUG, "fast path left", call=self._call.id, exception=error)
             return False
-        if is_noted:
+        if answer_now:
             self._answer()
-        return is_noted
+        return answer_now
 
     def record(self) -> None:
-        """Answer when it is on the record."""
+        """Answer when the entry is committed."""
         try:
-            self._audit.recording(self._call, self._outcome).add_done_callback(self._recorded)
+            self._audit.append(self._call, self._outcome).add_done_callback(self._on_recorded)
         except Exception as error:  # noqa: BLE001 (a store that is closed)
             self._fail(error)
 
-    def _recorded(self, recording: "asyncio.Future[None]") -> None:
-        if error := recording.exception():
+    def _on_recorded(self, appended: "asyncio.Future[None]") -> None:
+        if error := appended.exception():
             self._fail(error)
         else:
             self._answer()
 
     def _answer(self) -> None:
-        self._audit.within.discard(self._call)
+        self._audit.in_progress.discard(self._call)
         try:
-            self._delivery.send(self._written)
-        except Exception as error:  # noqa: BLE001 (whoever read the server's answer goes on reading)
+            self._delivery.send(self._response)
+        except Exception as error:  # noqa: BLE001 (the reader of the server's pipe must go on)
             event(_log, logging.ERROR, "answer not sent", call=self._call.id, exception=error)
         self._on_answer(self._call, self._outcome)
 
     def _fail(self, error: BaseException) -> None:
-        """Have a task say what is wrong."""
-        self._audit.within.discard(self._call)
-        self._call.unrecorded = error
-        self._delivery.carry()
+        """Start the task, which raises the error as `audit_error`."""
+        self._audit.in_progress.discard(self._call)
+        self._call.audit_error = error
+        self._delivery.start_task()

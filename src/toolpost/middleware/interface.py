@@ -1,4 +1,4 @@
-"""What a step is: it takes a call and what comes next, and gives an outcome. A gate only looks at the call."""
+"""The types that the chain is made of: a step takes a call and the rest of the chain, a check only the call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -9,19 +9,19 @@ from toolpost.middleware.call import Call
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a tool gave back, validated and encoded once."""
+    """A tool's result, validated and encoded once."""
 
     encoded: bytes
     content: Sequence[JsonObject] = ()
     passed: Mapping[str, msgspec.Raw] | None = None
-    """The fields of a server's own result, to be sent on as they came."""
+    """The fields of an upstream server's own result, to be sent on unchanged; None for a function's."""
     is_error: bool = False
-    """Whether the server's own result says that the tool failed."""
+    """Whether the upstream server's result says `isError`."""
     facts: JsonObject | None = None
-    """What is told about the answer beside it, under our key in `_meta`."""
+    """Sent beside the result, under our key in `_meta`."""
 
 
 NextStep = Callable[[Call], Awaitable[Outcome]]
 Step = Callable[[Call, NextStep], Awaitable[Outcome]]
-Gate = Callable[[Call], Awaitable[None] | None]
-"""Lets a call pass, or raises; one that has to wait for that, which is rare, returns what to wait for."""
+Check = Callable[[Call], Awaitable[None] | None]
+"""Raises to refuse a call. Returns an awaitable only if the check cannot be made at once, which is rare."""

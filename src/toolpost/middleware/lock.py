@@ -1,4 +1,4 @@
-"""Tool-lock: calls that must not meet wait for each other, in a queue with an end."""
+"""Tool-lock: calls of one tool that must not overlap wait for each other, in a bounded queue."""
 
 from collections.abc import Hashable
 
@@ -13,10 +13,12 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Lock:
-    """Holds what the contract asks for and no more: a `parallel` tool takes no lock."""
+    """Takes the lock that the contract's `concurrency` asks for; a `parallel` tool takes none. Counts calls in flight as
+    well.
+    """
 
     def __init__(self, shares: Shares, callers: Callers, *, waiting_limit: int) -> None:
-        """Take the shares of calls in flight, and how many calls may wait for one lock."""
+        """`shares` counts calls in flight; `waiting_limit` is how many calls may wait for one lock."""
         self._shares = shares
         self._callers = callers
         self._waiting_limit = waiting_limit
@@ -27,20 +29,19 @@ class Lock:
         return call.tool.contract.terms.concurrency == "parallel" and self._shares.is_open_to(call.caller.id)
 
     def enter(self, call: Call) -> None:
-        """Count a call as in flight, once; raise `QueueOverloaded` if there are too many, of its caller or of all."""
+        """Count a call as in flight, once; raise `QueueOverloaded` if its caller, or all together, have too many."""
         if not call.is_counted:
             self._shares.take(call.caller.id)
             call.is_counted = True
 
     def leave(self, call: Call) -> None:
-        """Count a call as in flight no longer."""
+        """Undo `enter`; does nothing for a call that is not counted."""
         if call.is_counted:
             call.is_counted = False
             self._shares.give_back(call.caller.id)
 
     async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
-        """Let the call pass when it is its turn."""
-        if not call.is_counted:  # as in `enter`, which would be a call more for every call
+        if not call.is_counted:  # `enter`, inlined: every call passes here
             self._shares.take(call.caller.id)
             call.is_counted = True
         try:
@@ -57,7 +58,7 @@ class Lock:
                 finally:
                     queue.leave(call.caller.id)
             finally:
-                # Forgotten when nobody needs it, so that keys taken from arguments do not pile up.
+                # Keys may come from arguments: a queue that is not dropped when it is empty would be a memory leak.
                 if queue.is_empty:
                     self._queues.pop(key, None)
         finally:
@@ -72,5 +73,5 @@ def _key_of(call: Call, argument: str | None) -> Hashable:
     name = call.tool.contract.name
     if argument is None:
         return name
-    # The arguments have not been validated yet, so the value may be anything, or missing.
+    # The arguments have not been validated yet: the value may be of any type, or missing.
     return (name, _encode(call.arguments.get(argument)))

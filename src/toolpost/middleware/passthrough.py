@@ -1,4 +1,4 @@
-"""A server's own result on its way through: checked against its own schema, and otherwise left as it came."""
+"""An upstream server's own result: checked against its output schema, and otherwise passed on unchanged."""
 
 import logging
 from collections.abc import Mapping
@@ -17,33 +17,35 @@ from toolpost.providers.input_required import is_asking
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode
-_NOTHING = msgspec.Raw(b"null")
+_NULL = msgspec.Raw(b"null")
 
 VALUE_LIMIT: Final = 100_000
-"""How many values a result may hold that is checked against an output schema."""
+"""How many values a result may have to be checked against an output schema."""
 PLAIN_LIMIT_BYTES: Final = 128 * 1024
-"""Decoded in 15 ms, whatever is in it."""
+"""A structured result of this size decodes within 15 ms, whatever is in it."""
 
 
-async def passed_on(
+async def check_passthrough(
     call: Call,
     fields: Mapping[str, msgspec.Raw],
     results: Literal["enforce", "warn", "off"],
     validation: Validation,
 ) -> Outcome:
-    """Check what a server returned, as strictly as was asked for."""
+    """Check a server's result as strictly as `results` says. Raises `InvalidResult` with "enforce"; "warn" only logs it."""
     if is_asking(fields):
-        # No result yet: what the output schema describes comes when the questions are answered.
+        # `input_required`: the result that the output schema describes comes in a later round.
         return Outcome(_encode(fields), passed=fields)
     is_error = bytes(fields.get("isError", b"false")) == b"true"
     if call.tool.contract.result_schema is not None and not is_error and results != "off":
         try:
-            raw = fields.get("structuredContent", _NOTHING)
-            checking = validation.check_result(call, _structured(call, raw), raw, content_of=lambda: _content(fields))
+            raw = fields.get("structuredContent", _NULL)
+            checking = validation.check_result(
+                call, _decode_structured(call, raw), raw, content_of=lambda: _decode_content(fields)
+            )
             if checking is not None:
                 await checking
-        except InvalidResult as violation:
-            call.blame(violation.message)
+        except InvalidResult as error:
+            call.report_failure(error.message)
             if results == "enforce":
                 raise
             event(
@@ -51,13 +53,15 @@ async def passed_on(
                 logging.WARNING,
                 "result breaks the schema",
                 tool=call.tool.contract.name,
-                reason=violation.message,
+                reason=error.message,
             )
     return Outcome(_encode(fields), passed=fields, is_error=is_error)
 
 
-def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
-    """Read a result that can be passed on as it is; None if there is anything more to be said about it."""
+def read_plain_outcome(call: Call, raw: bytes) -> Outcome | None:
+    """Read a result that can be passed on as it is; None leaves it to the call's task, because it is invalid, too large to
+    check on the event loop, or asks for input.
+    """
     tool = call.tool
     returned = tool.read(raw) if tool.read is not None else None
     if returned is None or returned.passed is None or is_asking(returned.passed):
@@ -66,15 +70,14 @@ def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
     is_error = bytes(fields.get("isError", b"false")) == b"true"
     gives = tool.contract.result_schema
     if gives is not None and not is_error and returned.results != "off":
-        raw_result = fields.get("structuredContent", _NOTHING)
-        # Whatever is wrong with it, or takes long to look at, is for the task.
+        raw_result = fields.get("structuredContent", _NULL)
         limit_bytes = min(gives.quick_bytes, PLAIN_LIMIT_BYTES)
         if len(memoryview(raw_result)) > limit_bytes or not gives.is_valid(msgspec.json.decode(raw_result)):
             return None
     return Outcome(_encode(fields), passed=fields, is_error=is_error)
 
 
-def _structured(call: Call, raw: msgspec.Raw) -> Json:
+def _decode_structured(call: Call, raw: msgspec.Raw) -> Json:
     try:
         return decode(bytes(raw), value_limit=VALUE_LIMIT)
     except BadShape as error:
@@ -84,7 +87,7 @@ def _structured(call: Call, raw: msgspec.Raw) -> Json:
         ) from error
 
 
-def _content(fields: Mapping[str, msgspec.Raw]) -> list[Json]:
+def _decode_content(fields: Mapping[str, msgspec.Raw]) -> list[Json]:
     raw = fields.get("content")
     try:
         blocks = None if raw is None else decode(bytes(raw))

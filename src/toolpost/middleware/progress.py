@@ -1,11 +1,11 @@
-"""Progress, shaped: few, rising, the last one delivered, none after the end.
+"""Progress notifications: at most four a second, strictly rising, the last one delivered, none after the answer.
 
-In any second at most three notifications are sent while the tool runs, and the last one right before the answer: four at most.
-Three in a row go out at once, so that a short call's 0, 50 and 100 % all arrive; a flood is thinned to three a second.
+In any second at most three notifications are sent while the tool runs, and one right before the answer. Three in a row go out
+at once, so that the 0, 50 and 100 % of a short call all arrive; a flood is thinned to three a second.
 
-A pipe needs more care. Clients made with the TypeScript SDK forget a token when they *read* the answer, and report a
-notification that they read together with it as an error. There a report waits `HOLD_S` before it is sent, and one that still
-waits when the call ends is dropped.
+A pipe needs more care. Clients made with the TypeScript SDK forget a progress token when they *read* the answer, and report a
+notification that they read together with it as an error. On a pipe a report waits `HOLD_S` before it is sent, and one that
+still waits when the call ends is dropped.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from toolpost.base.ids import CallId, JsonObject, ToolName
 
 WINDOW_S = 1.0
 MOST_IN_WINDOW = 3
-"""The fourth that a second may have is kept for the last one before the answer."""
+"""The fourth notification of a second is reserved for the last one before the answer."""
 
 HOLD_S = 0.02
 
@@ -29,8 +29,8 @@ MESSAGE_LIMIT = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProgressNote:
-    """What a client is told."""
+class ProgressNotification:
+    """The content of one `notifications/progress`."""
 
     progress: float
     total: float | None
@@ -49,10 +49,10 @@ class _Report:
 
 
 class ProgressShaper:
-    """Takes every report of one call and passes on what a client can use."""
+    """Takes every report of one call, and emits those that a client can use."""
 
     def __init__(
-        self, emit: Callable[[ProgressNote], None], *, call_id: CallId, tool: ToolName, holds: bool = False
+        self, emit: Callable[[ProgressNotification], None], *, call_id: CallId, tool: ToolName, holds: bool = False
     ) -> None:
         """`holds` is for pipes: nothing is sent right before the answer."""
         self._emit = emit
@@ -71,7 +71,7 @@ class ProgressShaper:
     def report(
         self, progress: float | None, total: float | None, message: str | None, *, stream: str, phase: str
     ) -> None:
-        """Take a report from any thread; a newer one replaces one that still waits."""
+        """Take a report, from any thread. It replaces one that has not been sent yet."""
         note = _Report(progress, total, message, stream, phase)
         if threading.get_ident() == self._thread:
             self._take(note)
@@ -79,15 +79,15 @@ class ProgressShaper:
             self._loop.call_soon_threadsafe(self._take, note)
 
     def relay(self, read: ReadProgress) -> None:
-        """Take a report that is read only if it is sent on; called on the loop."""
+        """Take a report that is decoded only if it is sent; call it on the event loop."""
         self._take(read)
 
-    def redirect(self, emit: Callable[[ProgressNote], None] | None) -> None:
-        """Tell somebody else from now on, or nobody: a call of several rounds is heard in the one that is on."""
-        self._emit = emit or _unheard
+    def redirect(self, emit: Callable[[ProgressNotification], None] | None) -> None:
+        """Emit to another receiver from now on, or to none: in a call of several rounds each request has its own."""
+        self._emit = emit or _discard
 
     def close(self, *, deliver: bool) -> None:
-        """End it: what still waits is sent now, or dropped if nobody wants it or the answer would come right behind it."""
+        """Emit nothing after this. A report that waits is sent now, unless `deliver` is false or the client is on a pipe."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,7 +108,7 @@ class ProgressShaper:
                 self._timer = self._loop.call_later(delay_s, self._flush)
 
     def _wait_s(self) -> float:
-        """Return how long it is until a second has passed since the third last notification."""
+        """Return the seconds until the third last notification is a second old."""
         if len(self._sent_at) < MOST_IN_WINDOW:
             return 0.0
         return self._sent_at[0] + WINDOW_S - self._loop.time()
@@ -121,15 +121,15 @@ class ProgressShaper:
             self._send(report)
 
     def _send(self, waiting: _Report | ReadProgress) -> None:
-        report = waiting if isinstance(waiting, _Report) else _relayed(waiting)
+        report = waiting if isinstance(waiting, _Report) else _read_relayed(waiting)
         if report is None:
             return
-        self._last = self._risen(report.progress)
+        self._last = self._next_value(report.progress)
         self._emit(
-            ProgressNote(
+            ProgressNotification(
                 progress=self._last,
                 total=report.total if report.total is not None and report.total >= self._last else None,
-                message=_shown(report.message),
+                message=_clean_message(report.message),
                 facts={
                     "id": self._id,
                     "tool": self._tool,
@@ -140,7 +140,7 @@ class ProgressShaper:
             )
         )
 
-    def _risen(self, value: float | None) -> float:
+    def _next_value(self, value: float | None) -> float:
         """Make the value strictly larger than the last one that was sent, as the protocol demands."""
         if value is not None and math.isfinite(value):
             self._has_values = True
@@ -150,17 +150,17 @@ class ProgressShaper:
         return max(self._last, 0) + 1
 
 
-def _relayed(read: ReadProgress) -> _Report | None:
+def _read_relayed(read: ReadProgress) -> _Report | None:
     found = read()
     return None if found is None else _Report(*found, "info", "progress")
 
 
-def _unheard(_note: ProgressNote) -> None:
+def _discard(_note: ProgressNotification) -> None:
     return None
 
 
-def _shown(message: str | None) -> str | None:
-    """Bound a message, and make it text that JSON can carry."""
+def _clean_message(message: str | None) -> str | None:
+    """Truncate a message, and replace what UTF-8 cannot encode."""
     if message is None:
         return None
     if len(message) > MESSAGE_LIMIT:

@@ -1,7 +1,8 @@
-"""Runs the middleware of users around a call, and holds what it makes of the call to the tool's contract.
+"""Runs users' middleware around a call, and checks the results that it makes against the tool's contract.
 
-It stands inside the audit and the deadline, and outside the lock, the validation and the tool: what it refuses, or hangs on, is
-on the record, and what it hands on is validated like what a client sends. Without any, this step is not in the chain at all.
+It runs inside the audit and the deadline, and outside the lock, the validation and the tool: what it refuses, or hangs on, is
+recorded, and the arguments that it hands on are validated like those of a client. Without any middleware this step is not in
+the chain.
 """
 
 import asyncio
@@ -28,15 +29,15 @@ _ERRORS: Final = (TypeError, ValueError, RecursionError)
 
 
 class UserMiddleware:
-    """All middleware of one server, the outermost first."""
+    """All middleware of one gateway, the outermost first."""
 
     def __init__(self, middleware: Sequence[NamedMiddleware], validation: Validation) -> None:
         self._middleware = tuple(middleware)
         self._validation = validation
 
     async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
-        """Run them around a call; raise `GatewayError` for whatever one raises that is no `ToolpostError`."""
-        run = _Run(call, proceed)
+        """Run them around a call; an exception that is no `ToolpostError` becomes a `GatewayError`."""
+        run = _MiddlewareRun(call, proceed)
         chain: Next = run.proceed
         for middleware in reversed(self._middleware):
             chain = partial(run.enter, middleware, proceed=chain)
@@ -44,10 +45,12 @@ class UserMiddleware:
         for outcome in run.outcomes:
             if result.origin is outcome and not result.replaced:
                 return outcome
-        return await self._made(call, result, run)
+        return await self._make_outcome(call, result, run)
 
-    async def _made(self, call: Call, result: CallResult, run: "_Run") -> Outcome:
-        """Make an outcome of a result that the tool did not give in this call; one that breaks the schema is refused."""
+    async def _make_outcome(self, call: Call, result: CallResult, run: "_MiddlewareRun") -> Outcome:
+        """Make an outcome of a result that did not come from the tool unchanged; raise `InvalidResult` if it breaks the
+        schema.
+        """
         try:
             returned = to_tool_return(result.data, result.content)
             encoded = _encode(returned.value)
@@ -70,19 +73,19 @@ class UserMiddleware:
             await checking
 
 
-class _Run:
-    """One call on its way through the middleware."""
+class _MiddlewareRun:
+    """The passage of one call through the middleware."""
 
     def __init__(self, call: Call, proceed: NextStep) -> None:
         self._call = call
         self._proceed = proceed
         self.outcomes: list[Outcome] = []
-        """What the tool gave, once for each time that a middleware let the call go on."""
+        """The tool's outcomes, one for each time that a middleware called `proceed`."""
 
     async def enter(self, middleware: NamedMiddleware, request: CallRequest, proceed: Next) -> CallResult:
-        """Run one middleware; whatever goes wrong in it is told with its name."""
+        """Run one middleware; errors of its own are raised with its name."""
         call = self._call
-        call.held_by = middleware.name
+        call.running_middleware = middleware.name
         try:
             result = await middleware.function(request, proceed)
         except ToolpostError:
@@ -90,9 +93,9 @@ class _Run:
         except asyncio.CancelledError as error:
             if call.scope.cancel_called or is_being_cancelled():
                 raise
-            raise _failed(middleware, error) from error
+            raise _error_of(middleware, error) from error
         except (Exception, SystemExit) as error:
-            raise _failed(middleware, error) from error
+            raise _error_of(middleware, error) from error
         if not isinstance(result, CallResult):
             raise GatewayError(
                 f"The middleware `{middleware.name}` returned {type(result).__name__}, which is no CallResult"
@@ -100,22 +103,22 @@ class _Run:
         return result
 
     async def proceed(self, request: CallRequest) -> CallResult:
-        """Let the call go on to the tool, with the arguments of this request."""
+        """Run the tool with the arguments of this request."""
         call = self._call
         try:
-            # Into plain values first: a date is none, and what is validated must be what is sent.
+            # Convert dates and the like first: what is validated must be what is sent.
             call.arguments = msgspec.to_builtins(request.arguments, str_keys=True)
         except _ERRORS as error:
             raise InvalidArguments(f"A middleware made the arguments something that is not JSON: {error}") from error
-        holder, call.held_by = call.held_by, None
+        previous, call.running_middleware = call.running_middleware, None
         try:
             outcome = await self._proceed(call)
         finally:
-            call.held_by = holder
+            call.running_middleware = previous
         self.outcomes.append(outcome)
         return CallResult.of(
             outcome,
-            partial(_read, call, outcome),
+            partial(_decode_outcome, call, outcome),
             is_error=outcome.is_error,
             needs_input=outcome.passed is not None and is_asking(outcome.passed),
         )
@@ -135,27 +138,27 @@ def _request_of(call: Call) -> CallRequest:
     )
 
 
-def _failed(middleware: NamedMiddleware, error: BaseException) -> GatewayError:
+def _error_of(middleware: NamedMiddleware, error: BaseException) -> GatewayError:
     return GatewayError(f"The middleware `{middleware.name}` raised {type(error).__name__}: {error}", cause=error)
 
 
-def _read(call: Call, outcome: Outcome) -> tuple[Json, Sequence[JsonObject]]:
+def _decode_outcome(call: Call, outcome: Outcome) -> tuple[Json, Sequence[JsonObject]]:
     try:
         if outcome.passed is None:
             return msgspec.json.decode(outcome.encoded), outcome.content
-        data, content = (_decoded(outcome.passed, key) for key in ("structuredContent", "content"))
+        data, content = (_decode_field(outcome.passed, key) for key in ("structuredContent", "content"))
     except (BadShape, msgspec.DecodeError) as error:
         name = call.tool.contract.name
         raise InvalidResult(f"The result of `{name}` cannot be shown to a middleware: it {error}") from error
     return data, content if isinstance(content, list) else []
 
 
-def _decoded(fields: Mapping[str, msgspec.Raw], key: str) -> Any:
+def _decode_field(fields: Mapping[str, msgspec.Raw], key: str) -> Any:
     return decode(bytes(fields[key])) if key in fields else None
 
 
 def _fields_of(call: Call, result: CallResult, data: Json, content: Sequence[JsonObject]) -> dict[str, msgspec.Raw]:
-    """Write the result of a server's tool: what a middleware replaced, and the rest as the server sent it."""
+    """Build the result of an upstream's tool: what a middleware replaced, and the rest as the server sent it."""
     origin = result.origin
     fields = dict(origin.passed) if isinstance(origin, Outcome) and origin.passed is not None else {}
     if "data" in result.replaced:

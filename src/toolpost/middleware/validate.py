@@ -1,4 +1,4 @@
-"""Schema-validate: arguments and results that break the contract are turned away."""
+"""Schema-validate: refuse arguments and results that break the contract."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,28 +16,28 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Validation:
-    """Holds calls to their contracts: at once where that is provably quick, otherwise in a process that can be ended."""
+    """Validates on the event loop where that is provably quick, otherwise in a worker process that can be killed."""
 
     def __init__(self, validators: Validators) -> None:
         self._validators = validators
 
     def validate_arguments(self, call: Call) -> Awaitable[None] | None:
-        """Turn away arguments that break the contract; return what to wait for if that cannot be told at once."""
+        """Raise `InvalidArguments`, or return an awaitable that does if the check cannot be made at once."""
         if call.context.sent is not None:
-            return None  # asked ahead, and looked at before that
+            return None  # sent by the fast path, which has validated them
         schema = call.tool.contract.arguments_schema
         try:
             encoded = _encode(call.arguments)
-        except (RecursionError, TypeError, ValueError) as problem:
-            raise _invalid_arguments(call.tool.contract, issues_of_unencodable(problem)) from problem
+        except (RecursionError, TypeError, ValueError) as error:
+            raise _invalid_arguments(call.tool.contract, issues_of_unencodable(error)) from error
         issues = find_issues_quickly(schema, call.arguments, len(encoded))
         if issues is None:
-            return self._validate_elsewhere(call, encoded)
+            return self._validate_in_worker(call, encoded)
         if issues:
             raise _invalid_arguments(call.tool.contract, issues)
         return None
 
-    async def _validate_elsewhere(self, call: Call, encoded: bytes) -> None:
+    async def _validate_in_worker(self, call: Call, encoded: bytes) -> None:
         contract = call.tool.contract
         if issues := await self._validators.find_issues(contract.arguments_schema, encoded, source=call.tool.source):
             raise _invalid_arguments(contract, issues)
@@ -50,21 +50,21 @@ class Validation:
         *,
         content_of: Callable[[], Sequence[Json]] = tuple,
     ) -> Awaitable[None] | None:
-        """Turn away a result that breaks the contract; return what to wait for if that cannot be told at once.
+        """Raise `InvalidResult`, or return an awaitable that does if the check cannot be made at once.
 
-        What the tool gave is in the refusal, still there to read.
+        The error has the tool's result in its details, so that it is not lost.
         """
         schema = call.tool.contract.result_schema
         if schema is None:
             return None
         issues = find_issues_quickly(schema, result, len(memoryview(encoded)))
         if issues is None:
-            return self._check_elsewhere(call, schema, result, encoded, content_of)
+            return self._check_in_worker(call, schema, result, encoded, content_of)
         if issues:
             raise _invalid_result(call.tool.contract, issues, result, content_of())
         return None
 
-    async def _check_elsewhere(
+    async def _check_in_worker(
         self,
         call: Call,
         schema: Schema,
@@ -77,10 +77,10 @@ class Validation:
 
 
 def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArguments:
-    # The schema goes back with the refusal, so that a model can mend its own call.
+    # The schema goes back with the refusal, so that a model can repair its own call.
     return InvalidArguments(
-        _told("The arguments break the schema", contract, issues),
-        hint="mend the issues and call again",
+        _describe("The arguments break the schema", contract, issues),
+        hint="fix the issues and call again",
         issues=_listed(issues),
         inputSchema=contract.arguments_schema.raw,
     )
@@ -88,10 +88,10 @@ def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArgume
 
 def _invalid_result(contract: Contract, issues: list[Issue], result: object, content: Sequence[Json]) -> InvalidResult:
     return InvalidResult(
-        _told("The result breaks the output schema", contract, issues),
+        _describe("The result breaks the output schema", contract, issues),
         hint="the tool is at fault, not the call; its result is under details.result",
         issues=_listed(issues),
-        result=_bounded(result),
+        result=_truncate(result),
         content=content,
     )
 
@@ -99,7 +99,7 @@ def _invalid_result(contract: Contract, issues: list[Issue], result: object, con
 RESULT_LIMIT_BYTES = 20_000
 
 
-def _told(what: str, contract: Contract, issues: list[Issue]) -> str:
+def _describe(what: str, contract: Contract, issues: list[Issue]) -> str:
     return f"{what} of `{contract.name}`: " + "; ".join(issue.message for issue in issues[:3])
 
 
@@ -107,6 +107,6 @@ def _listed(issues: list[Issue]) -> list[JsonObject]:
     return [issue.as_object() for issue in issues]
 
 
-def _bounded(result: object) -> object:
+def _truncate(result: object) -> object:
     encoded = msgspec.json.encode(result)
     return result if len(encoded) <= RESULT_LIMIT_BYTES else encoded[:RESULT_LIMIT_BYTES].decode(errors="ignore") + "…"

@@ -71,7 +71,7 @@ async def client_of(*plugins: Plugin, mode: str = "auto", config: Config = IN_ME
     """
     async with (
         open_test_app(*plugins, config=config) as app,
-        Client(open_memory_endpoint(app.lane, app.sdk), mode=mode) as client,
+        Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as client,
     ):
         yield client
 

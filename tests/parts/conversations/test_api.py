@@ -374,7 +374,7 @@ async def test_an_agent_may_use_tools_and_lead_no_conversations() -> None:
         servers = await site.http.get("/api/servers", headers=headers)
         conversations_of(site.app).pool.evict_thread(thread)  # type: ignore[arg-type]
         with anyio.fail_after(5):
-            while site.app.roster.find_lent(door.token.encode()) is not None:
+            while site.app.roster.find_delegated(door.token.encode()) is not None:
                 await anyio.sleep(0.01)
 
     assert (refused.status_code, servers.status_code) == (403, 403)

@@ -116,7 +116,7 @@ async def _official(way: Way, tasks: Tasks, folder: Path) -> AsyncIterator[Clien
         return
     async with open_app(AT_ONCE, plugins=[plugin_of(ERRANDS)], bundled=False) as app:
         if way.transport == "memory":
-            async with Client(open_memory_endpoint(app.lane, app.sdk), mode=way.mode, extensions=[tasks]) as client:
+            async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=way.mode, extensions=[tasks]) as client:
                 yield client
         else:
             async with open_http(app) as url, Client(url, mode=way.mode, extensions=[tasks]) as client:
@@ -228,7 +228,7 @@ async def test_unknown_tools_are_refused_before_there_is_a_task() -> None:
 async def test_the_extension_is_announced_where_it_can_be_used() -> None:
     async with asked() as (ask, app):
         discovered = (await ask("server/discover", {}))["result"]
-        async with Client(open_memory_endpoint(app.lane, app.sdk), mode="legacy") as old:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode="legacy") as old:
             before = old.server_capabilities
 
     assert discovered["capabilities"]["extensions"] == {EXTENSION: {}}

@@ -23,7 +23,7 @@ from toolpost.cli.options import is_debugging
 from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, read_error
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import automatic_eval
-from toolpost.middleware import ProgressNote
+from toolpost.middleware import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, PROTOCOL_VERSION
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.upstreams.handshake import CLIENT
@@ -185,6 +185,6 @@ def _telling(show: Show) -> Notice:
     def take(_method: str, params: bytes) -> None:
         with suppress(msgspec.DecodeError):
             told = msgspec.json.decode(params, type=_Progress)
-            show(ProgressNote(progress=told.progress, total=told.total, message=told.message, facts={}))
+            show(ProgressNotification(progress=told.progress, total=told.total, message=told.message, facts={}))
 
     return take

@@ -9,14 +9,14 @@ import click
 
 from toolpost.cli.show import cut
 from toolpost.cli.terminal import printable
-from toolpost.middleware import ProgressNote
+from toolpost.middleware import ProgressNotification
 
 _BAR_WIDTH: Final = 20
 _OTHERS_WIDTH: Final = 18
 """The spinner, the percentage, the time and the gaps between."""
 _LEAST_ROOM: Final = 10
 
-Show = Callable[[ProgressNote], None]
+Show = Callable[[ProgressNotification], None]
 
 
 @contextmanager
@@ -31,15 +31,15 @@ def open_progress(tool: str, *, quiet: bool) -> Iterator[Show | None]:
         yield _show_line
 
 
-def _show_line(note: ProgressNote) -> None:
+def _show_line(note: ProgressNotification) -> None:
     click.echo(f"progress: {_amount(note)}{_said(note)}", err=True)
 
 
-def _amount(note: ProgressNote) -> str:
+def _amount(note: ProgressNotification) -> str:
     return f"{note.progress:g}" if note.total is None else f"{note.progress:g}/{note.total:g}"
 
 
-def _said(note: ProgressNote) -> str:
+def _said(note: ProgressNotification) -> str:
     return printable(f"  {' '.join(note.message.split())}") if note.message else ""
 
 
@@ -62,7 +62,7 @@ def _open_bar(tool: str) -> Iterator[Show]:
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(escape(cut(tool, room)), total=None)
 
-        def show(note: ProgressNote) -> None:
+        def show(note: ProgressNotification) -> None:
             # A long name leaves half of the room to what is said: without it, there would be nothing new to read.
             text = cut(f"{cut(tool, room // 2)}{_said(note)}" if note.message else tool, room)
             bar.update(task, completed=note.progress, total=note.total, description=escape(text))

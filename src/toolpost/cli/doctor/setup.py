@@ -22,7 +22,7 @@ from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, ToolpostError
-from toolpost.endpoints.auth.access import check_guarded
+from toolpost.endpoints.auth.access import check_exposure
 from toolpost.host import Doctor
 from toolpost.members import members_of
 from toolpost.plugins import BUNDLED
@@ -78,7 +78,7 @@ def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding
         yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
     try:
         host, _ = config.address
-        check_guarded(host, is_open=members_of(config).is_open)
+        check_exposure(host, is_open=members_of(config).is_open)
     except ToolpostError as error:
         yield problem("access", error)
     yield from _unused_tags(config)

@@ -1,1 +1,1 @@
-"""Who may call: tokens, OAuth, Host and Origin."""
+"""Authentication and authorization of HTTP clients: tokens, OAuth, Host and Origin."""

@@ -1,4 +1,6 @@
-"""Who may come in: Host and Origin are checked, a token is asked for where anybody is known by one."""
+"""The access rules of the HTTP endpoint: Host and Origin are checked, and a bearer token is required where callers are
+configured.
+"""
 
 import ipaddress
 import re
@@ -11,7 +13,7 @@ from toolpost.endpoints.auth.roster import Admission, Roster
 from toolpost.endpoints.http.refusal import Refused, forbidden, misdirected, unauthorized
 from toolpost.endpoints.http.request import HttpRequest
 
-__all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_guarded"]
+__all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_exposure"]
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
@@ -29,33 +31,36 @@ class Access:
     allowed_origins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_guarded(self.host, is_open=self.roster.members.is_open)
+        check_exposure(self.host, is_open=self.roster.members.is_open)
 
-    def known(self, headers: Mapping[bytes, bytes]) -> Admission | None:
-        """Let somebody in who is known already; None for one whose token has to be looked into, by `admitted`."""
-        self.check_names(headers)
-        if self.roster.everybody is not None:
-            shown = headers.get(b"authorization")
-            lent = self.roster.find_lent(shown[7:]) if shown is not None else None
-            return lent or self.roster.everybody
-        return self.roster.find(_token_in(headers, self.roster))
+    def find_admission(self, headers: Mapping[bytes, bytes]) -> Admission | None:
+        """Authenticate by a token that is known already, or anonymously where no token is required.
 
-    async def admitted(self, request: HttpRequest) -> Admission:
-        """Say who is calling, or turn them away."""
+        Returns None for a token that has to be verified first, which `admit` does. Raises `Refused`.
+        """
+        self.check_host_and_origin(headers)
+        if self.roster.anonymous is not None:
+            credentials = headers.get(b"authorization")
+            delegated = self.roster.find_delegated(credentials[7:]) if credentials is not None else None
+            return delegated or self.roster.anonymous
+        return self.roster.find(_read_token(headers, self.roster))
+
+    async def admit(self, request: HttpRequest) -> Admission:
+        """Authenticate a request; raise `Refused` with 401, 403, 400 or 421."""
         headers = request.headers
-        admission = self.known(headers) or await self.roster.judge(_token_in(headers, self.roster))
+        admission = self.find_admission(headers) or await self.roster.verify(_read_token(headers, self.roster))
         request.note_admitted()
         return admission
 
-    def check_names(self, headers: Mapping[bytes, bytes]) -> None:
-        """Turn away whoever means another server, or comes from a page that may not."""
+    def check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise `Refused` for a Host that is not this server, or an Origin whose pages may not call it."""
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         if (origin := headers.get(b"origin")) is not None:
             self._check_origin(origin.decode("latin-1"))
 
     def _check_host(self, host: str) -> None:
-        """Only names that this server goes by: another one is a page that had its name rebound to us."""
-        name = _host_in(host)
+        """Guard against DNS rebinding: a page may have its own host name resolve to this server."""
+        name = _parse_host(host)
         if name is None:
             problem = "is malformed" if host else "is missing"
             raise Refused(
@@ -64,39 +69,39 @@ class Access:
         if name in LOCAL_HOSTS or name == self.host or host in self.allowed_hosts or name in self.allowed_hosts:
             return
         if self.host not in LOCAL_HOSTS and not self.allowed_hosts:
-            # Off localhost a server has names that it cannot know, and every request shows a token.
+            # Off localhost a server has host names that it cannot know, and every request carries a token.
             return
         raise misdirected(
-            "The Host header names another server: a name that this one goes by, as behind a proxy, belongs into "
+            "The Host header names another server: add the names of this one, such as that of a proxy, to "
             "http.allowed_hosts"
         )
 
     def _check_origin(self, origin: str) -> None:
         scheme, _, host = origin.partition("://")
-        if origin in self.allowed_origins or (_SCHEME.fullmatch(scheme) and _host_in(host) in LOCAL_HOSTS):
+        if origin in self.allowed_origins or (_SCHEME.fullmatch(scheme) and _parse_host(host) in LOCAL_HOSTS):
             return
-        raise forbidden("Pages of this origin may not call tools")
+        raise forbidden("Pages of this origin may not call tools: add it to http.allowed_origins")
 
 
-def check_guarded(host: str, *, is_open: bool) -> None:
-    """Refuse to serve everybody who reaches us, where that is more than this machine."""
+def check_exposure(host: str, *, is_open: bool) -> None:
+    """Raise `BadConfiguration` if everybody who can reach `host` could call tools without a token."""
     if is_open and host not in LOCAL_HOSTS:
         raise BadConfiguration(
-            f"Listening on `{host}` needs a token: anybody who reaches it could call every tool.",
+            f"Listening on `{host}` requires a token: everyone who can reach it could call every tool.",
             hint="set TOOLPOST_TOKEN (or http.token_file, or [callers.NAME]), or listen on 127.0.0.1",
         )
 
 
-def _token_in(headers: Mapping[bytes, bytes], roster: Roster) -> bytes:
-    scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
-    token = shown.strip()
+def _read_token(headers: Mapping[bytes, bytes], roster: Roster) -> bytes:
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+    token = credentials.strip()
     if scheme.lower() != b"bearer" or not token:
-        raise unauthorized("A token is needed: send `Authorization: Bearer …`", roster.challenge())
+        raise unauthorized("A token is required: send `Authorization: Bearer …`", roster.challenge())
     return token
 
 
-def _host_in(authority: str) -> str | None:
-    """Return the name in `name` or `name:port`, in small letters; None if that is not what it is."""
+def _parse_host(authority: str) -> str | None:
+    """Return the lower-case host name of `name` or `name:port`; None if it is malformed."""
     found = _AUTHORITY.fullmatch(authority) if len(authority) <= 300 else None
     if found is None or int(found[2] or 0) > 65_535:
         return None

@@ -29,9 +29,9 @@ class DelegatedTokens:
         if self._url is None:
             return None
         token = f"tpd-{secrets.token_urlsafe(24)}"
-        self._roster.lend(token.encode(), caller, tuple(scopes))
+        self._roster.delegate(token.encode(), caller, tuple(scopes))
         return GatewayAccess(url=self._url, token=token)
 
     def take_back(self, door: GatewayAccess) -> None:
         """Revoke a token."""
-        self._roster.take_back(door.token.encode())
+        self._roster.revoke(door.token.encode())

@@ -1,4 +1,6 @@
-"""The keys of an authorization server: from a file, or fetched, kept, and fetched anew when one is not known."""
+"""The signing keys of an authorization server: read from a file, or fetched, cached, and fetched again when a token names an
+unknown one.
+"""
 
 import logging
 import time
@@ -22,13 +24,13 @@ from toolpost.upstreams.http.client import HttpClient, HttpFailed
 _log = logging.getLogger("toolpost.oauth")
 
 FRESH_S: Final = 300.0
-"""How long fetched keys are taken for what the server has."""
+"""Age in seconds from which fetched keys are fetched again."""
 
 KEPT_S: Final = 86_400.0
-"""How long they are used while the server cannot be reached."""
+"""How long they are used while the authorization server cannot be reached."""
 
 GAP_S: Final = 30.0
-"""How long no other attempt is made: tokens with invented keys must not make us fetch."""
+"""Least time between two fetches: tokens with invented key ids must not cause requests."""
 
 FETCH_S: Final = 10.0
 BODY_LIMIT: Final = 1024 * 1024
@@ -37,39 +39,41 @@ _LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _SIGNING: Final = frozenset({"RSA", "EC", "OKP"})
 
 
-class Keys:
-    """The keys as they are known now."""
+class SigningKeys:
+    """The current keys of one authorization server."""
 
     def __init__(self, rules: OAuthRules) -> None:
         self._rules = rules
         self._keys: Sequence[JsonObject] = ()
         self._at = float("-inf")
         self._tried_at = float("-inf")
-        self._turn = anyio.Lock()
-        self._made = lru_cache(maxsize=64)(self._make)
+        self._lock = anyio.Lock()
+        self._parsed = lru_cache(maxsize=64)(self._parse)
         if rules.jwks_file is not None:
-            self._take(_read(rules.jwks_file))
+            self._store(_read_file(rules.jwks_file))
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-        """Return the key that a token names, None if nobody has it."""
+        """Return the key that a token names; None if the issuer does not have it. Raises `Refused` (503) without usable keys."""
         if time.monotonic() - self._at > FRESH_S:
             await self._fetch()
-        if (key := self._known(kid, algorithm)) is None:
+        if (key := self._find_cached(kid, algorithm)) is None:
             await self._fetch()
-            key = self._known(kid, algorithm)
+            key = self._find_cached(kid, algorithm)
         if not self._keys or (self._rules.jwks_file is None and time.monotonic() - self._at > KEPT_S):
             raise Refused(
-                503, ErrorCode.UPSTREAM_UNAVAILABLE, "The keys of the authorization server cannot be had now: try again"
+                503,
+                ErrorCode.UPSTREAM_UNAVAILABLE,
+                "The keys of the authorization server cannot be fetched now: try again",
             )
         return key
 
-    def _known(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-        fitting = [number for number, key in enumerate(self._keys) if kid is None or key.get("kid") == kid]
-        made = [key for number in fitting if (key := self._made(number, algorithm)) is not None]
-        # A token that names no key is judged by the only one that it could mean.
-        return made[0] if len(made) == 1 else None
+    def _find_cached(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+        candidates = [number for number, key in enumerate(self._keys) if kid is None or key.get("kid") == kid]
+        usable = [key for number in candidates if (key := self._parsed(number, algorithm)) is not None]
+        # Without a `kid` there must be exactly one key of this algorithm.
+        return usable[0] if len(usable) == 1 else None
 
-    def _make(self, number: int, algorithm: str) -> jwt.PyJWK | None:
+    def _parse(self, number: int, algorithm: str) -> jwt.PyJWK | None:
         jwk = self._keys[number]
         if jwk.get("alg", algorithm) != algorithm:
             return None
@@ -78,51 +82,51 @@ class Keys:
         except jwt.PyJWTError:
             return None
 
-    def _take(self, document: Any) -> None:
+    def _store(self, document: Any) -> None:
         keys = document.get("keys") if isinstance(document, Mapping) else None
-        usable = [key for key in keys if _signs(key)] if isinstance(keys, list) else []
+        usable = [key for key in keys if _is_signing_key(key)] if isinstance(keys, list) else []
         if not usable:
-            raise ValueError("it holds no key that signs")
+            raise ValueError("it has no signing key")
         self._keys = usable
         self._at = time.monotonic()
-        self._made.cache_clear()
+        self._parsed.cache_clear()
 
     async def _fetch(self) -> None:
-        """Ask the server, one at a time and not too often; keys that cannot be had leave those that are there."""
-        asked_at = time.monotonic()
+        """Fetch the keys, one request at a time and at most every `GAP_S`. If it fails, the current keys stay in use."""
+        requested_at = time.monotonic()
         if self._rules.jwks_file is not None:
             return
-        async with self._turn:
-            if self._tried_at > asked_at or time.monotonic() - self._tried_at < GAP_S:
+        async with self._lock:
+            if self._tried_at > requested_at or time.monotonic() - self._tried_at < GAP_S:
                 return
             try:
                 with anyio.fail_after(FETCH_S):
-                    self._take(await _document(self._rules.jwks_url or await self._discovered()))
+                    self._store(await _fetch_json(self._rules.jwks_url or await self._discover_url()))
             except (HttpFailed, TimeoutError, ValueError, BadConfiguration) as error:
                 reason = str(error) or "it did not answer in time"
                 event(_log, logging.WARNING, "keys not fetched", issuer=self._rules.issuer, reason=reason)
             finally:
                 self._tried_at = time.monotonic()
 
-    async def _discovered(self) -> str:
-        """Learn from the issuer where its keys are: RFC 8414, or OpenID Connect's older way."""
+    async def _discover_url(self) -> str:
+        """Find the address of the keys in the issuer's metadata: RFC 8414, or OpenID Connect Discovery."""
         for url in metadata_urls(self._rules.issuer):
             try:
-                found = await _document(url)
+                found = await _fetch_json(url)
             except (HttpFailed, ValueError) as error:
                 event(_log, logging.DEBUG, "no metadata there", url=url, reason=str(error))
                 continue
             if not isinstance(found, dict) or found.get("issuer") != self._rules.issuer:
-                raise ValueError(f"{url} speaks for another issuer")
+                raise ValueError(f"{url} describes another issuer")
             address = found.get("jwks_uri")
             if not isinstance(address, str) or not _is_safe(address):
-                raise ValueError(f"{url} names no address of keys")
+                raise ValueError(f"{url} has no usable jwks_uri")
             return address
         raise ValueError("it publishes no metadata; set http.oauth.jwks_url")
 
 
 def metadata_urls(issuer: str) -> list[str]:
-    """Return where an authorization server may describe itself, in the order in which clients look."""
+    """Return where an authorization server may publish its metadata, in the order in which clients try them."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
 
@@ -133,7 +137,7 @@ def metadata_urls(issuer: str) -> list[str]:
     return list(dict.fromkeys([*inserted, at(f"{path}/.well-known/openid-configuration")]))
 
 
-async def _document(url: str) -> Any:
+async def _fetch_json(url: str) -> Any:
     async with HttpClient(url, headers={"accept": "application/json"}, body_limit=BODY_LIMIT) as client:
         response = await client.request("GET")
     if response.status != 200:
@@ -144,19 +148,19 @@ async def _document(url: str) -> Any:
         raise ValueError(f"{url} is not JSON") from error
 
 
-def _read(path: Path) -> Any:
+def _read_file(path: Path) -> Any:
     try:
         document = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise BadConfiguration(f"http.oauth.jwks_file: cannot read {path}: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadConfiguration(f"http.oauth.jwks_file: {path} is not JSON.") from error
-    if not isinstance(document, dict) or not any(map(_signs, document.get("keys") or ())):
-        raise BadConfiguration(f"http.oauth.jwks_file: {path} holds no key that signs.")
+    if not isinstance(document, dict) or not any(map(_is_signing_key, document.get("keys") or ())):
+        raise BadConfiguration(f"http.oauth.jwks_file: {path} has no signing key.")
     return document
 
 
-def _signs(key: Any) -> bool:
+def _is_signing_key(key: Any) -> bool:
     return isinstance(key, dict) and key.get("kty") in _SIGNING and key.get("use", "sig") == "sig"
 
 

@@ -1,4 +1,6 @@
-"""What an OAuth 2.1 resource server asks for, and how it says so. `oauth.py`, which is loaded late, judges tokens by it."""
+"""The settings of an OAuth 2.1 resource server, its challenge and its metadata. `oauth.py`, loaded only where needed,
+verifies tokens by them.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +12,11 @@ from toolpost.endpoints.http.paths import METADATA_PATH
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthRules:
-    """One authorization server, and what its tokens must say to be taken here."""
+    """One authorization server, and what its tokens must contain to be accepted here."""
 
     issuer: str
     resource: str
-    """This server as clients reach it."""
+    """The URL of this server as clients reach it."""
     audiences: tuple[str, ...]
     scopes: tuple[str, ...] = ()
     jwks_url: str | None = None
@@ -29,17 +31,17 @@ class OAuthRules:
         return urlunsplit((parts.scheme, parts.netloc, f"{METADATA_PATH}{path}", parts.query, ""))
 
     def metadata(self) -> JsonObject:
-        """Say where tokens come from."""
-        known: JsonObject = {
+        """Return the protected resource metadata of RFC 9728."""
+        document: JsonObject = {
             "resource": self.resource,
             "authorization_servers": [self.issuer],
             "bearer_methods_supported": ["header"],
             "resource_name": "Toolpost",
         }
-        return known | ({"scopes_supported": list(self.scopes)} if self.scopes else {})
+        return document | ({"scopes_supported": list(self.scopes)} if self.scopes else {})
 
     def challenge(self, error: str | None = None, description: str | None = None) -> str:
-        """Write a `WWW-Authenticate`: what is wrong, which scopes are needed, and where to learn more."""
+        """Write a `WWW-Authenticate` header: the error, the required scopes, and the URL of the metadata."""
         parts = {
             "error": error,
             "error_description": description,

@@ -1,7 +1,10 @@
-"""Who is known: which token lets whom in, and what they see. Prepared once, looked up by every request.
+"""The callers of the HTTP endpoint: which token belongs to which caller, and what each of them sees. Prepared once, used by
+every request.
 
-Tokens themselves are not kept, only a digest with a key that this process alone has: neither what is in memory nor how long
-a look-up takes tells anything about them.
+Three kinds of tokens are known here: those of `[callers.NAME]`, access tokens of an authorization server once they are
+verified (cached for `VERIFIED_S`), and *delegated* tokens, which the gateway makes for agents that act for a caller. Tokens
+themselves are not stored, only a digest with a key of this process: neither memory nor the time of a look-up reveals anything
+about them.
 """
 
 import hashlib
@@ -22,9 +25,9 @@ from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.http.refusal import forbidden, unauthorized
 from toolpost.shares import Callers
 
-JUDGED_LIMIT: Final = 4_096
-JUDGED_S: Final = 300.0
-"""How many tokens that were looked into are remembered, and for how long at most: a key may be withdrawn."""
+VERIFIED_LIMIT: Final = 4_096
+VERIFIED_S: Final = 300.0
+"""How many verified tokens are cached, and for how many seconds at most: a key may be withdrawn."""
 
 TokenDigest = NewType("TokenDigest", bytes)
 
@@ -32,13 +35,13 @@ _KEY: Final = os.urandom(32)
 
 
 def digest_of(token: bytes) -> TokenDigest:
-    """Return what is kept of a token."""
+    """Return the form in which a token is stored."""
     return TokenDigest(hashlib.blake2b(token, key=_KEY, digest_size=32).digest())
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCaller:
-    """Somebody whom the configuration names: by a token, or by claims of the tokens that another server gives out."""
+    """A configured caller: authenticated by a token of its own, or by claims of access tokens."""
 
     name: str
     token: TokenDigest | None = field(default=None, repr=False)
@@ -48,8 +51,8 @@ class KnownCaller:
     clients: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
 
-    def is_meant_by(self, claims: "Claims") -> bool:
-        """Whether claims fit: of each kind that is set, one must."""
+    def matches(self, claims: "Claims") -> bool:
+        """Whether the claims match. Each kind that is configured must match; a caller with none matches no claims."""
         if not (self.subjects or self.clients or self.scopes):
             return False
         return (
@@ -59,7 +62,7 @@ class KnownCaller:
         )
 
     def id_for(self, claims: "Claims") -> CallerId:
-        """Return the id of a holder of these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
+        """Return the caller id for these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
         if self.subjects:
             return CallerId(self.name)
         return CallerId(f"{self.name}:{claims.subject or f':{claims.client}'}")
@@ -67,40 +70,38 @@ class KnownCaller:
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """What an access token says, once it is known to be true."""
+    """The claims of a verified access token."""
 
     subject: str | None
-    """Its `sub`; None in a token that stands for a client alone, which fits no caller with `subjects`."""
+    """Its `sub`; None in a token that was issued to a client alone, which matches no caller with `subjects`."""
     client: str | None
     scopes: frozenset[str]
     expires_at: float
 
 
-class Judge(Protocol):
-    """Whoever can tell whether an access token is true."""
+class TokenVerifier(Protocol):
+    """Verifies access tokens."""
 
     @property
-    def rules(self) -> OAuthRules:
-        """What it judges by."""
-        ...
+    def rules(self) -> OAuthRules: ...
 
-    async def judge(self, token: bytes) -> Claims:
-        """Return what it says, or turn it away."""
+    async def verify(self, token: bytes) -> Claims:
+        """Return the claims of a valid token, or raise `Refused`."""
         ...
 
     def challenge(self) -> str:
-        """Say how to come by a token, as `WWW-Authenticate` has it."""
+        """Write a `WWW-Authenticate` header."""
         ...
 
     def metadata(self) -> JsonObject:
-        """Say where tokens come from, to whoever asks."""
+        """Return the protected resource metadata."""
         ...
 
 
 class Admission:
-    """Somebody who was let in, and what they see, for as long as that holds."""
+    """An authenticated caller and its view. Connections keep it while `holds` is true."""
 
-    __slots__ = ("_is_withdrawn", "_until", "caller", "claims", "is_admin", "scopes", "token", "view")
+    __slots__ = ("_is_invalid", "_until", "caller", "claims", "is_admin", "scopes", "token", "view")
 
     def __init__(
         self,
@@ -114,163 +115,163 @@ class Admission:
     ) -> None:
         self.caller = caller
         self.token = token
-        """What was shown: a token of ours, or one that was lent."""
+        """The digest of the configured or delegated token that was sent."""
         self.claims = claims
-        """What was shown otherwise: the claims of an access token, and the rules by which it was true."""
+        """The claims of the access token that was sent, and the rules by which it was valid."""
         self.scopes = scopes
         self.view: View = EVERYTHING.within(scopes)
         self.is_admin = is_admin
         self._until = until
-        self._is_withdrawn = False
+        self._is_invalid = False
 
     @property
     def holds(self) -> bool:
-        """Whether it still does: the token may have been removed since, or have expired."""
-        return not self._is_withdrawn and (self._until is None or time.time() < self._until)
+        """False once the token has expired or was removed: authenticate again."""
+        return not self._is_invalid and (self._until is None or time.time() < self._until)
 
-    def withdraw(self) -> None:
-        """Hold no longer; whoever has kept it asks anew."""
-        self._is_withdrawn = True
+    def invalidate(self) -> None:
+        """Invalidate this; requests that kept it authenticate again."""
+        self._is_invalid = True
 
 
-ANYBODY: Final = KnownCaller(name="oauth")
-"""Stands for whoever has a true token that no caller is meant by, where those are let in."""
+UNMAPPED_CALLER: Final = KnownCaller(name="oauth")
+"""The caller of valid access tokens that match no configured caller, where those are accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """Everybody who may come in, as configured."""
+    """All callers, as configured."""
 
     callers: tuple[KnownCaller, ...] = ()
     endpoint: Scope = UNLIMITED
-    """What nobody sees more than."""
-    judge: Judge | None = None
+    """A scope that limits every caller."""
+    verifier: TokenVerifier | None = None
     others: KnownCaller | None = None
-    """What becomes of a true token that no caller is meant by; without this, it is turned away."""
+    """The caller of valid access tokens that match no other; None refuses them."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked for a token."""
-        return not self.callers and self.judge is None
+        """Whether no token is required."""
+        return not self.callers and self.verifier is None
 
     @property
     def are_several(self) -> bool:
-        """Whether more than one caller may come in: an authorization server gives tokens to any number."""
-        return len(self.callers) > 1 or self.judge is not None
+        """Whether more than one caller may exist: an authorization server gives tokens to any number."""
+        return len(self.callers) > 1 or self.verifier is not None
 
     @property
     def admins(self) -> frozenset[str] | None:
-        """Names of the callers who may look after everything; None where nobody is asked for a name."""
+        """Names of the callers who are administrators; None where no token is required."""
         return None if self.is_open else frozenset(known.name for known in self.callers if known.is_admin)
 
-    def meant_by(self, claims: Claims) -> KnownCaller | None:
-        """Return the first caller whom claims fit."""
-        return next((known for known in self.callers if known.is_meant_by(claims)), self.others)
+    def match(self, claims: Claims) -> KnownCaller | None:
+        """Return the first caller whose rules match the claims, else `others`."""
+        return next((known for known in self.callers if known.matches(claims)), self.others)
 
 
 class Roster:
-    """Who may come in over HTTP now."""
+    """The callers that may use the HTTP endpoint now; a reload replaces them while requests run."""
 
     def __init__(self, members: Members | None = None, callers: Callers | None = None) -> None:
-        """Take what everything that is shared out asks about callers; it is kept current here."""
+        """`callers` is what the fair shares ask about callers; it is updated here."""
         self._callers = callers or Callers()
         self._by_token: dict[TokenDigest, Admission] = {}
-        self._judged: OrderedDict[TokenDigest, Admission] = OrderedDict()
-        self._lent: dict[TokenDigest, Admission] = {}
+        self._verified: OrderedDict[TokenDigest, Admission] = OrderedDict()
+        self._delegated: dict[TokenDigest, Admission] = {}
         self._open: dict[object, tuple[Admission, Callable[[], None]]] = {}
-        self.everybody: Admission | None = None
-        """Set where nobody is asked for a token."""
+        self.anonymous: Admission | None = None
+        """The admission of every request where no token is required, else None."""
         self.replaced = anyio.Event()
-        """Set when others are known; there is a new one by then."""
+        """Set when the members are replaced; by then this is a new, unset event."""
         self.replace(members or Members())
 
     def replace(self, members: Members) -> None:
-        """Know these from now on. Whoever is in has to show a token anew: one that is gone ends with this."""
-        before = [*self._by_token.values(), *self._judged.values(), *filter(None, [self.everybody])]
+        """Replace all callers. Every admission is invalidated, so that each request authenticates against the new ones."""
+        before = [*self._by_token.values(), *self._verified.values(), *filter(None, [self.anonymous])]
         self.members = members
         self._callers.are_several = members.are_several
         self._callers.admins = members.admins
         self._by_token = {
-            known.token: self._admission(known, CallerId(known.name), token=known.token)
+            known.token: self._make_admission(known, CallerId(known.name), token=known.token)
             for known in members.callers
             if known.token is not None
         }
-        self._judged = OrderedDict()
+        self._verified = OrderedDict()
         local = KnownCaller(name="local", is_admin=True)
-        self.everybody = self._admission(local, CallerId("local")) if members.is_open else None
+        self.anonymous = self._make_admission(local, CallerId("local")) if members.is_open else None
         for admission in before:
-            admission.withdraw()
-        self._renew_lent()
+            admission.invalidate()
+        self._renew_delegated()
         self._close_open()
         self.replaced.set()
         self.replaced = anyio.Event()
 
     def find(self, token: bytes) -> Admission | None:
-        """Return who shows this token, None if it has to be looked into first."""
+        """Return the admission of a token; None if it has to be verified first."""
         digest = digest_of(token)
         if (admission := self._by_token.get(digest)) is not None:
             return admission
-        admission = self._lent.get(digest) or self._judged.get(digest)
+        admission = self._delegated.get(digest) or self._verified.get(digest)
         return admission if admission is not None and admission.holds else None
 
-    def lend(self, token: bytes, caller: Caller, scopes: tuple[Scope, ...]) -> None:
-        """Let in whoever shows this token, in the name of a caller who has come in, until it is taken back.
+    def delegate(self, token: bytes, caller: Caller, scopes: tuple[Scope, ...]) -> None:
+        """Accept a delegated token as this caller until it is revoked.
 
-        What administrators may do is not lent: an agent does what it reads.
+        The rights of an administrator are not delegated: an agent may do what a text that it reads tells it to.
         """
         digest = digest_of(token)
-        lent = replace(caller, is_admin=False)
-        self._lent[digest] = Admission(lent, scopes=scopes, is_admin=False, token=digest)
+        agent = replace(caller, is_admin=False)
+        self._delegated[digest] = Admission(agent, scopes=scopes, is_admin=False, token=digest)
 
-    def take_back(self, token: bytes) -> None:
-        """Let nobody in by a token that was lent."""
-        if (admission := self._lent.pop(digest_of(token), None)) is not None:
-            admission.withdraw()
+    def revoke(self, token: bytes) -> None:
+        """Accept a delegated token no longer, and close the streams that were opened with it."""
+        if (admission := self._delegated.pop(digest_of(token), None)) is not None:
+            admission.invalidate()
             self._close_open()
 
-    def find_lent(self, token: bytes) -> Admission | None:
-        """Return who shows a token that was lent."""
-        return self._lent.get(digest_of(token)) if self._lent else None
+    def find_delegated(self, token: bytes) -> Admission | None:
+        """Return the admission of a delegated token, None for any other."""
+        return self._delegated.get(digest_of(token)) if self._delegated else None
 
-    async def judge(self, token: bytes) -> Admission:
-        """Look into a token that is not known, and remember what came of it if it is a true one."""
+    async def verify(self, token: bytes) -> Admission:
+        """Verify an access token and cache its admission; raise `Refused` if it is invalid or matches no caller."""
         members = self.members
-        if members.judge is None:
-            raise unauthorized("The token is not one that lets anybody in")
-        claims = await members.judge.judge(token)
-        if members is not self.members:  # others are known by now
-            return self.find(token) or await self.judge(token)
-        known = members.meant_by(claims)
+        if members.verifier is None:
+            raise unauthorized("The token is not valid")
+        claims = await members.verifier.verify(token)
+        if members is not self.members:  # replaced while the token was verified
+            return self.find(token) or await self.verify(token)
+        known = members.match(claims)
         if known is None:
-            raise forbidden("The token is true, and names nobody who may call tools here")
-        until = min(claims.expires_at, time.time() + JUDGED_S)
-        admission = self._admission(known, known.id_for(claims), until, claims=(members.judge.rules, claims))
-        self._judged[digest_of(token)] = admission
-        while len(self._judged) > JUDGED_LIMIT:
-            self._judged.popitem(last=False)
+            raise forbidden("The token is valid but not mapped to any configured caller")
+        until = min(claims.expires_at, time.time() + VERIFIED_S)
+        admission = self._make_admission(known, known.id_for(claims), until, claims=(members.verifier.rules, claims))
+        self._verified[digest_of(token)] = admission
+        while len(self._verified) > VERIFIED_LIMIT:
+            self._verified.popitem(last=False)
         return admission
 
     def challenge(self) -> str:
-        """Say what to show, as `WWW-Authenticate` has it."""
-        return "Bearer" if self.members.judge is None else self.members.judge.challenge()
+        """Write the `WWW-Authenticate` header of a 401."""
+        return "Bearer" if self.members.verifier is None else self.members.verifier.challenge()
 
     def metadata(self) -> JsonObject | None:
-        """Say where tokens come from; None if nobody but us gives them out."""
-        return None if self.members.judge is None else self.members.judge.metadata()
+        """Return the protected resource metadata; None without an authorization server."""
+        return None if self.members.verifier is None else self.members.verifier.metadata()
 
-    def knows(self, caller: CallerId) -> bool:
-        """Whether somebody of this id may still come in."""
-        if self.everybody is not None:
-            return caller == self.everybody.caller.id
+    def is_known(self, caller: CallerId) -> bool:
+        """Whether a caller with this id may still authenticate."""
+        if self.anonymous is not None:
+            return caller == self.anonymous.caller.id
         names = {known.name for known in (*self.members.callers, *filter(None, [self.members.others]))}
         return caller.partition(":")[0] in names
 
     def scopes_of(self, caller: CallerId) -> tuple[Scope, ...] | None:
-        """Say what somebody of this id is limited to; None if they may not come in any more."""
-        if not self.knows(caller):
+        """Return the scopes that limit a caller; None if it may no longer authenticate."""
+        if not self.is_known(caller):
             return None
-        if self.everybody is not None:
-            return self.everybody.scopes
+        if self.anonymous is not None:
+            return self.anonymous.scopes
         known = (*self.members.callers, *filter(None, [self.members.others]))
         name = caller.partition(":")[0]
         return self._scopes(next(one for one in known if one.name == name))
@@ -278,18 +279,18 @@ class Roster:
     def _scopes(self, known: KnownCaller) -> tuple[Scope, ...]:
         return tuple(scope for scope in (self.members.endpoint, known.scope) if scope.is_limited)
 
-    def _renew_lent(self) -> None:
-        """Take back what was lent in the name of somebody who may come in no more; who may see less, lends less."""
-        for digest, before in list(self._lent.items()):
-            before.withdraw()
+    def _renew_delegated(self) -> None:
+        """Revoke delegated tokens whose caller was removed, and narrow the others to what their callers see now."""
+        for digest, before in list(self._delegated.items()):
+            before.invalidate()
             now = self.scopes_of(before.caller.id)
             if now is None:
-                del self._lent[digest]
+                del self._delegated[digest]
                 continue
             scopes = tuple(dict.fromkeys((*before.scopes, *now)))
-            self._lent[digest] = Admission(before.caller, scopes=scopes, is_admin=False, token=digest)
+            self._delegated[digest] = Admission(before.caller, scopes=scopes, is_admin=False, token=digest)
 
-    def _admission(
+    def _make_admission(
         self,
         known: KnownCaller,
         caller: CallerId,
@@ -309,7 +310,7 @@ class Roster:
 
     @contextmanager
     def on_removal(self, admission: Admission, leave: Callable[[], None]) -> Iterator[None]:
-        """Call `leave` once what was shown for this admission lets its caller in no more, at once if that is so already."""
+        """Call `leave` once the token of this admission is no longer accepted; at once if that is so already."""
         key = object()
         self._open[key] = admission, leave
         try:
@@ -325,14 +326,14 @@ class Roster:
                 leave()
 
     def _still_admits(self, before: Admission) -> bool:
-        """Return whether the same token would let in the same caller now, with whatever scopes."""
+        """Whether the same token would authenticate the same caller now, with whatever scopes."""
         if before.token is not None:
-            now = self._by_token.get(before.token) or self._lent.get(before.token)
+            now = self._by_token.get(before.token) or self._delegated.get(before.token)
         elif before.claims is not None:
             rules, claims = before.claims
-            judge = self.members.judge
-            known = self.members.meant_by(claims) if judge is not None and judge.rules == rules else None
+            verifier = self.members.verifier
+            known = self.members.match(claims) if verifier is not None and verifier.rules == rules else None
             return known is not None and known.id_for(claims) == before.caller.id
         else:
-            now = self.everybody
+            now = self.anonymous
         return now is not None and now.caller.id == before.caller.id

@@ -71,7 +71,7 @@ class Admin:
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request, one that fails with the error object."""
         try:
-            admission = await self._access.admitted(request)
+            admission = await self._access.admit(request)
             if not admission.is_admin:
                 raise forbidden("Only a caller with `admin = true` may look after servers")
             body = await self._result(request, admission.caller.id)
@@ -81,11 +81,11 @@ class Admin:
         except ToolpostError as failure:
             await _send_error(request, failure.as_object(), _STATUS.get(type(failure), 500))
         except Exception as bug:
-            # A bug of ours gets an answer too.
+            # A bug in the gateway gets an answer too.
             if has_run_out(bug):
                 raise
-            told = internal_error(bug).message
-            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
+            message = internal_error(bug).message
+            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
             await send_json(request.send, encode(body))
 
@@ -94,7 +94,7 @@ class Admin:
         if not name:
             _check_method(request, "GET")
             return {"servers": await self._reports()}
-        source = _found(name, self._servers())
+        source = _find_server(name, self._servers())
         if not action:
             _check_method(request, "GET")
             return await self._report(source)
@@ -105,7 +105,7 @@ class Admin:
         try:
             await _act(source.supervisor, action)
         except UpstreamUnavailable as error:
-            raise _concealed(error, self._conceal(source.spec)) from error
+            raise _conceal_error(error, self._conceal(source.spec)) from error
         return await self._report(source)
 
     async def _reports(self) -> list[JsonObject]:
@@ -128,7 +128,7 @@ class Admin:
             "inFlight": report.in_flight,
             "restarts": report.restarts,
             "lastError": conceal(report.last_error) if report.last_error is not None else None,
-            "lastErrorAt": report.last_error_at and _written(report.last_error_at),
+            "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
             "lastWords": [conceal(line) for line in report.last_words],
             "oddities": report.oddities,
             "tags": sorted(source.spec.tags),
@@ -139,25 +139,25 @@ class Admin:
 
 
 def _report_tools(source: ServerSource, suspicions: Findings, conceal: Callable[[str], str]) -> dict[str, msgspec.Raw]:
-    """Write what there is to tell of single tools, one by one: all of it in one go would keep the interpreter lock as long."""
+    """Encode what is reported of single tools, one by one: encoding all at once would hold the interpreter lock as long."""
     standings, withheld = source.standings, source.withheld
     return {
-        "contracts": _joined(
+        "contracts": _join(
             (name, standing.as_object() | {"withheld": name in withheld}) for name, standing in standings.items()
         ),
-        "suspicions": _joined(
+        "suspicions": _join(
             (name, [each.to_json() | {"excerpt": conceal(each.excerpt)} for each in found])
             for name, found in suspicions.items()
         ),
-        "refused": msgspec.Raw(b"[%b]" % b",".join([encode(_told_refusal(refusal)) for refusal in source.refused])),
+        "refused": msgspec.Raw(b"[%b]" % b",".join([encode(_refusal_object(refusal)) for refusal in source.refused])),
     }
 
 
-def _joined(members: Iterable[tuple[str, Json]]) -> msgspec.Raw:
+def _join(members: Iterable[tuple[str, Json]]) -> msgspec.Raw:
     return msgspec.Raw(b"{%b}" % b",".join([b"%b:%b" % (encode(name), encode(value)) for name, value in members]))
 
 
-def _told_refusal(refusal: ContractRefused) -> JsonObject:
+def _refusal_object(refusal: ContractRefused) -> JsonObject:
     return {
         "tool": refusal.details.get("tool"),
         "place": refusal.details.get("place"),
@@ -165,7 +165,7 @@ def _told_refusal(refusal: ContractRefused) -> JsonObject:
     }
 
 
-def _written(moment: float) -> str:
+def _format_time(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -177,18 +177,18 @@ async def _act(supervisor: Supervisor, action: str) -> None:
         supervisor.restart()
     else:
         supervisor.start()
-    # Whoever starts a server by hand wants to know whether it does.
+    # A person who starts a server wants to know whether it starts.
     with anyio.move_on_after(READY_S):
         await supervisor.ensure_ready()
 
 
-def _concealed(error: UpstreamUnavailable, conceal: Callable[[str], str]) -> UpstreamUnavailable:
-    """Return the error without what the server was given to keep: it holds the server's last words."""
+def _conceal_error(error: UpstreamUnavailable, conceal: Callable[[str], str]) -> UpstreamUnavailable:
+    """Return the error without the server's secrets, which its last output may contain."""
     stderr = conceal(error.stderr) if error.stderr else None
     return UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details)
 
 
-def _found(name: str, servers: Mapping[str, ServerSource]) -> ServerSource:
+def _find_server(name: str, servers: Mapping[str, ServerSource]) -> ServerSource:
     if (source := servers.get(name)) is not None:
         return source
     near = nearest_name(name[:128], servers)
@@ -198,18 +198,20 @@ def _found(name: str, servers: Mapping[str, ServerSource]) -> ServerSource:
 
 def _check_action(action: str) -> None:
     if action not in ACTIONS:
-        raise NotFound(f"A server cannot be told to `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
+        raise NotFound(f"A server cannot be message to `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
 
 
 def _check_method(request: HttpRequest, allowed: str) -> None:
     if request.method != allowed:
         raise Refused(
-            405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} alone", headers=[(b"allow", allowed.encode())]
+            405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} only", headers=[(b"allow", allowed.encode())]
         )
 
 
 def _check_not_a_form(request: HttpRequest) -> None:
-    """Refuse what any page could post: neither of these headers is sent across sites without asking first."""
+    """Refuse what a page of another origin could post as a form: browsers send neither of these headers across origins
+    unasked.
+    """
     if not request.is_json and request.headers.get(b"x-toolpost") != b"1":
         raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json` or `X-Toolpost: 1`")
 

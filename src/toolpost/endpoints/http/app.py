@@ -16,15 +16,15 @@ from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.calls import METHODS, Lane, log_refused, progress_token
-from toolpost.endpoints.client_session import Correspondent
+from toolpost.endpoints.calls import METHODS, CallHandler, log_refused, progress_token
+from toolpost.endpoints.client_session import HandshakeRespondent
 from toolpost.endpoints.http.admin import Admin
-from toolpost.endpoints.http.connection import FrontProtocol
+from toolpost.endpoints.http.connection import HttpConnection
 from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
-from toolpost.endpoints.http.disconnect import closed_on_removal
+from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.event_log import EventLog
 from toolpost.endpoints.http.exchange import EventStream, answer_quietly, resume, send_json, send_text
-from toolpost.endpoints.http.head import Head, head_of, split_head
+from toolpost.endpoints.http.head import RequestHead, parse_head, split_head
 from toolpost.endpoints.http.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, METRICS_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.http.request import HttpRequest, Receive, Scope, Send
@@ -32,7 +32,7 @@ from toolpost.endpoints.http.routes import Routes
 from toolpost.endpoints.http.sessions import Session, Sessions
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.sdk.http import SdkHttp
-from toolpost.endpoints.sdk.lazy import LateSdk, parameter_header_problem
+from toolpost.endpoints.sdk.lazy import LazySdk, parameter_header_problem
 from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.middleware import Call
@@ -48,8 +48,8 @@ class HttpEndpoint:
 
     def __init__(
         self,
-        lane: Lane,
-        sdk: LateSdk,
+        handler: CallHandler,
+        sdk: LazySdk,
         access: Access,
         *,
         body_limit: int,
@@ -61,7 +61,7 @@ class HttpEndpoint:
         loads_early: bool = True,
         bare_names: bool = True,
     ) -> None:
-        self._lane = lane
+        self._handler = handler
         self._access = access
         self._admin = admin
         self._routes = routes
@@ -74,7 +74,7 @@ class HttpEndpoint:
         self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, loads_early=loads_early)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """The ASGI entry."""
         if scope["type"] != "http":
             return
         try:
@@ -88,57 +88,61 @@ class HttpEndpoint:
         except Refused as refusal:
             await send_json(send, refusal.body, status=refusal.status, headers=refusal.headers)
         except NotFound as error:
-            # The path names what nobody has, or has any more.
-            await send_json(send, _nowhere(error).body, status=404)
-        except Exception as error:  # noqa: BLE001 (a bug of ours gets an answer too)
+            # The path names a server or tag that does not exist.
+            await send_json(send, _not_found(error).body, status=404)
+        except Exception as error:  # noqa: BLE001 (a bug gets an answer too)
             if has_run_out(error):
                 warn_exhausted("answering a request")
-                told = exhausted()
-                await send_json(send, told.body, status=told.status, headers=told.headers)
+                busy = exhausted()
+                await send_json(send, busy.body, status=busy.status, headers=busy.headers)
             else:
                 await send_json(send, rpc.internal_error(error).as_response(), status=500)
 
     @property
-    def asks_who_calls(self) -> bool:
-        """Whether a request is admitted by a token alone."""
-        return self._access.roster.everybody is None
+    def requires_token(self) -> bool:
+        """Whether every request needs a token."""
+        return self._access.roster.anonymous is None
 
-    def read_head(self, raw: bytes) -> Head | None:
-        """Judge a head for the lean lane; whoever may not come in is told so at length, by `__call__`."""
+    def read_head(self, raw: bytes) -> RequestHead | None:
+        """Parse and authenticate the head of a plain request; None leaves it to ASGI, whose answer says what is wrong."""
         headers = split_head(raw)
         if headers is None:
             return None
         try:
-            admission = self._access.known(headers)
+            admission = self._access.find_admission(headers)
         except Refused:
             return None
-        return head_of(headers, admission) if admission is not None else None
+        return parse_head(headers, admission) if admission is not None else None
 
-    def start(self, front: FrontProtocol, head: Head, body: bytes) -> bool:
-        """Answer a call or a list that is in every way plain; False leaves it to `__call__`."""
+    def start(self, connection: HttpConnection, head: RequestHead, body: bytes) -> bool:
+        """Answer a plain `tools/call` or `tools/list` without ASGI; False leaves it to `__call__`."""
         try:
             message = rpc.parse(body)
-            if message.method not in METHODS or message.id is None or not self._lane.is_ready(head.admission.view):
+            if message.method not in METHODS or message.id is None or not self._handler.is_ready(head.admission.view):
                 return False
             session = None if head.is_modern else self._sessions.find(head.session_id, head.admission.caller)
             if session is None and not head.is_modern:
                 return False
             if message.method == "tools/list":
-                return self._list_at_once(front, head, message, session)
-            return self._call_at_once(front, head, message, session)
+                return self._list_without_asgi(connection, head, message, session)
+            return self._call_without_asgi(connection, head, message, session)
         except ProtocolError:
             return False
 
-    def _list_at_once(self, front: FrontProtocol, head: Head, message: Message, session: Session | None) -> bool:
+    def _list_without_asgi(
+        self, connection: HttpConnection, head: RequestHead, message: Message, session: Session | None
+    ) -> bool:
         cursor, meta = rpc.list_params(message)
         if session is None and not _is_plainly_modern(head, message, meta, None):
             return False
         assert message.id is not None
         revision = session.revision if session else era.MODERN
-        front.respond(self._lane.list_tools(message.id, cursor, revision, view=head.admission.view))
+        connection.respond(self._handler.list_tools(message.id, cursor, revision, view=head.admission.view))
         return True
 
-    def _call_at_once(self, front: FrontProtocol, head: Head, message: Message, session: Session | None) -> bool:
+    def _call_without_asgi(
+        self, connection: HttpConnection, head: RequestHead, message: Message, session: Session | None
+    ) -> bool:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
         if (
@@ -150,86 +154,86 @@ class HttpEndpoint:
         if resumption is not None or (session is not None and message.key in session.calls):
             return False
         respondent = None
-        if session is not None and session.conversation.is_open and head.takes_events:
-            respondent = Correspondent(session.conversation, front.sender(lambda: session.open_log(call)))
+        if session is not None and session.client.is_open and head.takes_events:
+            respondent = HandshakeRespondent(session.client, connection.sender(lambda: session.open_log(call)))
         caller = session.caller if session else head.admission.caller
         view = head.admission.view
-        call = self._lane.admit(
+        call = self._handler.admit(
             message.id, name, arguments, meta, caller=caller, notify=None, view=view, respondent=respondent
         )
         if session is None and call.mirrors_arguments:
             return False
-        is_asked = self._lane.ask(call)
-        # From here on the server is at work, if it was asked.
+        is_sent = self._handler.try_send(call)
+        # If it was sent, the server is at work from here on: nothing below may raise.
         if session is not None:
             session.calls.add(message.key, call)
         else:
-            front.begin(call)
-        if not is_asked:
-            front.carry(self._answer(front, message, call, session))
+            connection.set_call(call)
+        if not is_sent:
+            connection.start_task(self._answer(connection, message, call, session))
             return True
         revision = session.revision if session else era.MODERN
 
-        def carry() -> None:
-            front.carry(self._answer(front, message, call, session))
+        def start_task() -> None:
+            connection.start_task(self._answer(connection, message, call, session))
 
         def send(body: bytes) -> None:
             if session is not None:
                 session.calls.remove(message.key)
-            front.respond(body)
+            connection.respond(body)
 
-        self._lane.begin(message.id, call, revision, carry=carry, send=send)
+        self._handler.finish_sent(message.id, call, revision, start_task=start_task, send=send)
         return True
 
-    async def _answer(self, front: FrontProtocol, message: Message, call: Call, session: Session | None) -> None:
+    async def _answer(self, connection: HttpConnection, message: Message, call: Call, session: Session | None) -> None:
         assert message.id is not None
         status, revision = 200, session.revision if session else era.MODERN
         try:
-            body = await self._lane.answer(message.id, call, revision)
+            body = await self._handler.answer(message.id, call, revision)
         except ProtocolError as error:
             status, body = _status_in(error.code, revision.version), error.as_response()
         finally:
             if session is not None:
                 session.calls.remove(message.key)
-        front.respond(body, status)
+        connection.respond(body, status)
 
-    async def _told(self, request_id: bytes, call: Call, revision: era.Revision) -> tuple[int, bytes]:
-        """Let a call pass and return the status and the body of its response."""
+    async def _run_call(self, request_id: bytes, call: Call, revision: era.Revision) -> tuple[int, bytes]:
+        """Run a call and return the status and the body of its response."""
         try:
-            return 200, await self._lane.answer(request_id, call, revision)
+            return 200, await self._handler.answer(request_id, call, revision)
         except ProtocolError as error:
             return _status_in(error.code, revision.version), error.as_response()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Do what goes on between requests, until cancelled."""
+        """Run the SDK's tasks, and end what removed callers have open, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._let_go)
+            tasks.start_soon(self._follow_roster)
             await self._sdk.run(task_status=task_status)
 
-    async def _let_go(self) -> None:
-        """End what callers have open who may come in no more, whenever others are known."""
+    async def _follow_roster(self) -> None:
+        """Whenever the callers are replaced, update all views and end the sessions of removed ones."""
         replaced = self._access.roster.replaced
         while True:
             await replaced.wait()
-            # Before the work, which takes a while: others may be known again by its end.
+            # Read before the work, which takes a while: the callers may be replaced again by its end.
             replaced = self._access.roster.replaced
-            self._sdk.reseat(self._access.roster.scopes_of)
-            for session_id in self._sessions.of_others_than(self._access.roster.knows):
+            self._sdk.update_views(self._access.roster.scopes_of)
+            for session_id in self._sessions.list_of_removed(self._access.roster.is_known):
                 await self._sdk.end(session_id)
 
     async def _route(self, request: HttpRequest) -> None:
         if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
-            admission = await self._access.admitted(request)
+            admission = await self._access.admit(request)
             request.view = view.within(admission.scopes)
-            await self._lane.prepare(request.view)
-            self._lane.gateway.catalogue.seen_through(request.view)
+            await self._handler.prepare(request.view)
+            self._handler.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
                 await self._post(request, admission)
             elif (lost := self._lost_stream(request, admission.caller)) is not None:
-                with _refusing(), self._streams.held(admission.caller.id):
+                with _convert_overload(), self._streams.held(admission.caller.id):
                     await resume(*lost, request.receive, request.send)
             else:
-                async with closed_on_removal(request, self._access.roster, admission):
+                async with close_on_removal(request, self._access.roster, admission):
                     await self._sdk.serve(request, admission.caller, request.receive)
         elif request.path.startswith(METADATA_PATH):
             await self._answer_metadata(request)
@@ -245,16 +249,16 @@ class HttpEndpoint:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 
     def _lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
-        """Return the stream of a call that a client of the handshake era comes back for, and the last event that it has."""
+        """Return the stream that a client of the handshake era reconnects to, and the last event that it has; else None."""
         last = request.headers.get(b"last-event-id")
-        if request.method != "GET" or last is None or not request.takes(b"text/event-stream"):
+        if request.method != "GET" or last is None or not request.accepts(b"text/event-stream"):
             return None
         session = self._session_of(request, caller)
         return session.logs.find(last.decode("latin-1")) if session is not None else None
 
     async def _answer_metadata(self, request: HttpRequest) -> None:
-        """Say where tokens for this server come from, as RFC 9728 has it."""
-        self._access.check_names(request.headers)
+        """Send the protected resource metadata of RFC 9728."""
+        self._access.check_host_and_origin(request.headers)
         metadata = self._access.roster.metadata()
         if metadata is None:
             raise Refused(404, ErrorCode.NOT_FOUND, "No authorization server is configured here")
@@ -262,18 +266,18 @@ class HttpEndpoint:
 
     async def _answer_health(self, request: HttpRequest) -> None:
         try:
-            admission = await self._access.admitted(request)
+            admission = await self._access.admit(request)
         except Refused:
             admission = None
         if admission is None or admission.scopes:
-            # Whoever may not see everything learns that the server is up, and nothing about it.
+            # A caller that does not see everything learns that the server is up, and nothing else.
             await send_json(request.send, b'{"status":"ok"}')
             return
         await send_json(request.send, rpc.encode(self._health()))
 
     async def _answer_metrics(self, request: HttpRequest) -> None:
-        if not (await self._access.admitted(request)).is_admin:
-            raise forbidden("Only a caller with `admin = true` may see what everybody does")
+        if not (await self._access.admit(request)).is_admin:
+            raise forbidden("Only a caller with `admin = true` may read metrics")
         await send_text(request.send, self._metrics().encode(), METRICS_TYPE)
 
     async def _post(self, request: HttpRequest, admission: Admission) -> None:
@@ -286,16 +290,16 @@ class HttpEndpoint:
         try:
             message = rpc.parse(body) if len(body) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(body)
             if message.method == LISTEN:
-                async with closed_on_removal(request, self._access.roster, admission):
-                    await self._sdk.serve(request, caller, request.replayed(body), message)
-            elif not await self._in_lane(message, request, caller):
-                await self._sdk.serve(request, caller, request.replayed(body), message)
+                async with close_on_removal(request, self._access.roster, admission):
+                    await self._sdk.serve(request, caller, request.replay(body), message)
+            elif not await self._answer_without_sdk(message, request, caller):
+                await self._sdk.serve(request, caller, request.replay(body), message)
         except ProtocolError as error:
             log_refused(error, caller)
             await send_json(request.send, error.as_response(), status=_status_of(error, request))
 
-    async def _in_lane(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
-        """Answer what the lean lane can; False leaves the message to the SDK."""
+    async def _answer_without_sdk(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
+        """Answer what needs no SDK; False leaves the message to it."""
         session = None
         if request.version != era.MODERN.version:
             session = self._session_of(request, caller)
@@ -303,31 +307,31 @@ class HttpEndpoint:
                 return False
             if message.method in (CANCELLED, CANCEL_REQUEST):
                 return await _cancel(session, message, request.send)
-            if message.method is None and message.id is not None and session.conversation.take(message):
+            if message.method is None and message.id is not None and session.client.take_response(message):
                 await _accept(request.send)
                 return True
             if message.method == "logging/setLevel":
-                session.conversation.note_level(rpc.params_object(message))
+                session.client.set_log_level(rpc.params_object(message))
         if message.method in TASK_METHODS and session is None and message.id is not None:
-            return await self._answer_about_task(message, request, caller)
+            return await self._answer_task_method(message, request, caller)
         if message.method not in METHODS or message.id is None:
             return False
-        if not request.takes(b"application/json"):
+        if not request.accepts(b"application/json"):
             raise Refused(406, ErrorCode.INVALID_REQUEST, "Send `Accept: application/json, text/event-stream`")
         if message.method == "tools/list":
             cursor, meta = rpc.list_params(message)
-            revision = _agreed(session, message, meta, request, None)
-            await send_json(request.send, self._lane.list_tools(message.id, cursor, revision, view=request.view))
+            revision = _check_revision(session, message, meta, request, None)
+            await send_json(request.send, self._handler.list_tools(message.id, cursor, revision, view=request.view))
         else:
             await self._call(message, session, request, caller)
         return True
 
-    async def _answer_about_task(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
-        if (lane := self._lane.tasks) is None:
+    async def _answer_task_method(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
+        if (handler := self._handler.tasks) is None:
             return False
         meta = rpc.params_object(message).get("_meta")
-        _agreed(None, message, meta if isinstance(meta, dict) else {}, request, task_id(message))
-        await send_json(request.send, await lane.answer(message, caller))
+        _check_revision(None, message, meta if isinstance(meta, dict) else {}, request, task_id(message))
+        await send_json(request.send, await handler.answer(message, caller))
         return True
 
     def _session_of(self, request: HttpRequest, caller: Caller) -> Session | None:
@@ -338,14 +342,14 @@ class HttpEndpoint:
     async def _call(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
-        revision = _agreed(session, message, meta, request, name)
-        may_tell = progress_token(meta) is not None or era.LOG_LEVEL in meta
-        may_tell = may_tell or (session is not None and session.conversation.is_open)
-        stream = EventStream(request.send, session) if may_tell and request.takes(b"text/event-stream") else None
-        respondent = Correspondent(session.conversation, stream.notify) if session and stream else None
+        revision = _check_revision(session, message, meta, request, name)
+        may_notify = progress_token(meta) is not None or era.LOG_LEVEL in meta
+        may_notify = may_notify or (session is not None and session.client.is_open)
+        stream = EventStream(request.send, session) if may_notify and request.accepts(b"text/event-stream") else None
+        respondent = HandshakeRespondent(session.client, stream.notify) if session and stream else None
         if session is not None:
             _check_new(session, message)
-        call = self._lane.admit(
+        call = self._handler.admit(
             message.id,
             name,
             arguments,
@@ -358,21 +362,21 @@ class HttpEndpoint:
         )
         if session is None and call.mirrors_arguments:
             await _check_parameter_headers(call, arguments, request, message.id)
-        with _noted(session, message, call):
-            answering = self._told(message.id, call, revision)
+        with _tracked(session, message, call):
+            running = self._run_call(message.id, call, revision)
             if stream is None:
                 outlives = session is not None
-                await answer_quietly(call, answering, request.receive, request.send, outlives=outlives)
+                await answer_quietly(call, running, request.receive, request.send, outlives=outlives)
             else:
-                await stream.answer(call, answering, request.receive)
+                await stream.answer(call, running, request.receive)
 
 
-def _nowhere(error: NotFound) -> Refused:
+def _not_found(error: NotFound) -> Refused:
     return Refused(404, ErrorCode.NOT_FOUND, f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
-def _is_plainly_modern(head: Head, message: Message, meta: JsonObject, name: str | None) -> bool:
-    """Whether headers and envelope are all there and agree; what is wrong otherwise is said by `_agreed`."""
+def _is_plainly_modern(head: RequestHead, message: Message, meta: JsonObject, name: str | None) -> bool:
+    """Whether headers and envelope are complete and agree; if not, `_check_revision` reports what is wrong."""
     return (
         meta.get(era.PROTOCOL_VERSION) == era.MODERN.version
         and era.CLIENT_CAPABILITIES in meta
@@ -381,10 +385,10 @@ def _is_plainly_modern(head: Head, message: Message, meta: JsonObject, name: str
     )
 
 
-def _agreed(
+def _check_revision(
     session: Session | None, message: Message, meta: JsonObject, request: HttpRequest, name: str | None
 ) -> era.Revision:
-    """Say which revision the request speaks, or refuse one whose headers and body disagree."""
+    """Return the revision of a request; raise `ProtocolError` if its headers and body disagree."""
     if session is not None:
         return session.revision
     assert message.id is not None
@@ -398,14 +402,14 @@ async def _check_parameter_headers(call: Call, arguments: JsonObject, request: H
     text = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     schema = call.tool.contract.arguments_schema.raw
     if (problem := await parameter_header_problem(schema, arguments, text)) is not None:
-        # One that was held is nobody's any more: its state has been used.
+        # A call that was waiting has used its state: no other request could continue it.
         call.cancel("the client came back with headers that do not match the body")
         raise ProtocolError(era.HEADER_MISMATCH, problem, request_id=request_id)
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
-    """Say in HTTP what there is too much of."""
+def _convert_overload() -> Iterator[None]:
+    """Convert `QueueOverloaded` into an HTTP refusal."""
     try:
         yield
     except QueueOverloaded as error:
@@ -413,12 +417,12 @@ def _refusing() -> Iterator[None]:
 
 
 @contextmanager
-def _noted(session: Session | None, message: Message, call: Call) -> Iterator[None]:
-    """Keep a call where its session's cancellations find it."""
+def _tracked(session: Session | None, message: Message, call: Call) -> Iterator[None]:
+    """Add a call to its session's calls in flight while it runs."""
     if session is None:
         yield
         return
-    # Again: there was a wait since it was looked at before.
+    # Again: the check before admission was followed by an await.
     _check_new(session, message)
     key = message.key
     session.calls.add(key, call)
@@ -429,7 +433,7 @@ def _noted(session: Session | None, message: Message, call: Call) -> Iterator[No
 
 
 def _check_new(session: Session, message: Message) -> None:
-    """Refuse an id that is in flight already; the refusal is the response of its own request, and so has its id."""
+    """Refuse an id that is in flight already. Over HTTP the refusal is the response of its own request, and has its id."""
     try:
         session.calls.check_new(message.key)
     except ProtocolError as error:
@@ -438,7 +442,7 @@ def _check_new(session: Session, message: Message) -> None:
 
 
 async def _cancel(session: Session, message: Message, send: Send) -> bool:
-    """Stop a call of this session; in this era its own response then says `CANCELLED`."""
+    """Stop a call of this session; its own response then has `CANCELLED`."""
     if not session.calls.cancel(message):
         return False
     await _accept(send)
@@ -451,7 +455,9 @@ async def _accept(send: Send) -> None:
 
 
 def _status_of(error: ProtocolError, request: HttpRequest) -> int:
-    """Follow the era: the stateless one says it in the HTTP status too, older ones only what is no request at all."""
+    """Return the HTTP status of a protocol error: in the stateless era by its code, before that 400 only for malformed
+    requests.
+    """
     return _status_in(error.code, request.version)
 
 

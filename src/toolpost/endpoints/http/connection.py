@@ -1,11 +1,18 @@
-"""One HTTP connection: it frames every request, answers the plain ones itself, and hands every other to uvicorn.
+"""One HTTP connection: it frames every request, answers plain ones itself, and forwards every other to uvicorn.
 
 Under load most requests are alike: the same head, a small body, a JSON answer. For those an ASGI cycle costs more than the
-call itself (docs/decisions/0012). Any other request is uvicorn's, one at a time: it gets the head, and the body as it comes.
+call itself (docs/decisions/0012). Any other request is forwarded to uvicorn, one at a time: it gets the head, and the body as
+it arrives.
 
-What a client can make the server keep is bounded here (docs/decisions/0041): a head has 64 KiB and `head_timeout_s`, a body its
-limit and `body_timeout_s`, and a client that does not read its answers is sent no more, and cut off after a while. A connection
-has one timer, which is set when a phase begins that has a deadline of its own; a plain request that comes in one piece sets none.
+A typical client opens a connection and sends `POST /mcp` with a `tools/call`. The head is parsed once (`_judge_head`) and
+kept; the next request starts with the same bytes, so that only its body is parsed (`_take`), the endpoint starts the call
+(`start`), and `respond` writes its answer. A `GET`, or a call with a progress token, goes to uvicorn (`_forward`), on the
+same connection.
+
+What a client can make the server buffer is bounded here (docs/decisions/0041): a head has 64 KiB and `head_timeout_s`, a body
+its limit and `body_timeout_s`, and a client that does not read its answers gets no more of them, and is cut off after a
+while. A connection has one timer, which is set when a phase with a deadline of its own begins; a plain request that arrives
+in one piece sets none.
 """
 
 import asyncio
@@ -25,14 +32,14 @@ from toolpost.endpoints.http.framing import (
     HEAD_END,
     HEAD_LIMIT,
     LINE_LIMIT,
-    Counted,
+    CountedBody,
     Framing,
     head_too_long,
     line_too_long,
     malformed,
     read_framing,
 )
-from toolpost.endpoints.http.head import Head
+from toolpost.endpoints.http.head import RequestHead
 from toolpost.endpoints.http.refusal import Refused
 from toolpost.middleware import Call
 
@@ -45,17 +52,18 @@ BODY_RATE: Final = 4_096
 
 STALL_S: Final = 30.0
 STALL_BYTES: Final = 16_384
-"""A client that has an answer waiting must take as much of it in that time; else it is cut off."""
+"""A client with an answer waiting must read this much of it in `STALL_S`, or is cut off."""
 
 EVENTS_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes that may wait for a client that reads no events; they cannot be held back, so one with more is cut off."""
+"""Bytes that may wait for a client that does not read its events. They cannot be paused, so beyond this it is cut off."""
 
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 262_144
-LINGER_BYTES_KNOWN: Final = 16 * 1024 * 1024
-"""For how long a refused client has time to read why, and how much of what it sends is read meanwhile, and dropped.
+LINGER_BYTES_AUTHENTICATED: Final = 16 * 1024 * 1024
+"""How long a refused client has to read the refusal, and how much of what it still sends is read and dropped.
 
-Many clients send all of a body before they read: a caller whose message is too large should learn that, a stranger need not.
+Many clients send all of a body before they read: an authenticated caller whose message is too large should learn that; any
+other need not.
 """
 
 BUSY_S: Final = 1
@@ -76,52 +84,51 @@ _REFUSAL: Final = (
 
 
 class Phase(Enum):
-    """What a connection is waiting for."""
+    """What a connection waits for."""
 
     IDLE = auto()
-    """A request; nothing of it has come."""
+    """A request; nothing of it has arrived."""
     HEAD = auto()
     """The rest of a head."""
     BODY = auto()
     """The rest of the body of a plain request."""
     ANSWERING = auto()
-    """The answer of a plain request; what comes meanwhile is kept, and no more of it is read."""
-    PASSED = auto()
-    """uvicorn's answer; what comes meanwhile is the body of that request, and after it as above."""
+    """The answer of a plain request. What arrives now is buffered once, then reading is paused."""
+    FORWARDED = auto()
+    """uvicorn's answer. What arrives now is the body of that request, and after its end as above."""
     QUEUED = auto()
-    """Its turn, with what came while the request before was answered, or until the client has read that answer."""
+    """Its turn, with what arrived while the last request was answered, or until the client has read that answer."""
     LEAVING = auto()
-    """Its own end: what it had to say is being written, what comes is dropped."""
+    """Its own end: the last response is being write_refusal, what arrives is dropped."""
 
 
-_IDLE, _HEAD, _BODY, _ANSWERING, _PASSED, _QUEUED, _LEAVING = Phase
+_IDLE, _HEAD, _BODY, _ANSWERING, _FORWARDED, _QUEUED, _LEAVING = Phase
 
 
-class LeanEndpoint(Protocol):
-    """Whoever answers: reads a head once, and starts what it can answer alone."""
+class FastEndpoint(Protocol):
+    """The endpoint as a connection uses it: it parses a head once, and starts the requests that need no ASGI."""
 
     body_limit: int
 
     @property
-    def asks_who_calls(self) -> bool:
+    def requires_token(self) -> bool:
         """Whether a head that was admitted had a valid token."""
         ...
 
-    def read_head(self, raw: bytes) -> Head | None:
-        """Judge the head of a request; None leaves it to uvicorn."""
+    def read_head(self, raw: bytes) -> RequestHead | None:
+        """Parse and authenticate the head of a request; None leaves it to uvicorn."""
         ...
 
-    def start(self, front: "FrontProtocol", head: Head, body: bytes) -> bool:
-        """Have a request answered through `front.respond`, now or later; False leaves it to uvicorn."""
+    def start(self, connection: "HttpConnection", head: RequestHead, body: bytes) -> bool:
+        """Have a request answered through `connection.respond`, now or later; False leaves it to uvicorn."""
         ...
 
 
-class FrontProtocol(asyncio.Protocol):
-    """One connection. `config` and `server_state` are uvicorn's."""
+class HttpConnection(asyncio.Protocol):
+    """The protocol of one connection. `config` and `server_state` are uvicorn's."""
 
     __slots__ = (
         "_answered",
-        "_back",
         "_begun_at",
         "_buffer",
         "_call",
@@ -131,8 +138,8 @@ class FrontProtocol(asyncio.Protocol):
         "_framing",
         "_head",
         "_head_raw",
+        "_is_authenticated",
         "_is_closing",
-        "_is_known",
         "_is_lingering",
         "_is_streaming",
         "_is_write_paused",
@@ -148,35 +155,36 @@ class FrontProtocol(asyncio.Protocol):
         "_transport",
         "_unsent",
         "_used_at",
-        "held",
+        "_uvicorn",
+        "buffered",
         "loop",
     )
 
     def __init__(
         self, config: Any, server_state: Any, connections: Connections, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._endpoint: LeanEndpoint = config.loaded_app
+        self._endpoint: FastEndpoint = config.loaded_app
         self.loop = loop
         self._config = config
         self._state = server_state
         self._connections = connections
         self._limits = connections.limits
         self._transport: asyncio.Transport | None = None
-        self._back: _BackProtocol | None = None
+        self._uvicorn: _UvicornProtocol | None = None
         self._phase = _IDLE
         self._buffer = bytearray()
-        self._framing: Framing = Counted(0)
+        self._framing: Framing = CountedBody(0)
         self._head_raw = b""
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         self._needed = 0
         self._call: Call | None = None
         self._log: EventLog | None = None
         self._is_streaming = False
         self._answered = 0
         self._is_closing = False
-        self._is_known = False
+        self._is_authenticated = False
         self._is_lingering = False
-        self.held = 0
+        self.buffered = 0
         self._received = 0
         self._is_write_paused = False
         self._unsent = 0
@@ -185,10 +193,10 @@ class FrontProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    # -- the connection ----------------------------------------------------------------------------------------------------
+    # -- transport events --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start serving, or say that there is no room."""
+        """Start serving, or answer with a 503 if there is no room."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class does not inherit from it
         self._state.connections.add(self)
         peer = transport.get_extra_info("peername")
@@ -208,11 +216,10 @@ class FrontProtocol(asyncio.Protocol):
         self._buffer.clear()
         if self._call is not None:
             self._call.cancel("the client is gone")
-        if self._back is not None:
-            self._back.connection_lost(exc)
+        if self._uvicorn is not None:
+            self._uvicorn.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, unless the request before has no answer yet."""
         phase = self._phase
         if phase is _IDLE:
             self._take(data)
@@ -220,15 +227,15 @@ class FrontProtocol(asyncio.Protocol):
             self._take_more_of_head(data)
         elif phase is _BODY:
             self._take_more_of_body(data)
-        elif phase is _PASSED:
-            self._pass_body(data)
+        elif phase is _FORWARDED:
+            self._forward_body(data)
         elif phase is not _LEAVING:
             self._keep_for_later(data)
         else:
             self._received += len(data)
-            limit = LINGER_BYTES_KNOWN if self._is_known else LINGER_BYTES
+            limit = LINGER_BYTES_AUTHENTICATED if self._is_authenticated else LINGER_BYTES
             if self._received > limit and self._transport is not None:
-                # It is not cut off yet: what it cannot send does not keep it from reading.
+                # It is not closed yet: the client may still read its refusal.
                 self._transport.pause_reading()
 
     def pause_writing(self) -> None:
@@ -237,28 +244,28 @@ class FrontProtocol(asyncio.Protocol):
         self._stalled_at = self.loop.time()
         self._unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         self._watch(STALL_S)
-        if self._phase is _PASSED and self._back is not None:
-            self._back.pause_writing()
+        if self._phase is _FORWARDED and self._uvicorn is not None:
+            self._uvicorn.pause_writing()
         elif self._phase is _IDLE:
             self._next()
 
     def resume_writing(self) -> None:
-        """Go on with a client that has read what there was."""
+        """Continue with a client that has read what was write_refusal."""
         self._is_write_paused = False
-        if self._back is not None:
-            self._back.resume_writing()
+        if self._uvicorn is not None:
+            self._uvicorn.resume_writing()
         if self._phase is _QUEUED:
             self._take_buffer()
 
     def shutdown(self) -> None:
         """Close, now or after the answer that is due."""
         self._is_closing = True
-        if self._phase is _PASSED and self._back is not None:
-            self._back.shutdown()
+        if self._phase is _FORWARDED and self._uvicorn is not None:
+            self._uvicorn.shutdown()
         elif self._phase in (_IDLE, _HEAD, _BODY, _QUEUED):
             self._close()
 
-    # -- as it is counted --------------------------------------------------------------------------------------------------
+    # -- connection limits -------------------------------------------------------------------------------------------------
 
     @property
     def idle_since(self) -> float | None:
@@ -272,39 +279,39 @@ class FrontProtocol(asyncio.Protocol):
 
     @property
     def has_whole_request(self) -> bool:
-        """Whether all of the request that uvicorn has has come."""
-        return self._phase is not _PASSED or self._framing.is_complete
+        """Whether all of the request that uvicorn has was received."""
+        return self._phase is not _FORWARDED or self._framing.is_complete
 
     def authenticate(self) -> None:
         """Note that a request on this connection was admitted: others no longer displace it."""
-        if not self._is_known:
-            self._is_known = True
+        if not self._is_authenticated:
+            self._is_authenticated = True
             self._connections.authenticate(self)
 
     def note_admitted(self) -> None:
-        """Take a request for authentication: by its head if that had a token, else once all of it is there."""
-        if self._endpoint.asks_who_calls or self.has_whole_request:
+        """Count as authenticated: by the head if that had a token, else once all of the request was received."""
+        if self._endpoint.requires_token or self.has_whole_request:
             self.authenticate()
 
     def evict(self) -> None:
-        """Make room for another connection, at once."""
+        """Close at once, to make room for another connection."""
         self._phase = _LEAVING
         self._cut_off()
 
     # -- answers of the fast path ------------------------------------------------------------------------------------------
 
-    def begin(self, call: Call) -> None:
-        """Note the call that is being answered, so that a client of the stateless era who leaves takes it along."""
+    def set_call(self, call: Call) -> None:
+        """Set the call that is being answered: it is cancelled if a client of the stateless era disconnects."""
         self._call = call
 
-    def carry(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Start a task that answers; whoever ends the server waits for it."""
-        task = self.loop.create_task(answering)
+    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Start a task that answers; a shutdown of the server waits for it."""
+        task = self.loop.create_task(coroutine)
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
     def respond(self, body: bytes, status: int = 200) -> None:
-        """Send the answer, and go on with what has come meanwhile."""
+        """Send the answer, and continue with what has arrived since."""
         transport = self._transport
         assert transport is not None
         self._answered += 1
@@ -326,9 +333,9 @@ class FrontProtocol(asyncio.Protocol):
             self._phase = _IDLE
 
     def sender(self, open_log: Callable[[], EventLog]) -> Callable[[bytes], None]:
-        """Return what sends something before the answer of the request that is on, and nothing after it.
+        """Return a function that sends events before the answer of the current request, and nothing after it.
 
-        What is sent is kept in the log too, for a client that loses this connection; `open_log` begins it.
+        The events are kept in a log too, for a client that loses this connection; `open_log` begins it.
         """
         request = self._answered
 
@@ -341,7 +348,7 @@ class FrontProtocol(asyncio.Protocol):
         return send
 
     def _send_event(self, event: bytes) -> None:
-        """Send an event; the first one makes a stream of events of the response."""
+        """Send an event; the first one makes the response a stream of events."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -364,10 +371,10 @@ class FrontProtocol(asyncio.Protocol):
             self._take_body(head, data)
 
     def _begin_head(self, data: bytes) -> None:
-        # Some clients end a body with an empty line that is not part of it.
+        # Some clients send an empty line after a body, which is not part of it.
         data = data.lstrip(b"\r\n") if data[0] in b"\r\n" else data
         if data and not data[:1].isalpha():
-            # Not HTTP at all, TLS for instance: whoever waits for more of it would wait for long.
+            # Not HTTP at all, TLS for instance: an end of a head would never come.
             self.refuse(malformed("The request is not HTTP/1.1"))
             return
         end = data.find(HEAD_END)
@@ -380,18 +387,18 @@ class FrontProtocol(asyncio.Protocol):
         self._take_more_of_head(data)
 
     def _take_more_of_head(self, data: bytes) -> None:
-        # Only what is new is searched: a head may come byte by byte.
+        # Only the new bytes are searched: a head may arrive byte by byte.
         buffer, seen = self._buffer, len(self._buffer)
         buffer += data
         end = buffer.find(HEAD_END, max(0, seen - len(HEAD_END) + 1))
         if end >= 0:
-            self._judge_head(self._taken_buffer(), end + len(HEAD_END))
+            self._judge_head(self._empty_buffer(), end + len(HEAD_END))
         elif len(buffer) > HEAD_LIMIT:
             self.refuse(head_too_long())
         elif seen <= LINE_LIMIT < len(buffer) and buffer.find(b"\r\n", 0, LINE_LIMIT + 2) < 0:
             self.refuse(line_too_long())
         else:
-            self._hold(len(buffer))
+            self._set_buffered(len(buffer))
 
     def _judge_head(self, data: bytes, end: int) -> None:
         if end > HEAD_LIMIT:
@@ -400,15 +407,15 @@ class FrontProtocol(asyncio.Protocol):
         raw = data[:end]
         head = self._read_plain_head(raw)
         if head is None:
-            self._pass(raw, data[end:])
+            self._forward(raw, data[end:])
             return
-        # A client's next head is mostly the same, and is known again by its bytes.
+        # A client's next head is mostly the same, and is recognized by its bytes.
         self._head_raw, self._head = raw, head
-        if self._endpoint.asks_who_calls:
+        if self._endpoint.requires_token:
             self.authenticate()
         self._take_body(head, data)
 
-    def _read_plain_head(self, raw: bytes) -> Head | None:
+    def _read_plain_head(self, raw: bytes) -> RequestHead | None:
         if len(raw) > PLAIN_HEAD_LIMIT or not _PLAIN_HEAD.fullmatch(raw):
             return None
         head = self._endpoint.read_head(raw[: -len(HEAD_END)])
@@ -416,7 +423,7 @@ class FrontProtocol(asyncio.Protocol):
             return None
         return head
 
-    def _take_body(self, head: Head, data: bytes) -> None:
+    def _take_body(self, head: RequestHead, data: bytes) -> None:
         start = len(self._head_raw)
         total = start + head.length
         if len(data) < total:
@@ -428,33 +435,33 @@ class FrontProtocol(asyncio.Protocol):
         self._phase = _ANSWERING
         if len(data) > total:
             self._keep_for_later(data[total:])
-        if not self._is_known:
+        if not self._is_authenticated:
             self.authenticate()
         if not self._endpoint.start(self, head, data[start:total]):
-            self._pass(self._head_raw, data[start:total])
+            self._forward(self._head_raw, data[start:total])
 
     def _take_more_of_body(self, data: bytes) -> None:
         self._buffer += data
         self._received = len(self._buffer)
         if self._received < self._needed:
-            self._hold(self._received)
+            self._set_buffered(self._received)
             return
         assert self._head is not None
-        self._take_body(self._head, self._taken_buffer())
+        self._take_body(self._head, self._empty_buffer())
 
     def _keep_for_later(self, data: bytes) -> None:
         assert self._transport is not None
         self._buffer += data
         self._transport.pause_reading()
 
-    def _taken_buffer(self) -> bytes:
+    def _empty_buffer(self) -> bytes:
         data = bytes(self._buffer)
         self._buffer.clear()
-        self._hold(0)
+        self._set_buffered(0)
         return data
 
     def _next(self) -> None:
-        """Go on after an answer: with what came meanwhile, as soon as the client has read enough, or with nothing."""
+        """Continue after an answer: with what was buffered, once the client has read enough, or by waiting for a request."""
         assert self._transport is not None
         if self._is_closing:
             self._close()
@@ -468,7 +475,7 @@ class FrontProtocol(asyncio.Protocol):
             self._phase = _IDLE
 
     def _take_buffer(self) -> None:
-        """Take the next request out of what came before its turn; more is read only once that is used up."""
+        """Take the next request out of the buffer; more is read only once that is used up."""
         if self._phase is not _QUEUED or self._is_write_paused:
             return
         assert self._transport is not None
@@ -478,72 +485,72 @@ class FrontProtocol(asyncio.Protocol):
             self._buffer.clear()
             self._take(data)
         is_used_up = self._phase in (_HEAD, _BODY) or not self._buffer
-        if is_used_up and not (self._back is not None and self._back.flow.read_paused):
+        if is_used_up and not (self._uvicorn is not None and self._uvicorn.flow.read_paused):
             self._transport.resume_reading()
 
-    # -- requests of uvicorn -----------------------------------------------------------------------------------------------
+    # -- forwarding to uvicorn ---------------------------------------------------------------------------------------------
 
-    def _pass(self, head: bytes, rest: bytes) -> None:
-        """Hand a request to uvicorn, with what has come of its body."""
+    def _forward(self, head: bytes, rest: bytes) -> None:
+        """Forward a request to uvicorn, with what has arrived of its body."""
         try:
             self._framing = read_framing(head)
         except Refused as refusal:
             self.refuse(refusal)
             return
         assert self._transport is not None
-        if self._back is None:
-            self._back = _BackProtocol(self, self._transport, self._config, self._state, self.loop)
-        self._phase = _PASSED
+        if self._uvicorn is None:
+            self._uvicorn = _UvicornProtocol(self, self._transport, self._config, self._state, self.loop)
+        self._phase = _FORWARDED
         self._received = 0
-        self._back.begin(head)
-        if self._phase is not _PASSED:
+        self._uvicorn.begin(head)
+        if self._phase is not _FORWARDED:
             return
         if self._framing.is_complete:
-            self._back.complete()
+            self._uvicorn.complete()
             if rest:
                 self._keep_for_later(rest)
             return
-        self._pass_body(rest)
+        self._forward_body(rest)
         if not self.has_whole_request:
             self._begin_body()
 
-    def _pass_body(self, data: bytes) -> None:
-        back, framing = self._back, self._framing
-        assert back is not None
+    def _forward_body(self, data: bytes) -> None:
+        uvicorn_protocol, framing = self._uvicorn, self._framing
+        assert uvicorn_protocol is not None
         if framing.is_complete:
             self._keep_for_later(data)
             return
         try:
             body, rest = framing.feed(data)
         except Refused as refusal:
-            self._break_off(refusal)
+            self._abort_forwarded(refusal)
             return
         self._received += len(data)
         if body:
-            back.on_body(body)
+            uvicorn_protocol.on_body(body)
         if rest is None:
-            self._hold(self._received)
+            self._set_buffered(self._received)
             return
-        self._hold(0)
-        back.complete()
+        self._set_buffered(0)
+        uvicorn_protocol.complete()
         if rest:
             self._keep_for_later(rest)
 
-    def finish_passed(self) -> None:
-        """Go on after uvicorn has answered."""
-        if self._phase is not _PASSED:
+    def finish_forwarded(self) -> None:
+        """Continue after uvicorn has answered."""
+        if self._phase is not _FORWARDED:
             return
         if not self._framing.is_complete or self._is_closing:
             self.leave()
             return
         self._used_at = self.loop.time()
-        self._watch(KEEP_ALIVE_S if self._is_known else self._limits.head_timeout_s)
+        self._watch(KEEP_ALIVE_S if self._is_authenticated else self._limits.head_timeout_s)
         self._next()
 
-    def _break_off(self, refusal: Refused) -> None:
-        """Refuse a request that uvicorn has: whoever reads its body is told that the client is gone."""
-        assert self._back is not None
-        is_answered = self._back.drop()
+    def _abort_forwarded(self, refusal: Refused) -> None:
+        """Refuse a request that uvicorn has: to its handler the client has disconnected."""
+        assert self._uvicorn is not None
+        is_answered = self._uvicorn.drop()
         if is_answered:
             self.leave()
         else:
@@ -555,12 +562,12 @@ class FrontProtocol(asyncio.Protocol):
         self._begun_at = self.loop.time()
         self._watch(self._limits.body_timeout_s)
 
-    def _hold(self, size: int) -> None:
-        if (size or self.held) and not self._connections.hold(self, size):
-            self._break_off(_busy()) if self._phase is _PASSED else self.refuse(_busy())
+    def _set_buffered(self, size: int) -> None:
+        if (size or self.buffered) and not self._connections.set_buffered(self, size):
+            self._abort_forwarded(_busy()) if self._phase is _FORWARDED else self.refuse(_busy())
 
     def _watch(self, limit_s: float) -> None:
-        """Look at the deadline after so long, unless that is done sooner anyway."""
+        """Check the deadline after this time, unless an earlier check is set."""
         at = self.loop.time() + limit_s
         if self._timer is not None:
             if self._timer_at <= at:
@@ -576,29 +583,29 @@ class FrontProtocol(asyncio.Protocol):
         due = self._due()
         left = due - self.loop.time()
         if left > 0:
-            # The loop's clock is coarse, so that a moment may be left.
+            # The loop's clock is coarse: a timer may fire a little early.
             self._watch(max(left, 0.01))
         else:
             self._expire()
 
     def _due(self) -> float:
-        """Say when what the connection waits for must have come."""
+        """Return when what the connection waits for must have arrived."""
         phase, limits, now = self._phase, self._limits, self.loop.time()
-        is_read_by_us = not (self._back is not None and self._back.flow.read_paused)
+        is_read_by_us = not (self._uvicorn is not None and self._uvicorn.flow.read_paused)
         due = now + KEEP_ALIVE_S
         if self._is_write_paused:
             due = self._stalled_at + STALL_S
         elif phase is _IDLE:
-            due = self._used_at + (KEEP_ALIVE_S if self._is_known else limits.head_timeout_s)
+            due = self._used_at + (KEEP_ALIVE_S if self._is_authenticated else limits.head_timeout_s)
         elif phase is _HEAD:
             due = self._begun_at + limits.head_timeout_s
-        elif phase is _BODY or (phase is _PASSED and not self._framing.is_complete and is_read_by_us):
+        elif phase is _BODY or (phase is _FORWARDED and not self._framing.is_complete and is_read_by_us):
             due = self._begun_at + limits.body_timeout_s + self._received / BODY_RATE
         elif phase is _LEAVING:
             has_more = self._transport is not None and self._transport.get_write_buffer_size() > 0
             due = self._begun_at + (STALL_S if has_more else LINGER_S)
         else:
-            # There is none while it answers, and what it is idle for begins no earlier than now.
+            # Answering has no deadline here (the call has its own), and idle time begins no earlier than now.
             self._used_at = now
         return due
 
@@ -612,10 +619,10 @@ class FrontProtocol(asyncio.Protocol):
             self._connections.refused.add(of="slow")
             what = "headers" if phase is _HEAD else "body"
             refusal = Refused(408, ErrorCode.INVALID_REQUEST, f"The {what} of the request did not come in time")
-            self._break_off(refusal) if phase is _PASSED else self.refuse(refusal)
+            self._abort_forwarded(refusal) if phase is _FORWARDED else self.refuse(refusal)
 
     def _expire_unread(self) -> None:
-        """Cut off a client that does not read, or that was given its time to do so."""
+        """Cut off a client that does not read, or whose time to read a refusal is over."""
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
         if unsent and unsent <= self._unsent - STALL_BYTES:
@@ -627,7 +634,7 @@ class FrontProtocol(asyncio.Protocol):
             self._connections.refused.add(of="stalled")
         self._cut_off()
 
-    # -- the end -----------------------------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------------------------
 
     def refuse(self, refusal: Refused) -> None:
         """Answer a request that was not read to its end, and close without reading the rest."""
@@ -636,18 +643,20 @@ class FrontProtocol(asyncio.Protocol):
         if self._phase is _LEAVING or transport.is_closing():
             return
         self._connections.refused.add(of=str(refusal.status))
-        transport.write(written(refusal))
+        transport.write(write_refusal(refusal))
         self.leave()
 
     def leave(self) -> None:
-        """Close once all is written; what the client still sends is read for a moment, lest it misses why."""
+        """Close once all is write_refusal. What the client still sends is read for a moment: closing at once would reset the
+        connection, and the client might lose the response.
+        """
         transport = self._transport
         assert transport is not None
         if self._phase is _LEAVING or transport.is_closing():
             return
-        has_read_all = self._phase is _PASSED and self._framing.is_complete and not self._buffer
+        has_read_all = self._phase is _FORWARDED and self._framing.is_complete and not self._buffer
         self._buffer.clear()
-        self._connections.hold(self, 0)
+        self._connections.set_buffered(self, 0)
         if has_read_all or self._connections.lingering >= LINGER_LIMIT or not transport.can_write_eof():
             self._close()
             return
@@ -660,7 +669,7 @@ class FrontProtocol(asyncio.Protocol):
         self._begin_leaving()
 
     def _close(self) -> None:
-        """Close once all is written; a client that does not read that either is cut off."""
+        """Close once all is write_refusal; a client that does not read it is cut off."""
         assert self._transport is not None
         self._phase = _LEAVING
         self._transport.close()
@@ -677,7 +686,7 @@ class FrontProtocol(asyncio.Protocol):
             self._transport.abort()
 
 
-def written(refusal: Refused) -> bytes:
+def write_refusal(refusal: Refused) -> bytes:
     """Write a refusal as the last response of a connection."""
     more = b"".join(b"%b: %b\r\n" % field for field in refusal.headers or ())
     return _REFUSAL % (refusal.status, _phrase(refusal.status), len(refusal.body), more, refusal.body)
@@ -704,56 +713,57 @@ def _busy() -> Refused:
     )
 
 
-class _BackTransport:
-    """The transport as uvicorn sees it: how the connection ends is the front's decision."""
+class _UvicornTransport:
+    """The transport as uvicorn sees it: how the connection ends is decided by `HttpConnection`."""
 
-    def __init__(self, front: FrontProtocol, transport: asyncio.Transport) -> None:
-        self._front = front
+    def __init__(self, connection: HttpConnection, transport: asyncio.Transport) -> None:
+        self._connection = connection
         self._transport = transport
         self.get_extra_info = transport.get_extra_info
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
 
     def is_closing(self) -> bool:
-        """Whether anything written now would be lost."""
-        return self._front.is_leaving or self._transport.is_closing()
+        """Whether anything write_refusal now would be lost."""
+        return self._connection.is_leaving or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Write a part of a response."""
         if not self.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close after what has been written."""
-        self._front.leave()
+        """Close after what has been write_refusal."""
+        self._connection.leave()
 
 
-class _BackProtocol(HttpToolsProtocol):
+class _UvicornProtocol(HttpToolsProtocol):
     """uvicorn's own protocol, for one request at a time: it is given the head, and the body without its framing."""
 
-    def __init__(self, front: FrontProtocol, transport: asyncio.Transport, config: Any, state: Any, loop: Any) -> None:
+    def __init__(
+        self, connection: HttpConnection, transport: asyncio.Transport, config: Any, state: Any, loop: Any
+    ) -> None:
         super().__init__(config, state, {}, loop)
-        self._front = front
-        self.connection_made(_BackTransport(front, transport))  # type: ignore[arg-type]
-        self.connections.discard(self)  # the front is there already
+        self._connection = connection
+        self.connection_made(_UvicornTransport(connection, transport))  # type: ignore[arg-type]
+        self.connections.discard(self)  # the connection itself is registered
 
     def begin(self, head: bytes) -> None:
         """Start answering a request; its body follows through `on_body` and `complete`."""
-        # A new parser for each: it has not seen the body of the one before.
+        # A new parser for each request: it never sees bodies, so it could not find the next head.
         self.parser = httptools.HttpRequestParser(self)
         try:
             self.parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            pass  # There is nothing here to upgrade to: it is answered as if it had not been asked for.
+            pass  # There is nothing to upgrade to: it is answered as if the header were not there.
         except httptools.HttpParserError:
-            self._front.refuse(malformed("The request is not HTTP/1.1"))
+            self._connection.refuse(malformed("The request is not HTTP/1.1"))
 
     def complete(self) -> None:
-        """Note that the body has come to its end."""
+        """Note that the body has ended."""
         super().on_message_complete()
 
     def drop(self) -> bool:
-        """Tell whoever answers that the client is gone; returns whether a response has begun."""
+        """Tell the handler that the client has disconnected; return whether a response has begun."""
         cycle = self.cycle
         has_begun: bool = cycle.response_started
         cycle.disconnected = True
@@ -763,13 +773,13 @@ class _BackProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["connection"] = self._front  # type: ignore[typeddict-unknown-key]
+        self.scope["connection"] = self._connection  # type: ignore[typeddict-unknown-key]
 
     def on_message_complete(self) -> None:
-        """Ignore the parser: where a request ends is the front's decision."""
+        """Ignore the parser: `HttpConnection` decides where a request ends."""
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
-            self._front.finish_passed()
+            self._connection.finish_forwarded()

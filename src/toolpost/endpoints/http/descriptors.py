@@ -1,4 +1,4 @@
-"""File descriptors: how many there may be, and what an error says that has run into the limit."""
+"""File descriptors: raising their limit, and recognizing errors that come from it."""
 
 import errno
 import logging
@@ -12,7 +12,7 @@ from toolpost.contracts.errors import ErrorCode
 from toolpost.endpoints.http.refusal import Refused
 
 RAISED_LIMIT: Final = 65_536
-"""As far as the limit is raised: where the hard limit is a billion, some programs take minutes to close them all."""
+"""The limit is raised to this at most: where the hard limit is a billion, some programs take minutes to close them all."""
 
 RETRY_S: Final = 5
 REPEAT_S: Final = 10.0
@@ -24,7 +24,7 @@ _log = logging.getLogger("toolpost.http")
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit on descriptors as far as this process may, and return what holds now."""
+    """Raise the soft limit as far as this process may, and return it."""
     if sys.platform == "win32":
         return RAISED_LIMIT
     import resource
@@ -42,12 +42,12 @@ def raise_descriptor_limit() -> int:
 
 
 def has_run_out(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is the limit on descriptors."""
+    """Whether an error, or one of its causes, is the limit on descriptors."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in _ERRNOS:
             return True
-        # The loader of extension modules has only words for it.
+        # The loader of extension modules reports it as text only.
         if isinstance(seen, ImportError) and any(text in str(seen) for text in _TEXTS):
             return True
         seen = seen.__cause__ or seen.__context__
@@ -55,7 +55,7 @@ def has_run_out(error: BaseException) -> bool:
 
 
 def exhausted() -> Refused:
-    """Say that the server has no descriptors left at the moment."""
+    """Make a 503."""
     return Refused(
         503,
         ErrorCode.QUEUE_OVERLOADED,
@@ -64,8 +64,8 @@ def exhausted() -> Refused:
     )
 
 
-class Alarm:
-    """A log event that is written at most once in `REPEAT_S`, with how often it happened since."""
+class ThrottledEvent:
+    """A log event that is written at most every `REPEAT_S`, with the number of times that it happened since."""
 
     def __init__(self, name: str, level: int = logging.WARNING) -> None:
         self._name = name
@@ -73,7 +73,7 @@ class Alarm:
         self._at = -REPEAT_S
         self._times = 0
 
-    def ring(self, **fields: Any) -> None:
+    def log(self, **fields: Any) -> None:
         """Log it, or count it until it may be logged again."""
         self._times += 1
         now = time.monotonic()
@@ -82,9 +82,9 @@ class Alarm:
             self._at, self._times = now, 0
 
 
-OUT_OF_DESCRIPTORS: Final = Alarm("out of file descriptors", logging.ERROR)
+OUT_OF_DESCRIPTORS: Final = ThrottledEvent("out of file descriptors", logging.ERROR)
 
 
 def warn_exhausted(where: str) -> None:
     """Log that descriptors ran out, and what to do."""
-    OUT_OF_DESCRIPTORS.ring(where=where, hint="raise the limit (ulimit -n), or lower http.connections")
+    OUT_OF_DESCRIPTORS.log(where=where, hint="raise the limit (ulimit -n), or lower http.connections")

@@ -1,4 +1,4 @@
-"""Streams that end when their caller may come in no more: to whoever serves one, it is as if the client had left."""
+"""Ends long responses whose caller has been removed; to the handler it looks as if the client had disconnected."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -11,10 +11,10 @@ from toolpost.endpoints.http.request import HttpRequest
 
 
 @asynccontextmanager
-async def closed_on_removal(request: HttpRequest, roster: Roster, admission: Admission) -> AsyncIterator[None]:
-    """Have a long response end as soon as the token that it was asked for with lets its caller in no more.
+async def close_on_removal(request: HttpRequest, roster: Roster, admission: Admission) -> AsyncIterator[None]:
+    """End a long response as soon as the token of its request is no longer accepted.
 
-    Only for what waits on `request.receive` while it sends, as everything does that notices a client leaving.
+    Only for handlers that wait on `request.receive` while they send, as those do that notice a client leaving.
     """
     removed = anyio.Event()
     receive = request.receive
@@ -38,6 +38,6 @@ async def closed_on_removal(request: HttpRequest, roster: Roster, admission: Adm
     with roster.on_removal(admission, removed.set):
         yield
     if removed.is_set():
-        # The client is still there, and waits for the end. What has ended already, or never begun, cannot be ended so.
+        # The client is still connected and waits for the end. A response that has ended, or never began, raises here.
         with suppress(Exception):
             await request.send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,8 +1,8 @@
-"""Events of the handshake era's streams, kept so that a client that lost its connection can ask for the rest.
+"""Server-sent events of the handshake era, kept so that a client that lost its connection can ask for the rest.
 
-In that era a dropped connection is not a cancellation: the call goes on, and what it has to say is added to the log of its
-stream. A client comes back with `GET` and `Last-Event-ID`, is sent what came after that event, and follows the stream to its end.
-A log is kept while its call runs and for `KEPT_S` afterwards; a session has `LOGS_LIMIT` of them, of `SIZE_LIMIT` bytes each.
+In that era a dropped connection is not a cancellation: the call goes on, and its events are added to the log of its stream. A
+client reconnects with `GET` and `Last-Event-ID`, is sent what came after that event, and follows the stream to its end. A log
+is kept while its call runs and for `KEPT_S` afterwards; a session has `LOGS_LIMIT` logs of `SIZE_LIMIT` bytes each.
 """
 
 import time
@@ -18,7 +18,9 @@ RETRY_MS: Final = 1_000
 
 
 class EventLog:
-    """One response stream: `prime` and `add` return what is to be written, whether or not there is anybody to read it."""
+    """The events of one response stream. `prime`, `add` and `end` return the bytes to write, whether or not a client is
+    connected.
+    """
 
     def __init__(self, stream_id: str, *, primes: bool) -> None:
         """`primes` is for clients of 2025-11-25 and later: older ones do not expect an event without data."""
@@ -30,12 +32,12 @@ class EventLog:
         self._more = anyio.Event()
 
     def prime(self) -> bytes:
-        """Begin the stream: the client learns where it is, and how long to wait before it comes back."""
+        """Return the first event: its id, and how long to wait before reconnecting."""
         retry = b"retry: %d\r\n" % RETRY_MS
         return b"id: %b:0\r\n%bdata: \r\n\r\n" % (self.id.encode(), retry) if self._primes else retry + b"\r\n"
 
     def add(self, raw: bytes) -> bytes:
-        """Return a message as an event, and keep it; a stream that has become too long can no longer be resumed."""
+        """Return a message as an event, and keep it. A stream larger than `SIZE_LIMIT` can no longer be resumed."""
         event = b"id: %b:%d\r\nevent: message\r\ndata: %b\r\n\r\n" % (self.id.encode(), len(self._events) + 1, raw)
         self._events.append(event)
         self._size += len(event)
@@ -52,11 +54,11 @@ class EventLog:
         return event
 
     def may_resume(self, after: int) -> bool:
-        """Whether all that came after an event is still here."""
+        """Whether everything after this event is still kept."""
         return 0 <= after <= len(self._events) and all(self._events[after:])
 
     async def follow(self, after: int) -> AsyncIterator[bytes]:
-        """Yield the events that came after this one, and those that come, to the end of the stream."""
+        """Yield the events after this one, and new ones as they come, to the end of the stream."""
         while True:
             more = self._more
             while after < len(self._events):
@@ -72,13 +74,13 @@ class EventLog:
 
 
 class EventLogs:
-    """The streams of one session."""
+    """The logs of one session."""
 
     def __init__(self) -> None:
         self._logs: dict[str, EventLog] = {}
 
     def open(self, stream_id: str, *, primes: bool) -> EventLog:
-        """Begin the log of a stream; those that have ended make room."""
+        """Begin the log of a stream; expired logs, then the oldest, make room."""
         oldest = time.monotonic() - KEPT_S
         for log in [log for log in self._logs.values() if log.ended_at is not None and log.ended_at < oldest]:
             del self._logs[log.id]
@@ -88,7 +90,7 @@ class EventLogs:
         return opened
 
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
-        """Return the stream of an event, and its number there; None if it is none of ours, or can no longer be resumed."""
+        """Return the log of an event and its number there; None if it is unknown or can no longer be resumed."""
         stream_id, _, number = event_id.rpartition(":")
         log = self._logs.get(stream_id)
         if log is None or not number.isdecimal() or len(number) > 9 or not log.may_resume(int(number)):

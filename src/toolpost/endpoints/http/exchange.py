@@ -1,7 +1,7 @@
-"""One call over HTTP: a JSON answer, or a stream of events when progress came first.
+"""One call over HTTP through ASGI: a JSON response, or server-sent events if notifications came before the answer.
 
-In the stateless era a client that closes its response cancels its call. In the handshake era it does not: its call has a session,
-goes on, and what it says is kept for the client's return (`event_log.py`).
+In the stateless era a client that closes its response cancels its call. In the handshake era it does not: the call has a
+session, goes on, and its events are kept for a client that reconnects (`event_log.py`).
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from toolpost.endpoints.http.sessions import Session
 from toolpost.middleware import Call
 
 WATCH_AFTER_S: Final = 0.02
-"""A call that takes longer than this gets a watcher for its client; most never do, and are spared the task."""
+"""A call that takes longer than this gets a task that watches for its client's disconnect; most calls are spared it."""
 
 KEEP_ALIVE_S: Final = 15.0
 
 WAITING_BYTES: Final = 4 * 1024 * 1024
-"""Notifications that may wait for a client that reads slowly; the call of one who lets more come together is cancelled."""
+"""Notifications that may wait for a slow client; beyond that its call is cancelled."""
 
 _JSON_TYPE: Final = (b"content-type", b"application/json")
 SSE_HEADERS: Final = [
@@ -35,31 +35,29 @@ SSE_HEADERS: Final = [
 async def send_json(
     send: Send, body: bytes, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    """Send a whole response."""
     fields = [_JSON_TYPE, (b"content-length", b"%d" % len(body)), *(headers or ())]
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_text(send: Send, body: bytes, content_type: bytes) -> None:
-    """Send a page of text."""
     fields = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 
 
 Answering = Awaitable[tuple[int, bytes]]
-"""Gives the HTTP status of an answer, and its body."""
+"""Returns the HTTP status of an answer, and its body."""
 
 
 async def answer_quietly(call: Call, answering: Answering, receive: Receive, send: Send, *, outlives: bool) -> None:
-    """Answer a call that streams nothing: no task of its own unless it takes long, and may not outlive its client."""
+    """Answer a call that sends no notifications. `outlives`: it goes on when its client disconnects."""
     loop = asyncio.get_running_loop()
     watcher: asyncio.Task[None] | None = None
 
     def watch() -> None:
         nonlocal watcher
-        watcher = loop.create_task(_cancel_when_gone(call, receive))
+        watcher = loop.create_task(_cancel_on_disconnect(call, receive))
 
     timer = None if outlives else loop.call_later(WATCH_AFTER_S, watch)
     try:
@@ -73,24 +71,24 @@ async def answer_quietly(call: Call, answering: Answering, receive: Receive, sen
 
 
 class EventStream:
-    """A response that turns into server-sent events with the first notification."""
+    """A response that becomes a stream of server-sent events with the first notification."""
 
     def __init__(self, send: Send, session: Session | None = None) -> None:
-        """Take the session of a client of the handshake era, where the events are kept."""
+        """`session` is the client's in the handshake era, where its events are kept; None in the stateless era."""
         self._send = send
         self._session = session
         self._log: EventLog | None = None
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._call: Call | None = None
-        self._news = anyio.Event()
+        self._has_waiting = anyio.Event()
         self._has_started = False
 
     def notify(self, raw: bytes) -> None:
-        """Queue a notification; it is sent by `answer`."""
+        """Queue a notification; `answer` sends it."""
         self._waiting.append(raw)
         self._size += len(raw)
-        self._news.set()
+        self._has_waiting.set()
         if self._size > WAITING_BYTES and self._call is not None:
             self._call.cancel("the client does not read what it is sent")
 
@@ -107,20 +105,20 @@ class EventStream:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             if self._session is None:
-                tasks.start_soon(_cancel_when_gone, call, receive)
-            await self._send_news()
+                tasks.start_soon(_cancel_on_disconnect, call, receive)
+            await self._send_notifications()
         await self._finish(status, body)
 
-    async def _send_news(self) -> None:
+    async def _send_notifications(self) -> None:
         while True:
             with anyio.move_on_after(KEEP_ALIVE_S):
-                await self._news.wait()
+                await self._has_waiting.wait()
             if not self._waiting and self._has_started:
                 await self._write_bytes(b": still at work\r\n\r\n")
             await self._flush()
 
     async def _flush(self) -> None:
-        self._news = anyio.Event()
+        self._has_waiting = anyio.Event()
         while self._waiting:
             raw = self._waiting.popleft()
             self._size -= len(raw)
@@ -141,7 +139,7 @@ class EventStream:
         await self._write_bytes(self._log.add(raw) if self._log is not None else _event(raw))
 
     async def _write_bytes(self, data: bytes) -> None:
-        # A half-sent event would garble the stream, so a cancelled send is never one of ours.
+        # Shielded: an event that is cut in half by a cancellation would corrupt the stream.
         with anyio.CancelScope(shield=True):
             if not self._has_started:
                 self._has_started = True
@@ -150,7 +148,7 @@ class EventStream:
 
 
 async def resume(log: EventLog, after: int, receive: Receive, send: Send) -> None:
-    """Send the rest of a stream to a client that comes back for it, until the stream ends or the client is gone again."""
+    """Send the rest of a stream to a client that reconnected, until the stream ends or the client disconnects."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -166,7 +164,7 @@ async def resume(log: EventLog, after: int, receive: Receive, send: Send) -> Non
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _cancel_when_gone(call: Call, receive: Receive) -> None:
+async def _cancel_on_disconnect(call: Call, receive: Receive) -> None:
     """In the stateless era the closed response stream is the cancellation."""
     while (await receive())["type"] != "http.disconnect":
         continue

@@ -1,7 +1,8 @@
-"""Where a request ends: the grammar of its head, and the length of its body.
+"""HTTP/1.1 framing: the grammar of a request's head, and where its body ends.
 
-This is the only place that decides it. uvicorn parses the head once more, and is handed the body as it was found here: there is
-no second opinion for a smuggled request to hide behind. Everything is bounded, and every byte is looked at once.
+This is the only place that decides where a request ends. uvicorn parses the head again, but is handed the body as it was
+delimited here, so that no second interpretation exists for a smuggled request to exploit. Everything is bounded, and every
+byte is looked at once.
 """
 
 import re
@@ -16,7 +17,7 @@ HEADER_LIMIT: Final = 128
 CHUNK_LINE_LIMIT: Final = 1_024
 TRAILER_LIMIT: Final = 8_192
 SMALL_CHUNKS: Final = 4_096
-"""How many chunks of one body may be smaller than `SMALL_CHUNK`: each costs the loop as much as a large one."""
+"""How many chunks of one body may be smaller than `SMALL_CHUNK` bytes: each costs the event loop as much as a large one."""
 SMALL_CHUNK: Final = 16
 
 HEAD_END: Final = b"\r\n\r\n"
@@ -30,19 +31,19 @@ _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\r\n\x00]*)?\r
 _TRAILER: Final = re.compile(_TOKEN + rb":[^\r\n\x00]*\r\n")
 
 
-class Counted:
-    """A body of a known length, or none."""
+class CountedBody:
+    """A body with a Content-Length, or none."""
 
     def __init__(self, length: int) -> None:
         self._left = length
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come."""
+        """Whether all of it has arrived."""
         return not self._left
 
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
-        """Return what of the data is of the body, and what comes after it; None while there is more to come."""
+        """Return the part of `data` that belongs to the body, and the bytes after the body; None while it is incomplete."""
         left = self._left
         if len(data) < left:
             self._left = left - len(data)
@@ -51,8 +52,8 @@ class Counted:
         return data[:left], data[left:]
 
 
-class Chunked:
-    """A body in chunks, each with its size before it, and perhaps trailers at the end, which are dropped."""
+class ChunkedBody:
+    """A chunked body. Trailers are checked and dropped."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -64,9 +65,9 @@ class Chunked:
         self._small = 0
 
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
-        """Return what of the data is of the body, and what comes after it, None while there is more to come.
+        """Return the decoded part of the body, and the bytes after the body; None while it is incomplete.
 
-        Raises `Refused` for what is no chunk.
+        Raises `Refused` for malformed chunks.
         """
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -90,7 +91,7 @@ class Chunked:
         return b"".join(parts), data[at:] if self.is_complete else None
 
     def _keep(self, rest: bytes) -> None:
-        # What is kept is shorter than a line may be: adding to it byte by byte stays cheap.
+        # Shorter than one line: a client that sends byte by byte cannot make the concatenation quadratic.
         if len(rest) >= CHUNK_LINE_LIMIT:
             raise malformed("The size of a chunk, or a trailer, is too long")
         self._rest = rest
@@ -122,11 +123,11 @@ class Chunked:
             raise malformed("A trailer is malformed")
 
 
-Framing = Counted | Chunked
+Framing = CountedBody | ChunkedBody
 
 
 def read_framing(head: bytes) -> Framing:
-    """Check the grammar of a whole head, and say how its body is framed; raises `Refused` for a malformed one."""
+    """Check the grammar of a complete head, and return how its body is framed; raise `Refused` if it is malformed."""
     if head.find(_CRLF) > LINE_LIMIT:
         raise line_too_long()
     if head.count(_CRLF) - 2 > HEADER_LIMIT:
@@ -138,24 +139,24 @@ def read_framing(head: bytes) -> Framing:
         raise malformed("Send one Content-Length or `Transfer-Encoding: chunked`, not both and none of them twice")
     if encodings:
         if encodings[0].strip(b" \t").lower() != b"chunked" or b" HTTP/1.0\r\n" in head[: LINE_LIMIT + 12]:
-            raise malformed("The only transfer encoding here is `chunked`, over HTTP/1.1")
-        return Chunked()
+            raise malformed("The only supported transfer encoding is `chunked`, over HTTP/1.1")
+        return ChunkedBody()
     length = lengths[0].strip(b" \t") if lengths else b"0"
     if not length.isdigit() or len(length) > 18:
         raise malformed("Content-Length is not a number")
-    return Counted(int(length))
+    return CountedBody(int(length))
 
 
 def malformed(message: str) -> Refused:
-    """Say that a request breaks the rules of HTTP."""
+    """Make a 400."""
     return Refused(400, ErrorCode.INVALID_REQUEST, message)
 
 
 def line_too_long() -> Refused:
-    """Say that the first line does not end."""
+    """Make a 414."""
     return Refused(414, ErrorCode.INVALID_REQUEST, f"The first line of a request has at most {LINE_LIMIT} bytes")
 
 
 def head_too_long() -> Refused:
-    """Say that the head does not end."""
+    """Make a 431."""
     return Refused(431, ErrorCode.INVALID_REQUEST, f"The headers of a request have at most {HEAD_LIMIT} bytes")

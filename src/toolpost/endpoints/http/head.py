@@ -1,4 +1,4 @@
-"""The head of a lean request, read once and known again by its bytes."""
+"""The head of a request that the connection answers itself: parsed once, and recognized by its bytes when it comes again."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,8 @@ from toolpost.endpoints.auth.roster import Admission
 from toolpost.protocol import era
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the headers say, as far as a lean call needs to know."""
+class RequestHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The headers of a plain request, authenticated and parsed."""
 
     admission: Admission
     length: int
@@ -20,27 +20,27 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     takes_events: bool
 
 
-_DIGITS = 12
-_NOT_OURS = (b"transfer-encoding", b"expect", b"upgrade")
+_LENGTH_DIGITS = 12
+_NOT_PLAIN = (b"transfer-encoding", b"expect", b"upgrade")
 
 
 def split_head(raw: bytes) -> Mapping[bytes, bytes] | None:
-    """Split plain header lines; None if one comes twice, or if they ask for more than a plain exchange."""
+    """Split header lines; None if one comes twice, or if they ask for more than a plain exchange (chunks, upgrades, close)."""
     headers: dict[bytes, bytes] = {}
     for line in raw.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         key = name.lower()
-        if key in headers or key in _NOT_OURS:
+        if key in headers or key in _NOT_PLAIN:
             return None
         headers[key] = value.strip(b" \t")
     if headers.get(b"connection", b"keep-alive").lower() != b"keep-alive":
         return None
     length = headers.get(b"content-length", b"")
-    return headers if length.isdigit() and len(length) <= _DIGITS else None
+    return headers if length.isdigit() and len(length) <= _LENGTH_DIGITS else None
 
 
-def head_of(headers: Mapping[bytes, bytes], admission: Admission) -> Head | None:
-    """Judge headers for the lean lane; None leaves the request to whoever judges it at length."""
+def parse_head(headers: Mapping[bytes, bytes], admission: Admission) -> RequestHead | None:
+    """Parse the headers of a plain request; None leaves it to the ASGI application, which reports what is wrong."""
     accepted = headers.get(b"accept", b"*/*").lower()
     version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
     is_json = headers.get(b"content-type", b"").lower().startswith(b"application/json")
@@ -49,7 +49,7 @@ def head_of(headers: Mapping[bytes, bytes], admission: Admission) -> Head | None
     is_modern = version == era.MODERN.version
     if not is_modern and version and version not in era.HANDSHAKE_VERSIONS:
         return None
-    return Head(
+    return RequestHead(
         admission=admission,
         length=int(headers[b"content-length"]),
         is_modern=is_modern,

@@ -1,4 +1,4 @@
-"""The socket and the HTTP server on it."""
+"""The listening socket, and the HTTP server on it."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ import uvicorn
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.http.app import HttpEndpoint
-from toolpost.endpoints.http.connection import FrontProtocol, written
+from toolpost.endpoints.http.connection import HttpConnection, write_refusal
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
 
 CLOSE_S: Final = 2
 BACKLOG: Final = 2048
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections that are accepted before others get their turn."""
+"""Connections that are accepted before other work of the event loop gets its turn."""
 PAUSE_S: Final = 0.5
 """How long nothing is accepted when even the spare descriptor is gone."""
 
@@ -30,11 +30,13 @@ PAUSE_S: Final = 0.5
 class _Acceptor:
     """Accepts connections, in the place of an `asyncio.Server`.
 
-    When descriptors run out, uvloop closes new connections without a word, or its listener for good, and logs nothing. This says
-    so in the log and to the client: a descriptor is kept in reserve for the answer.
+    When descriptors run out, uvloop closes new connections silently, or its listener for good, and logs nothing. This logs it
+    and tells the client: a spare descriptor is kept for that answer.
     """
 
-    def __init__(self, listener: socket.socket, factory: Callable[[], FrontProtocol], connections: Connections) -> None:
+    def __init__(
+        self, listener: socket.socket, factory: Callable[[], HttpConnection], connections: Connections
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._factory = factory
@@ -44,20 +46,19 @@ class _Acceptor:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Accept from now on."""
         self._reserve()
         self._listener.listen(BACKLOG)
         self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting; connections that are open stay so."""
         self._loop.remove_reader(self._listener)
         if self._timer is not None:
             self._timer.cancel()
         self._release()
 
     async def wait_closed(self) -> None:
-        """Wait until the last one that was accepted is a connection."""
+        """Wait until every accepted socket has its protocol."""
         if self._opening:
             await asyncio.wait(self._opening)
 
@@ -71,7 +72,7 @@ class _Acceptor:
                 if has_run_out(error):
                     self._make_room()
                     return
-                continue  # the client left before it was accepted
+                continue  # the client disconnected before it was accepted
             task = self._loop.create_task(self._open(accepted))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
@@ -81,15 +82,15 @@ class _Acceptor:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await self._loop.connect_accepted_socket(self._factory, accepted)
-        except OSError:  # it was reset meanwhile
+        except OSError:  # it was reset
             accepted.close()
 
     def _make_room(self) -> None:
-        """Close connections that nobody is known by, and tell those who wait that there is no room yet."""
+        """Close unauthenticated connections; if there are none, answer those that wait with a 503."""
         displaced = self._connections.displace(ACCEPTED_AT_ONCE)
         warn_exhausted("accepting connections")
         if displaced:
-            return  # their descriptors are free when the loop comes round again
+            return  # their descriptors are free in the next turn of the loop
         for _ in range(ACCEPTED_AT_ONCE):
             self._release()
             try:
@@ -101,9 +102,9 @@ class _Acceptor:
             self._connections.refused.add(of="descriptors")
             with refused, contextlib.suppress(OSError):
                 refused.setblocking(False)
-                refused.send(written(exhausted()))
+                refused.send(write_refusal(exhausted()))
         if self._spare is None:
-            # Somebody else took it: without a pause the loop would do nothing but try again.
+            # Another part of the process took the spare descriptor: without a pause the loop would only try again.
             self._loop.remove_reader(self._listener)
             self._timer = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._listener, self._accept)
 
@@ -119,7 +120,7 @@ class _Acceptor:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: whoever opened the application decides when it ends."""
+    """uvicorn without its signal handlers: the application decides when the server ends."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -130,11 +131,11 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the listener; there is no lifespan to start."""
+        """Start the acceptors; there is no lifespan to start."""
         loop = asyncio.get_running_loop()
 
-        def connect() -> FrontProtocol:
-            return FrontProtocol(self.config, self.server_state, self._connections, loop)
+        def connect() -> HttpConnection:
+            return HttpConnection(self.config, self.server_state, self._connections, loop)
 
         self.servers = []
         for listener in sockets or ():
@@ -147,8 +148,8 @@ class _Server(uvicorn.Server):
         self.started = True
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Take the address, or say who may have it."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """Bind the address; raise `BadConfiguration` if that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)

@@ -46,10 +46,10 @@ class Pages:
 
     async def answer(self, request: HttpRequest) -> None:
         """Send a file."""
-        self._access.check_names(request.headers)
+        self._access.check_host_and_origin(request.headers)
         if request.method not in ("GET", "HEAD"):
             raise Refused(
-                405, ErrorCode.INVALID_REQUEST, "This path takes GET alone", headers=[(b"allow", b"GET, HEAD")]
+                405, ErrorCode.INVALID_REQUEST, "This path takes GET only", headers=[(b"allow", b"GET, HEAD")]
             )
         found = _files(self._folder).get(request.path.removeprefix(self._path).strip("/") or "index.html")
         if found is None:

@@ -1,4 +1,4 @@
-"""The paths of the HTTP endpoint, and what of all tools each of MCP's shows."""
+"""The paths of the HTTP endpoint, and the view that each MCP path gives."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
@@ -18,9 +18,9 @@ _TAGGED: Final = f"{MCP_PATH}/tags/"
 
 
 def view_of(path: str, *, is_bare: bool) -> View | None:
-    """Say what a path shows: `/mcp`, `/mcp/server/NAME` or `/mcp/tags/a,b`; None for one that is not MCP's.
+    """Return the view of `/mcp`, `/mcp/server/NAME` or `/mcp/tags/a,b`; None for a path that is not MCP's.
 
-    `is_bare` says whether a path of one server shows its tools under their own names.
+    `is_bare`: on the path of one server, tools have their own names, without the server's.
     """
     if path == MCP_PATH:
         return EVERYTHING
@@ -31,13 +31,13 @@ def view_of(path: str, *, is_bare: bool) -> View | None:
     return None
 
 
-def show(scope: MutableMapping[str, Any], view: View) -> None:
-    """Note in the scope of a request what its caller sees on its path, for whoever answers it."""
+def store_view(scope: MutableMapping[str, Any], view: View) -> None:
+    """Store in the ASGI scope what the caller sees on this path."""
     scope[_VIEW_KEY] = view
 
 
-def shown_by(scope: Mapping[str, Any]) -> View:
-    """Return what was noted; where nothing was, nothing is seen."""
+def read_view(scope: Mapping[str, Any]) -> View:
+    """Return the stored view; `NOTHING` if there is none."""
     view = scope.get(_VIEW_KEY, NOTHING)
     assert isinstance(view, View)
     return view

@@ -1,4 +1,4 @@
-"""A request that is turned away before anybody reads its body."""
+"""A request that is refused with an HTTP status, and a JSON-RPC error in its body."""
 
 import math
 
@@ -10,7 +10,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Refused(Exception):
-    """Why, as HTTP says it and as JSON-RPC does."""
+    """The status, headers and body of the response."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Refused(Exception):
         headers: Headers | None = None,
         error: JsonObject | None = None,
     ) -> None:
-        """Take also the whole error object, where there is more to it than a code."""
+        """`error` is the whole error object, where it has more than a code."""
         super().__init__(message)
         self.status = status
         self.code = code
@@ -30,33 +30,33 @@ class Refused(Exception):
 
 
 def unauthorized(message: str, challenge: str = "Bearer") -> Refused:
-    """Say that nobody knows who this is, and how to show it."""
+    """Make a 401: the request has no valid token. `challenge` is the `WWW-Authenticate` header."""
     return Refused(401, ErrorCode.UNAUTHORIZED, message, headers=[(b"www-authenticate", challenge.encode("latin-1"))])
 
 
 def forbidden(message: str, challenge: str | None = None) -> Refused:
-    """Say that they are known and may not."""
+    """Make a 403: the caller is known and may not do this."""
     headers = [(b"www-authenticate", challenge.encode("latin-1"))] if challenge else None
     return Refused(403, ErrorCode.FORBIDDEN, message, headers=headers)
 
 
 def misdirected(message: str) -> Refused:
-    """Say that another server is meant."""
+    """Make a 421: the Host header names another server."""
     return Refused(421, ErrorCode.FORBIDDEN, message)
 
 
 def overloaded(error: QueueOverloaded) -> Refused:
-    """Say that there is too much of something: of the caller's own, or of everybody's; and when to try again."""
+    """Make a 429 or 503, with the error object and `Retry-After`."""
     return Refused(
         overload_status(error), error.code, error.message, headers=retry_headers(error), error=error.as_object()
     )
 
 
 def overload_status(error: QueueOverloaded) -> int:
-    """Return 429 where a caller's own share is used up, 503 where everything is."""
+    """Return 429 where a caller's own share is used up, 503 where the total is."""
     return 429 if error.is_own else 503
 
 
 def retry_headers(error: QueueOverloaded) -> Headers:
-    """Say in whole seconds when to try again."""
+    """Make a `Retry-After` header, in whole seconds."""
     return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_s)))]

@@ -1,7 +1,7 @@
-"""One HTTP request as the endpoint sees it: headers folded, body bounded, nothing decided yet.
+"""One HTTP request as ASGI handlers see it: headers checked for duplicates, the body bounded.
 
-A body is read only by a handler that has admitted the request. A response that begins before all of the body has come is the last
-of its connection: the rest is not read.
+A handler authenticates a request before it reads the body. A response that begins before all of the body has arrived is the
+last of its connection: the rest is not read.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,67 +25,67 @@ _SINGLE_HEADERS: Final = frozenset(
 _LAST: Final = (b"connection", b"close")
 
 
-class Connection(Protocol):
-    """Where a request came in, as far as it matters to the request."""
+class RequestConnection(Protocol):
+    """The connection of a request, as far as handlers need it."""
 
     @property
     def has_whole_request(self) -> bool:
-        """Whether all of the body has come."""
+        """Whether all of the body has arrived."""
         ...
 
     def note_admitted(self) -> None:
-        """Take the connection for one of a caller who may come in."""
+        """Count the connection as authenticated."""
         ...
 
 
 class HttpRequest:
-    """What came in, and the way to answer it."""
+    """An ASGI request and its response channel."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers = _folded(scope["headers"])
+        self.headers = _parse_headers(scope["headers"])
         self.view: View = EVERYTHING
-        """What the path shows of all tools, once that is known."""
+        """The view of the path, within the caller's scopes; `EVERYTHING` until the router has set it."""
         self.receive = receive
         self._send = send
-        self._connection: Connection | None = scope.get("connection")
+        self._connection: RequestConnection | None = scope.get("connection")
 
     async def send(self, event: Any) -> None:
-        """Send a part of the response."""
+        """Send an ASGI event of the response."""
         if event["type"] == "http.response.start" and self._connection and not self._connection.has_whole_request:
             event = {**event, "headers": [*event["headers"], _LAST]}
         await self._send(event)
 
     def note_admitted(self) -> None:
-        """Take note that its caller may come in: the connection is not displaced by those of strangers."""
+        """Note that the caller is authenticated: unauthenticated connections no longer displace this one."""
         if self._connection is not None:
             self._connection.note_admitted()
 
     @cached_property
     def version(self) -> str:
-        """The revision that the header names, empty without one."""
+        """The revision in the header, empty without one."""
         return self.headers.get(b"mcp-protocol-version", b"").decode("latin-1")
 
     @cached_property
     def session_id(self) -> str:
-        """The session that the header names, empty without one."""
+        """The session in the header, empty without one."""
         return self.headers.get(b"mcp-session-id", b"").decode("latin-1")
 
     @property
     def is_json(self) -> bool:
-        """Whether the body says that it is JSON."""
+        """Whether the content type of the body is JSON."""
         return self.headers.get(b"content-type", b"").lower().startswith(b"application/json")
 
-    def takes(self, media_type: bytes) -> bool:
-        """Whether the client accepts this type."""
+    def accepts(self, media_type: bytes) -> bool:
+        """Whether the client accepts this media type."""
         accepted = self.headers.get(b"accept", b"*/*").lower()
         family = media_type.split(b"/")[0] + b"/*"
         return media_type in accepted or b"*/*" in accepted or family in accepted
 
     async def body(self, limit: int) -> bytes | None:
-        """Read the whole body, None if the client went away meanwhile; one that is too large is not read at all."""
+        """Read the whole body; None if the client disconnected. Raises `Refused` (413) before reading one that is too large."""
         declared = self.headers.get(b"content-length", b"0")
         if int(declared) > limit:
             raise _too_large(limit)
@@ -93,9 +93,9 @@ class HttpRequest:
         if event["type"] == "http.request" and not event.get("more_body") and len(event["body"]) <= limit:
             self.note_admitted()
             return bytes(event["body"])
-        return await self._rest(event, limit)
+        return await self._read_rest(event, limit)
 
-    async def _rest(self, event: Any, limit: int) -> bytes | None:
+    async def _read_rest(self, event: Any, limit: int) -> bytes | None:
         parts = bytearray()
         while event["type"] == "http.request":
             parts += event["body"]
@@ -107,29 +107,29 @@ class HttpRequest:
             event = await self.receive()
         return None
 
-    def replayed(self, body: bytes) -> Receive:
-        """Let somebody else read a body that was read already."""
+    def replay(self, body: bytes) -> Receive:
+        """Return a `receive` that gives a body that was read already once more."""
         is_first = True
 
-        async def again() -> Any:
+        async def receive_again() -> Any:
             nonlocal is_first
             if is_first:
                 is_first = False
                 return {"type": "http.request", "body": body, "more_body": False}
             return await self.receive()
 
-        return again
+        return receive_again
 
 
 def _too_large(limit: int) -> Refused:
     return Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")
 
 
-def _folded(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+def _parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for name, value in raw:
         if name in headers and name in _SINGLE_HEADERS:
-            # Whoever reads the first copy and whoever reads the last would not agree.
+            # One component may use the first copy and another the last: with security headers that is an attack.
             raise Refused(400, ErrorCode.INVALID_REQUEST, f"The {name.decode('latin-1')} header appears more than once")
         headers[name] = value
     return headers

@@ -27,7 +27,7 @@ class Routes(Protocol):
         ...
 
     async def answer(self, request: HttpRequest) -> None:
-        """Answer a request. Must call `access.admitted` before it shows anything that is somebody's."""
+        """Answer a request. Must call `access.admit` before it shows anything that is somebody's."""
         ...
 
 
@@ -101,14 +101,14 @@ class JsonRoutes:
             await send_json(request.send, encode(given))
 
     async def _result(self, request: HttpRequest) -> Json:
-        admission = await self._http.access.admitted(request)
+        admission = await self._http.access.admit(request)
         if admission.caller.thread is not None:
             raise forbidden("An agent may use tools, and nothing else")
         route = self._routes.get((request.path, request.method))
         if route is None:
             allowed = ", ".join(method for path, method in self._routes if path == request.path)
             headers = [(b"allow", allowed.encode())]
-            raise Refused(405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} alone", headers=headers)
+            raise Refused(405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} only", headers=headers)
         if route.is_for_admins and not admission.is_admin:
             raise forbidden("Only a caller with `admin = true` may use this path")
         body = await self._body(request)

@@ -1,1 +1,1 @@
-"""What the fast path does not serve, through the official SDK."""
+"""Everything but `tools/call` and `tools/list`: handled by the official MCP SDK."""

@@ -1,4 +1,4 @@
-"""A client that reads a resource or gets a prompt through the SDK, as the server behind it may turn to it."""
+"""A client that reads a resource or gets a prompt through the SDK, for requests of the server behind it."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -15,7 +15,7 @@ from toolpost.upstreams.wire import ServerRefused
 
 
 class SdkRespondent:
-    """Asks through the SDK's own session, as the handshake era has it. A client of the stateless era is `Held` instead."""
+    """Asks a client of the handshake era through the SDK's session. In the stateless era it is a `MultiRoundRequest` instead."""
 
     takes_rounds = False
     is_asked = False
@@ -30,7 +30,7 @@ class SdkRespondent:
         self.log_level: str | None = None
 
     def hears(self, _level: str) -> bool:
-        """Logs are left to the session as a whole."""
+        """False: log messages are sent to the session as a whole."""
         return False
 
     @property
@@ -38,25 +38,25 @@ class SdkRespondent:
         return self._context.session._request_outbound  # noqa: SLF001 (its typed methods drop what they do not know)
 
     async def ask(self, method: str, params: bytes) -> bytes:
-        """Put a question to the client."""
+        """Send a server request to the client; raise `ServerRefused` with its error."""
         try:
             return encode(await self._channel.send_raw_request(method, msgspec.json.decode(params) or None))
         except MCPError as error:
             raise ServerRefused(error.code, error.message, error.error.data) from error
 
     def tell(self, method: str, params: bytes) -> None:
-        """Nothing is told here: `hears` says so."""
+        """Do nothing, in accordance with `hears`."""
 
 
 class StandingRespondent(SdkRespondent):
-    """Asks a client of the handshake era that has nothing in flight, on the stream that belongs to no request."""
+    """Asks a client that has no request in flight, on the stream that belongs to no request."""
 
     @property
     def _channel(self) -> Any:
         return self._context.session._connection.outbound  # noqa: SLF001 (as above)
 
     async def ask(self, method: str, params: bytes) -> bytes:
-        """Put a question to the client; nothing else limits how long it is waited for."""
+        """The same within `STANDING_LIMIT_S`: there is no request whose deadline would limit it."""
         try:
             with anyio.fail_after(STANDING_LIMIT_S):
                 return await super().ask(method, params)

@@ -1,4 +1,4 @@
-"""The SDK's share of HTTP: every request that the lean lane leaves, and the sessions that the SDK opens and closes."""
+"""The SDK over HTTP: the requests that it handles, and the sessions that it opens and closes."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -13,12 +13,12 @@ from toolpost.base.events import event
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ErrorCode, QueueOverloaded
 from toolpost.endpoints.http.descriptors import has_run_out, warn_exhausted
-from toolpost.endpoints.http.paths import show
+from toolpost.endpoints.http.paths import store_view
 from toolpost.endpoints.http.refusal import Refused, overloaded
 from toolpost.endpoints.http.request import HttpRequest, Receive, Send
 from toolpost.endpoints.http.sessions import Session, Sessions
-from toolpost.endpoints.sdk.lazy import LateSdk
-from toolpost.endpoints.sdk.request_context import SEAT, Seat
+from toolpost.endpoints.sdk.lazy import LazySdk
+from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.protocol import rpc
 from toolpost.protocol.era import MODERN
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
@@ -36,10 +36,10 @@ LISTEN: Final = "subscriptions/listen"
 
 
 class SdkHttp:
-    """Passes requests on to the SDK, which is started when the first one needs it."""
+    """Passes requests on to the SDK, which is loaded when the first one needs it."""
 
     def __init__(
-        self, sdk: LateSdk, sessions: Sessions, streams: Shares, *, body_limit: int, loads_early: bool = True
+        self, sdk: LazySdk, sessions: Sessions, streams: Shares, *, body_limit: int, loads_early: bool = True
     ) -> None:
         self._sdk = sdk
         self._loads_early = loads_early
@@ -51,7 +51,7 @@ class SdkHttp:
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep the SDK's part alive and end idle sessions, until cancelled."""
+        """Keep the SDK's tasks running and end idle sessions, until cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             if self._loads_early:
@@ -59,25 +59,25 @@ class SdkHttp:
             task_status.started()
             while True:
                 await anyio.sleep(SWEEP_S)
-                for session_id in self._sessions.idle():
+                for session_id in self._sessions.list_idle():
                     await self.end(session_id)
 
     async def serve(
         self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.Message | None = None
     ) -> None:
-        """Leave a request to the SDK, and note the sessions that it opens and closes."""
+        """Let the SDK answer a request, and follow the sessions that it opens and closes."""
         if self._sessions.is_foreign(request.session_id, caller, request.view):
             raise Refused(404, ErrorCode.NOT_FOUND, "Session not found")
         if message is not None:
             rpc.refuse_bad_shape(message.raw, value_limit=SDK_VALUE_LIMIT)
-        manager = await self._started()
-        show(request.scope, request.view)
+        manager = await self._start()
+        store_view(request.scope, request.view)
         opening = message if message is not None and _opens_session(request, message) else None
         is_reserved = False
 
         def on_start(status: int, opened: str | None) -> None:
             nonlocal is_reserved
-            # Before the client can read the answer: its next request may come at once.
+            # Before the response is sent: the client's next request may follow at once.
             if opening is not None and opened and status < 400:
                 is_reserved = False
                 params = rpc.params_object(opening)
@@ -92,7 +92,7 @@ class SdkHttp:
                 self._sessions.close(request.session_id)
 
         session = self._sessions.find(request.session_id, caller, request.view)
-        SEAT.set(Seat(caller=session.caller if session else caller, view=request.view))
+        VIEWER.set(Viewer(caller=session.caller if session else caller, view=request.view))
         is_stream = request.method == "GET" or (message is not None and message.method == LISTEN)
         try:
             with self._streams.held(caller.id) if is_stream else nullcontext():
@@ -100,8 +100,8 @@ class SdkHttp:
                     await self._make_room(caller)
                     self._sessions.reserve(caller.id)
                     is_reserved = True
-                with _counted(session):
-                    await manager.handle_request(request.scope, receive, _watched(request.send, on_start))
+                with _count_stream(session):
+                    await manager.handle_request(request.scope, receive, _watch_start(request.send, on_start))
         except QueueOverloaded as error:
             raise overloaded(error) from error
         finally:
@@ -109,17 +109,17 @@ class SdkHttp:
                 self._sessions.release(caller.id)
 
     async def _make_room(self, caller: Caller) -> None:
-        """End a session of the caller's own that is not used, where there may not be another one beside it."""
-        if (superfluous := self._sessions.find_superfluous(caller.id)) is not None:
-            await self.end(superfluous)
+        """End an idle session of the caller, if it may not have another one beside those it has."""
+        if (evictable := self._sessions.find_evictable(caller.id)) is not None:
+            await self.end(evictable)
 
     async def _load_early(self) -> None:
-        """Load the SDK; if that fails, say so and try again: a server that cannot load it now still answers the rest."""
+        """Load the SDK; retry if that fails: without it the server still answers tool calls."""
         wait_s = FIRST_RETRY_S
         while True:
             try:
-                await self._started()
-            except Exception as error:  # noqa: BLE001 (whatever an import runs into)
+                await self._start()
+            except Exception as error:  # noqa: BLE001 (an import may raise anything)
                 if has_run_out(error):
                     warn_exhausted("loading the MCP SDK")
                 else:
@@ -129,7 +129,7 @@ class SdkHttp:
             else:
                 return
 
-    async def _started(self) -> "StreamableHTTPSessionManager":
+    async def _start(self) -> "StreamableHTTPSessionManager":
         async with self._lock:
             if self._manager is None:
                 assert self._tasks is not None, "the endpoint has not been started"
@@ -139,17 +139,17 @@ class SdkHttp:
                 self._manager = manager
             return self._manager
 
-    def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
-        """Let whoever listens hear what they may see now."""
+    def update_views(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+        """Update the views of open sessions and subscriptions after the callers were replaced."""
         if self._sdk.loaded is not None:
-            self._sdk.loaded.audience.reseat(scopes_of)
+            self._sdk.loaded.subscribers.update_views(scopes_of)
 
     async def end(self, session_id: str) -> None:
-        """End a session that nobody uses, at the SDK too, through its own front door."""
+        """End a session here and in the SDK, by a DELETE as a client would send it."""
         self._sessions.close(session_id)
         headers = [(b"mcp-session-id", session_id.encode()), (b"accept", b"application/json")]
         scope = {"type": "http", "method": "DELETE", "path": "/", "headers": headers, "query_string": b""}
-        await (await self._started()).handle_request(scope, _nothing, _nowhere)
+        await (await self._start()).handle_request(scope, _receive_nothing, _discard)
 
 
 async def _keep_running(
@@ -165,7 +165,7 @@ def _opens_session(request: HttpRequest, message: rpc.Message) -> bool:
 
 
 @contextmanager
-def _counted(session: Session | None) -> Iterator[None]:
+def _count_stream(session: Session | None) -> Iterator[None]:
     if session is None:
         yield
         return
@@ -176,8 +176,8 @@ def _counted(session: Session | None) -> Iterator[None]:
         session.streams -= 1
 
 
-def _watched(send: Send, on_start: Callable[[int, str | None], None]) -> Send:
-    """Look at the head of a response as it goes out."""
+def _watch_start(send: Send, on_start: Callable[[int, str | None], None]) -> Send:
+    """Call `on_start` with the status and the session id of a response before its head is sent."""
 
     async def watched(event: Any) -> None:
         if event["type"] == "http.response.start":
@@ -188,9 +188,9 @@ def _watched(send: Send, on_start: Callable[[int, str | None], None]) -> Send:
     return watched
 
 
-async def _nothing() -> Any:
+async def _receive_nothing() -> Any:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _nowhere(_event: Any) -> None:
+async def _discard(_event: Any) -> None:
     return None

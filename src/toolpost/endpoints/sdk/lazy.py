@@ -1,4 +1,4 @@
-"""The deliberate late imports: the official SDK costs over a second to load, and the first answers do not need it."""
+"""Deliberate late imports: the official SDK takes over a second to load, and the first answers do not need it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,8 +7,8 @@ from anyio import Lock, to_thread
 
 from toolpost.base.ids import JsonObject
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.roster import Judge
-from toolpost.endpoints.input_rounds import Rounds
+from toolpost.endpoints.auth.roster import TokenVerifier
+from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.tasks import Tasks
 from toolpost.providers.relay import Relay
 from toolpost.shares import EndpointShares
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkServer
 
 
-class LateSdk:
+class LazySdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
     def __init__(
         self,
         relay: Relay,
         audit: AuditLog,
-        rounds: Rounds,
+        rounds: MultiRoundRequests,
         shares: EndpointShares,
         instructions: str | None = None,
         tasks: Tasks | None = None,
     ) -> None:
-        """Take what servers have besides tools, where it is recorded and held, and what clients are told about these tools."""
+        """`relay` has the servers' resources and prompts; `instructions` are shown to clients in the handshake."""
         self._relay = relay
         self._audit = audit
         self._rounds = rounds
@@ -42,11 +42,11 @@ class LateSdk:
 
     @property
     def loaded(self) -> "SdkServer | None":
-        """The SDK's server, if anybody has needed it yet."""
+        """The SDK's server; None if it has not been loaded."""
         return self._server
 
     async def server(self) -> "SdkServer":
-        """Return the SDK's server, loading it if nobody has."""
+        """Return the SDK's server, loading it first if necessary."""
         if self._server is None:
             async with self._lock:
                 if self._server is None:
@@ -58,7 +58,7 @@ class LateSdk:
 async def parameter_header_problem(
     schema: JsonObject | bool, arguments: JsonObject, headers: Mapping[str, str]
 ) -> str | None:
-    """Say where mirrored headers and arguments disagree, by the SDK's own rule."""
+    """Return where `Mcp-Param-*` headers and arguments disagree, by the SDK's own rule; None if they agree."""
 
     def check() -> str | None:
         from toolpost.endpoints.sdk import server as sdk
@@ -71,7 +71,7 @@ async def parameter_header_problem(
 def _load(
     relay: Relay,
     audit: AuditLog,
-    rounds: Rounds,
+    rounds: MultiRoundRequests,
     shares: EndpointShares,
     instructions: str | None,
     tasks: Tasks | None,
@@ -81,8 +81,8 @@ def _load(
     return SdkServer(relay, audit, rounds, shares, instructions, tasks)
 
 
-def resource_server(rules: OAuthRules) -> Judge:
-    """Return what judges access tokens; what it needs for that is loaded where it is configured, and nowhere else."""
+def resource_server(rules: OAuthRules) -> TokenVerifier:
+    """Return the verifier of access tokens. Its dependencies are imported only where OAuth is configured."""
     from toolpost.endpoints.auth.oauth import ResourceServer
 
     return ResourceServer(rules)

@@ -1,7 +1,7 @@
-"""What servers answer besides results of tools, past the SDK's models: every field, in the order in which it came.
+"""Results of upstream servers other than tools', past the SDK's models: every field, in the order in which it came.
 
-The SDK still judges the request and makes the envelope of the answer; it is given an empty result for that. Its models know the
-fields of their revision alone, and drop the others.
+The SDK's models have the fields of their revision only, and drop the others. So the SDK validates the request and makes the
+envelope of the response around an empty result, and the server's own result is put in afterwards.
 """
 
 from contextvars import ContextVar
@@ -13,10 +13,10 @@ from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.era import MODERN, SERVER_INFO
 
-_FOUND: Final[ContextVar[list[JsonObject]]] = ContextVar("toolpost_found")
+_STASHED: Final[ContextVar[list[JsonObject]]] = ContextVar("toolpost_found")
 
-_ERA_ALONE: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""What only a result of the stateless era has."""
+_MODERN_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+"""Fields that only a result of the stateless era has."""
 
 _EMPTY: Final[dict[str, JsonObject]] = {
     "resources/list": {"resources": []},
@@ -26,39 +26,41 @@ _EMPTY: Final[dict[str, JsonObject]] = {
     "prompts/get": {"messages": []},
     "completion/complete": {"completion": {"values": []}},
 }
-"""The least that is a result."""
+"""The least that the SDK accepts as a result, by method."""
 
 
-async def as_it_came(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer with what a handler has found, in the envelope that the SDK makes. Middleware of the SDK's server."""
-    found: list[JsonObject] = []
-    _FOUND.set(found)
+async def restore_result(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Put the server's own result into the envelope that the SDK made. Middleware of the SDK's server."""
+    stashed: list[JsonObject] = []
+    _STASHED.set(stashed)
     shaped = await call_next(ctx)
-    if not found or not isinstance(shaped, dict):
+    if not stashed or not isinstance(shaped, dict):
         return shaped
-    return _enveloped(found[0], shaped, is_modern=ctx.protocol_version == MODERN.version)
+    return _merge_envelope(stashed[0], shaped, is_modern=ctx.protocol_version == MODERN.version)
 
 
-def leave(method: str, result: JsonObject) -> JsonObject:
-    """Leave a result for `as_it_came`, and return what the SDK is to be given in its stead."""
+def stash_result(method: str, result: JsonObject) -> JsonObject:
+    """Store a result for `restore_result`, and return the empty one for the SDK; raise `UpstreamUnavailable` if it is
+    malformed.
+    """
     empty = _EMPTY[method]
     if result.get("resultType") != "input_required":
         for field, value in empty.items():
             if type(result.get(field)) is not type(value):
                 raise UpstreamUnavailable(
-                    f"The server answered {method} with something that is no result: it has no {field}",
+                    f"The server answered {method} with a malformed result: it has no {field}",
                     hint="the server is at fault, not the request",
                 )
-    _FOUND.get().append(result)
+    _STASHED.get().append(result)
     return empty
 
 
-def _enveloped(result: JsonObject, shaped: JsonObject, *, is_modern: bool) -> JsonObject:
-    kept = {key: value for key, value in result.items() if is_modern or key not in _ERA_ALONE}
+def _merge_envelope(result: JsonObject, shaped: JsonObject, *, is_modern: bool) -> JsonObject:
+    kept = {key: value for key, value in result.items() if is_modern or key not in _MODERN_FIELDS}
     if not is_modern:
         return kept
     is_asking = kept.get("resultType") == "input_required"
-    for key in _ERA_ALONE & shaped.keys():
+    for key in _MODERN_FIELDS & shaped.keys():
         if key == "resultType" or not is_asking:
             kept.setdefault(key, shaped[key])
     theirs = kept.get("_meta")

@@ -1,4 +1,4 @@
-"""One read of what is no tool's, a resource or a prompt: it ends by its time limit at the latest, or when it is given up."""
+"""One read of a resource or a prompt, which ends at its time limit or when it is cancelled."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,8 +11,8 @@ from toolpost.contracts.errors import CallCancelled, ToolTimedOut
 _T = TypeVar("_T")
 
 
-class Reading:
-    """What a client waits for, in one round or several."""
+class TimedRead:
+    """A read that a client waits for, in one round or several."""
 
     def __init__(self, what: str, *, limit_s: float) -> None:
         self.ends_at = asyncio.get_running_loop().time() + limit_s
@@ -21,22 +21,22 @@ class Reading:
         self._scope = anyio.CancelScope(deadline=self.ends_at)
         self._reason: str | None = None
 
-    async def within(self, read: Callable[[], Awaitable[_T]]) -> _T:
-        """Read, or say why it was stopped."""
+    async def run(self, read: Callable[[], Awaitable[_T]]) -> _T:
+        """Run the read; raise `ToolTimedOut` or `CallCancelled` if it was stopped."""
         with self._scope:
             return await read()
         if self._reason is not None:
             raise CallCancelled(f"The request was cancelled: {self._reason}.")
         raise ToolTimedOut(
-            f"`{self._what[:200]}` was not answered within {self._limit_s:g} s.",
+            f"`{self._what[:200]}` was not answered run {self._limit_s:g} s.",
             timeout_ms=round(self._limit_s * 1000),
             hint="raise the time limit of the server that it comes from",
         )
 
     def cancel(self, reason: str) -> None:
-        """Stop it; a second reason changes nothing."""
+        """Stop it; only the first reason counts."""
         self._reason = self._reason or reason
         self._scope.cancel()
 
-    def is_left(self) -> None:
-        """Do nothing: a read has no progress that anybody would hear of."""
+    def detach_progress(self) -> None:
+        """Do nothing: a read has no progress notifications."""

@@ -1,4 +1,4 @@
-"""Resources, prompts and completions of servers, as handlers of the SDK's server; what is read leaves an entry in the audit."""
+"""Resources, prompts and completions of upstream servers, as handlers of the SDK's server. Each read leaves an audit entry."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -13,13 +13,13 @@ from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.discovery import View
 from toolpost.discovery.views import tags_of
-from toolpost.endpoints.http.paths import shown_by
-from toolpost.endpoints.input_rounds import Held, Rounds
+from toolpost.endpoints.http.paths import read_view
+from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
 from toolpost.endpoints.sdk.client import SdkRespondent
-from toolpost.endpoints.sdk.passthrough import leave
-from toolpost.endpoints.sdk.read import Reading
-from toolpost.endpoints.sdk.request_context import SEAT
-from toolpost.middleware.audit import written
+from toolpost.endpoints.sdk.passthrough import stash_result
+from toolpost.endpoints.sdk.read import TimedRead
+from toolpost.endpoints.sdk.request_context import VIEWER
+from toolpost.middleware.audit import format_time
 from toolpost.protocol.era import CLIENT_CAPABILITIES, MODERN
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
 from toolpost.providers.relay import Asker, Relay, unknown_prompt
@@ -35,17 +35,17 @@ Read = Callable[[JsonObject, Asker], Awaitable[tuple[str, JsonObject]]]
 
 
 class RelayHandlers:
-    """The handlers, with what they share."""
+    """The handlers, and what they share."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, rounds: Rounds, calls: Shares) -> None:
-        """Take also the shares of calls in flight, of which each of these is one."""
+    def __init__(self, relay: Relay, audit: AuditLog, rounds: MultiRoundRequests, calls: Shares) -> None:
+        """`calls` counts calls in flight; each of these requests is one."""
         self._relay = relay
         self._calls = calls
         self._audit = audit
         self._rounds = rounds
 
     def by_name(self) -> dict[str, Any]:
-        """Return them as the SDK's server takes them."""
+        """Return them by the argument names of the SDK's server."""
         handlers = {
             "on_list_resources": self._list_resources,
             "on_list_resource_templates": self._list_templates,
@@ -54,91 +54,105 @@ class RelayHandlers:
             "on_get_prompt": self._get_prompt,
             "on_completion": self._complete,
         }
-        return {name: _left(told(self._relay, self._calls, handler)) for name, handler in handlers.items()}
+        return {
+            name: _bypass_models(wrap_handler(self._relay, self._calls, handler)) for name, handler in handlers.items()
+        }
 
     async def _list_resources(self, context: Any, _params: Any) -> JsonObject:
-        return {"resources": await self._seen(context, whole=True).resources(_asker(context))}
+        return {"resources": await self._visible(context, whole=True).resources(_asker(context))}
 
     async def _list_templates(self, context: Any, _params: Any) -> JsonObject:
-        return {"resourceTemplates": await self._seen(context, whole=True).templates(_asker(context))}
+        return {"resourceTemplates": await self._visible(context, whole=True).templates(_asker(context))}
 
     async def _list_prompts(self, context: Any, _params: Any) -> JsonObject:
         view = _view(context)
-        prompts = await self._seen(context).prompts(_asker(context))
+        prompts = await self._visible(context).prompts(_asker(context))
         admitted = [prompt for prompt in prompts if view.admits(prompt["name"])]
         return {"prompts": [prompt | {"name": view.own_name(prompt["name"])} for prompt in admitted]}
 
     async def _read_resource(self, context: Any, params: Any) -> JsonObject:
-        uri, servers = str(params.uri), self._seen(context, whole=True)
-        return await self._asked(context, uri, servers, lambda wish, asker: servers.read(uri, wish, asker))
+        uri, servers = str(params.uri), self._visible(context, whole=True)
+        return await self._read_in_rounds(
+            context, uri, servers, lambda raw_params, asker: servers.read(uri, raw_params, asker)
+        )
 
     async def _get_prompt(self, context: Any, params: Any) -> JsonObject:
-        name, servers = _view(context).full_name(params.name), self._seen(context)
+        name, servers = _view(context).full_name(params.name), self._visible(context)
         _check_prompt(name, _view(context))
-        return await self._asked(context, name, servers, lambda wish, asker: servers.prompt(name, wish, asker))
+        return await self._read_in_rounds(
+            context, name, servers, lambda raw_params, asker: servers.prompt(name, raw_params, asker)
+        )
 
     async def _complete(self, context: Any, params: Any) -> JsonObject:
-        wish, is_prompt = _plain(context), params.ref.type == "ref/prompt"
+        raw_params, is_prompt = _raw_params(context), params.ref.type == "ref/prompt"
         if is_prompt:
             name = _view(context).full_name(params.ref.name)
             _check_prompt(name, _view(context))
-            wish["ref"] = wish["ref"] | {"name": name}
-        return await self._seen(context, whole=not is_prompt).complete(wish, _asker(context))
+            raw_params["ref"] = raw_params["ref"] | {"name": name}
+        return await self._visible(context, whole=not is_prompt).complete(raw_params, _asker(context))
 
-    def _seen(self, context: Any, *, whole: bool = False) -> Relay:
-        """Choose the servers that whoever asks sees; `whole` those of which they see what has no name to match."""
+    def _visible(self, context: Any, *, whole: bool = False) -> Relay:
+        """Return the servers that the caller sees; with `whole`, those of which it sees everything, because resources have no
+        name that a pattern could match.
+        """
         view = _view(context)
         shows = view.shows_whole if whole else view.shows
         return self._relay.seen_by(lambda name, source: shows(name, tags_of(source)))
 
-    async def _asked(self, context: Any, name: str, servers: Relay, read: Read) -> JsonObject:
-        """Read something, in as many rounds as it takes: a client of the stateless era is asked by the result."""
-        wish, caller = _plain(context), SEAT.get().caller
-        held, wish = self._held(context, f"{context.method} {name}", wish)
-        reading = Reading(name, limit_s=servers.limit_s)
-        if held is None:
+    async def _read_in_rounds(self, context: Any, name: str, servers: Relay, read: Read) -> JsonObject:
+        """Read something, in as many rounds as it takes: in the stateless era server requests become its result."""
+        raw_params, caller = _raw_params(context), VIEWER.get().caller
+        request, raw_params = self._find_request(context, f"{context.method} {name}", raw_params)
+        timed_read = TimedRead(name, limit_s=servers.limit_s)
+        if request is None:
             respondent = None if _is_modern(context) else SdkRespondent(context, caller)
-            return await self._recorded(context.method, wish, read, _asker(context, respondent), reading)
-        asker = _asker(context, held)
-        passing = lambda: self._recorded(context.method, wish, read, asker, reading)  # noqa: E731
-        outcome = await self._rounds.answered(held, held.wish or reading, passing)
+            return await self._read_and_record(
+                context.method, raw_params, read, _asker(context, respondent), timed_read
+            )
+        asker = _asker(context, request)
+        run = lambda: self._read_and_record(context.method, raw_params, read, asker, timed_read)  # noqa: E731
+        outcome = await self._rounds.run_round(request, request.operation or timed_read, run)
         if isinstance(outcome, bytes):
             asking: JsonObject = msgspec.json.decode(b"{%b}" % outcome)
             return asking
         if outcome.get("resultType") == "input_required" and isinstance(theirs := outcome.get("requestState"), str):
-            return outcome | {"requestState": self._rounds.sealed_theirs(theirs, held)}
+            return outcome | {"requestState": self._rounds.seal_server_state(theirs, request)}
         return outcome
 
-    def _held(self, context: Any, bound_to: str, wish: JsonObject) -> tuple[Held | None, JsonObject]:
-        """Return what is held, or may be, for a client of the stateless era that can be asked; and what it wishes for now."""
+    def _find_request(
+        self, context: Any, bound_to: str, raw_params: JsonObject
+    ) -> tuple[MultiRoundRequest | None, JsonObject]:
+        """Return the multi-round request of a client of the stateless era that can be asked, else None; and the parameters."""
         if not _is_modern(context):
-            return None, wish
-        caller, meta = SEAT.get().caller, (context.params or {}).get("_meta") or {}
-        state, responses = wish.get("requestState"), wish.get("inputResponses")
+            return None, raw_params
+        caller, meta = VIEWER.get().caller, (context.params or {}).get("_meta") or {}
+        state, responses = raw_params.get("requestState"), raw_params.get("inputResponses")
         if state is not None or responses is not None:
             resumption = Resumption(responses=responses or {}, state=state)
-            found = self._rounds.resumed(resumption, caller=caller, bound_to=bound_to, request_id=b"null")
-            if isinstance(found, Held):
-                return found, wish
-            wish = {**wish, "inputResponses": found.responses, "requestState": found.state}
+            found = self._rounds.resume(resumption, caller=caller, bound_to=bound_to, request_id=b"null")
+            if isinstance(found, MultiRoundRequest):
+                return found, raw_params
+            raw_params = {**raw_params, "inputResponses": found.responses, "requestState": found.state}
         if not meta.get(CLIENT_CAPABILITIES):
-            return None, wish
-        return Held(self._rounds, caller, meta, None, bound_to=bound_to), wish
+            return None, raw_params
+        return MultiRoundRequest(self._rounds, caller, meta, None, bound_to=bound_to), raw_params
 
-    async def _recorded(self, method: str, wish: JsonObject, read: Read, asker: Asker, reading: Reading) -> JsonObject:
-        """Read something and put it on the record, whatever came of it, before it is given out."""
+    async def _read_and_record(
+        self, method: str, raw_params: JsonObject, read: Read, asker: Asker, timed_read: TimedRead
+    ) -> JsonObject:
+        """Read something and write its audit entry, whatever the outcome, before it is returned."""
         began, at = time.monotonic(), time.time()
         server, result, code = "", None, ErrorCode.HANDLER_ERROR
         try:
-            server, result = await reading.within(lambda: read(wish, asker))
+            server, result = await timed_read.run(lambda: read(raw_params, asker))
         except ToolpostError as error:
             code = error.code
             raise
         finally:
-            asked = {key: value for key, value in wish.items() if key in ("uri", "name", "arguments")}
+            asked = {key: value for key, value in raw_params.items() if key in ("uri", "name", "arguments")}
             await self._audit.append(
                 AuditEntry(
-                    at_utc=written(at),
+                    at_utc=format_time(at),
                     call_id=new_call_id(),
                     trace_id=new_trace_id(),
                     caller=asker.caller.id,
@@ -162,11 +176,11 @@ def _is_modern(context: Any) -> bool:
 
 
 def _asker(context: Any, respondent: Respondent | None = None) -> Asker:
-    return Asker(caller=SEAT.get().caller, meta=dict(context.meta or {}), respondent=respondent)
+    return Asker(caller=VIEWER.get().caller, meta=dict(context.meta or {}), respondent=respondent)
 
 
 def _view(context: Any) -> View:
-    return shown_by(context.request.scope)
+    return read_view(context.request.scope)
 
 
 def _check_prompt(name: str, view: View) -> None:
@@ -174,37 +188,37 @@ def _check_prompt(name: str, view: View) -> None:
         raise unknown_prompt(name)
 
 
-def _plain(context: Any) -> JsonObject:
-    """Return the parameters as they came; the SDK has judged them, and its models would drop what they do not know."""
+def _raw_params(context: Any) -> JsonObject:
+    """Return the parameters as they came: the SDK has validated them, but its models drop fields that they do not know."""
     return {key: value for key, value in (context.params or {}).items() if key != "_meta"}
 
 
-def _left(handler: Handler) -> Handler:
-    """Let the answer go past the SDK's models."""
+def _bypass_models(handler: Handler) -> Handler:
+    """Let the result bypass the SDK's models."""
 
     @wraps(handler)
     async def answer(context: Any, params: Any) -> JsonObject:
         result = await handler(context, params)
         try:
-            empty = leave(context.method, result)
+            empty = stash_result(context.method, result)
         except ToolpostError as error:
             raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
-        # What an older server does not say; the SDK leaves out what an older client does not know.
+        # Defaults for older servers; the SDK removes what an older client does not know.
         return _COMPLETE | empty
 
     return answer
 
 
-def told(relay: Relay, calls: Shares, handler: Handler) -> Handler:
-    """Count a request as a call in flight, and pass a server's own protocol error on as it was; ours says its code in `data`."""
+def wrap_handler(relay: Relay, calls: Shares, handler: Handler) -> Handler:
+    """Count a request as a call in flight, and convert errors: a server's own passes unchanged, ours has its code in `data`."""
 
     @wraps(handler)
     async def answer(context: Any, params: Any) -> JsonObject:
         if not relay.sources:
-            # A server that is added later brings these methods along.
+            # Without servers the methods do not exist; a server that is added later brings them.
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         try:
-            with calls.held(SEAT.get().caller.id):
+            with calls.held(VIEWER.get().caller.id):
                 return await handler(context, params)
         except (ServerRefused, ProtocolError) as refusal:
             raise MCPError(refusal.code, refusal.message, refusal.data) from refusal

@@ -1,4 +1,4 @@
-"""Who sits before the SDK: the caller of a request that it handles, and what they see. Set where a request is handed to it."""
+"""The caller of a request that the SDK handles, and its view: a context variable, set where the request is handed to the SDK."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from toolpost.discovery import EVERYTHING, View
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
-    """A caller and their view."""
+class Viewer:
+    """A caller and its view."""
 
     caller: Caller
     view: View = EVERYTHING
 
 
-SEAT: Final[ContextVar[Seat]] = ContextVar("toolpost_seat")
+VIEWER: Final[ContextVar[Viewer]] = ContextVar("toolpost_viewer")

@@ -1,4 +1,4 @@
-"""Everything but `tools/call` and `tools/list`, through the official SDK. Imported late, by `late.py` alone."""
+"""The official SDK's server, for everything but `tools/call` and `tools/list`. Imported only by `lazy.py`."""
 
 import logging
 import secrets
@@ -25,14 +25,14 @@ from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.http.event_log import RETRY_MS
-from toolpost.endpoints.http.paths import show
-from toolpost.endpoints.input_rounds import Rounds
+from toolpost.endpoints.http.paths import store_view
+from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.sdk.client import StandingRespondent
-from toolpost.endpoints.sdk.passthrough import as_it_came
-from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, told
-from toolpost.endpoints.sdk.request_context import SEAT, Seat
-from toolpost.endpoints.sdk.subscribers import Audience
+from toolpost.endpoints.sdk.passthrough import restore_result
+from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, wrap_handler
+from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
+from toolpost.endpoints.sdk.subscribers import Subscribers
 from toolpost.endpoints.tasks import EXTENSION, Tasks
 from toolpost.protocol.era import MODERN
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
@@ -43,27 +43,27 @@ from toolpost.store import AuditLog
 from toolpost.upstreams.server_requests import ROOTS_CHANGED
 
 EVENTS_KEPT: Final = 100
-"""How many events of the SDK's streams of one session can be asked for again."""
+"""How many events of the SDK's streams can be replayed, per session."""
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
 INSTRUCTIONS = (
     "Every tool here is held to its JSON Schema. A refused call names each fault by path and says what was expected: "
-    "mend the arguments and call again."
+    "fix the arguments and call again."
 )
 
 
 _RELAYED: Final = ("prompts", "resources", "completions", "logging")
-"""Capabilities that only servers behind the gateway have."""
+"""Capabilities that only upstream servers have."""
 
 
-async def _never(*_: Any) -> NoReturn:
-    """Stand for `tools/list` and `tools/call`, so that the capability is announced; the lean lane answers both."""
-    raise AssertionError("the lean lane answers this method")
+async def _not_reached(*_: Any) -> NoReturn:
+    """Registered for `tools/list` and `tools/call`, so that the capability is announced; `CallHandler` answers both."""
+    raise AssertionError("this method does not reach the SDK")
 
 
 class _AnnouncingServer(Server[Any]):
-    """A server that says it will tell of changes, and owns to what is behind it at the moment."""
+    """Announces `listChanged`, and the capabilities that the upstream servers have at the moment."""
 
     relay: Relay
 
@@ -73,60 +73,64 @@ class _AnnouncingServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Announce every `listChanged` unless told otherwise."""
+        """Announce every `listChanged` unless wrap_handler otherwise."""
         options = notification_options or NotificationOptions(
             tools_changed=True, prompts_changed=True, resources_changed=True
         )
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     def get_capabilities(self, *arguments: Any, **options: Any) -> mcp_types.ServerCapabilities:
-        """Leave out what only servers have and none of them offers; announce tasks where they can be asked for."""
+        """Leave out what no upstream server offers; announce tasks in the stateless era."""
         if options.get("protocol_version") == MODERN.version:
             options["extensions"] = {EXTENSION: {}}
         capabilities = super().get_capabilities(*arguments, **options)
         return capabilities.model_copy(update={name: None for name in _RELAYED if name not in self._offered()})
 
     def _offered(self) -> Collection[str]:
-        """Say what the servers that this client sees offer besides tools; one that has not been met yet may offer all of it."""
-        seat = SEAT.get(None)
+        """Return what the servers that this client sees offer besides tools; one that has not been started yet may offer all
+        of it.
+        """
+        viewer = VIEWER.get(None)
         offered: set[str] = set()
         for name, source in self.relay.sources.items():
-            if seat is None or seat.view.shows(name, tags_of(source)):
-                met = source.supervisor.capabilities
-                offered.update(_RELAYED if met is None else met)
+            if viewer is None or viewer.view.shows(name, tags_of(source)):
+                capabilities = source.supervisor.capabilities
+                offered.update(_RELAYED if capabilities is None else capabilities)
         return offered
 
 
 class SdkServer:
-    """The SDK's server, with a way in for duplex connections and one for HTTP."""
+    """The SDK's server, for duplex connections and for HTTP."""
 
     def __init__(
         self,
         relay: Relay,
         audit: AuditLog,
-        rounds: Rounds,
+        rounds: MultiRoundRequests,
         shares: EndpointShares,
         instructions: str | None = None,
         tasks: Tasks | None = None,
     ) -> None:
-        self.audience = Audience(relay, shares, tasks)
+        self.subscribers = Subscribers(relay, shares, tasks)
         calls = shares.calls
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
             title="Toolpost",
             instructions=instructions or INSTRUCTIONS,
-            on_list_tools=_never,
-            on_call_tool=_never,
-            on_subscriptions_listen=self.audience.listen,
-            on_subscribe_resource=_empty(told(relay, calls, self.audience.subscribe)),
-            on_unsubscribe_resource=_empty(told(relay, calls, self.audience.unsubscribe)),
+            on_list_tools=_not_reached,
+            on_call_tool=_not_reached,
+            on_subscriptions_listen=self.subscribers.listen,
+            on_subscribe_resource=_without_result(wrap_handler(relay, calls, self.subscribers.subscribe)),
+            on_unsubscribe_resource=_without_result(wrap_handler(relay, calls, self.subscribers.unsubscribe)),
             **RelayHandlers(relay, audit, rounds, calls).by_name(),
         )
-        self._server.middleware.append(as_it_came)
+        self._server.middleware.append(restore_result)
         self._server.relay = relay
         self._server.add_request_handler(
-            "logging/setLevel", mcp_types.SetLevelRequestParams, _empty(told(relay, calls, self.audience.set_level))
+            "logging/setLevel",
+            mcp_types.SetLevelRequestParams,
+            _without_result(wrap_handler(relay, calls, self.subscribers.set_level)),
         )
         self._server.add_notification_handler(
             "notifications/initialized", mcp_types.NotificationParams, self._note_session
@@ -134,17 +138,17 @@ class SdkServer:
         self._server.add_notification_handler(ROOTS_CHANGED, mcp_types.NotificationParams, self._note_roots)
 
     async def _note_roots(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
-        await self.audience.roots_changed(StandingRespondent(context, SEAT.get().caller))
+        await self.subscribers.roots_changed(StandingRespondent(context, VIEWER.get().caller))
 
     async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
-        self.audience.listener_of(context)
+        self.subscribers.session_of(context)
 
     @asynccontextmanager
     async def open_connection(
         self, deliver: Callable[[bytes], None], *, caller: Caller, view: View = EVERYTHING
     ) -> AsyncIterator["SdkConnection"]:
-        """Serve one duplex connection; `deliver` takes what the SDK says to the client."""
-        SEAT.set(Seat(caller=caller, view=view))
+        """Serve one duplex connection; `deliver` is called with what the SDK sends to the client."""
+        VIEWER.set(Viewer(caller=caller, view=view))
         to_sdk, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](64)
         to_client, from_sdk = anyio.create_memory_object_stream[SessionMessage](64)
         async with anyio.create_task_group() as tasks:
@@ -157,7 +161,9 @@ class SdkServer:
                 tasks.cancel_scope.cancel()
 
     def http_manager(self, *, body_limit: int) -> StreamableHTTPSessionManager:
-        """Return what serves HTTP. Sessions are limited and end by our own table: the SDK does not see the lean lane's calls."""
+        """Return the SDK's HTTP handler. It neither limits nor ends sessions: `Sessions` does, because the SDK does not see
+        tool calls.
+        """
         return _SessionManager(
             app=self._server,
             session_idle_timeout=None,
@@ -168,10 +174,10 @@ class SdkServer:
 
 
 class _SessionManager(StreamableHTTPSessionManager):
-    """Gives each session a store of events of its own.
+    """Gives each session an event store of its own.
 
-    The SDK names streams by the ids of requests, and the one of no request always alike: in a store that sessions share, one of
-    them would be sent the events of all others.
+    The SDK names streams by request ids, and the stream of no request always the same: with one store for all, a session
+    would be sent the events of the others.
     """
 
     @property
@@ -181,17 +187,17 @@ class _SessionManager(StreamableHTTPSessionManager):
 
     @event_store.setter
     def event_store(self, _value: EventStore | None) -> None:
-        """Take none: the SDK sets one for all sessions."""
+        """A new store: the SDK reads this once for each session that it opens."""
 
 
 class RecentEvents(EventStore):
-    """The latest events of the SDK's streams of one session, for a client that lost one."""
+    """The latest events of one session's SDK streams, for a client that reconnects."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[str, tuple[str, mcp_types.JSONRPCMessage | None]] = OrderedDict()
 
     async def store_event(self, stream_id: str, message: mcp_types.JSONRPCMessage | None) -> str:
-        """Keep an event; the oldest makes room."""
+        """Store an event and return its id; the oldest is dropped."""
         event_id = secrets.token_urlsafe(16)
         self._events[event_id] = (stream_id, message)
         if len(self._events) > EVENTS_KEPT:
@@ -199,7 +205,7 @@ class RecentEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send what came after an event on its stream; None if the event is not kept any more."""
+        """Send what came after an event on its stream; return None if the event is no longer stored."""
         if last_event_id not in self._events:
             return None
         stream_id = self._events[last_event_id][0]
@@ -212,15 +218,15 @@ class RecentEvents(EventStore):
 
 
 class _DuplexRequest:
-    """Stands where an HTTP request would: handlers learn from it what the client sees."""
+    """In the place of the HTTP request: handlers read the client's view from its scope."""
 
     def __init__(self, view: View) -> None:
         self.scope: dict[str, Any] = {}
-        show(self.scope, view)
+        store_view(self.scope, view)
 
 
-def _empty(handler: Handler) -> Any:
-    """Let a handler answer with nothing but the fact that it has."""
+def _without_result(handler: Handler) -> Any:
+    """Wrap a handler whose result is empty."""
 
     async def answer(context: Any, params: Any) -> mcp_types.EmptyResult:
         await handler(context, params)
@@ -230,14 +236,14 @@ def _empty(handler: Handler) -> Any:
 
 
 class SdkConnection:
-    """One client's messages on their way to the SDK."""
+    """One client's messages to the SDK."""
 
     def __init__(self, stream: MemoryObjectSendStream[SessionMessage | Exception], view: View) -> None:
         self._stream = stream
         self._metadata = ServerMessageMetadata(request_context=_DuplexRequest(view))
 
     async def feed(self, raw: bytes) -> None:
-        """Pass a message on."""
+        """Pass a message on; raise `ProtocolError` if it is not a JSON-RPC request."""
         refuse_bad_shape(raw, value_limit=SDK_VALUE_LIMIT)
         try:
             message = mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
@@ -255,6 +261,6 @@ async def _deliver_all(stream: MemoryObjectReceiveStream[SessionMessage], delive
 def parameter_header_problem(
     schema: JsonObject | bool, arguments: JsonObject, headers: Mapping[str, str]
 ) -> str | None:
-    """Say where `Mcp-Param-*` headers and arguments disagree, for the rare schema that mirrors arguments into headers."""
+    """Return where `Mcp-Param-*` headers and arguments disagree, for the rare schema that mirrors arguments into headers."""
     rejection = validate_mcp_param_headers(schema, arguments, headers)
     return rejection.message if rejection else None

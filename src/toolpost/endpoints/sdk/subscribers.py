@@ -1,4 +1,6 @@
-"""Everybody who is to hear what changes behind the gateway: sessions of the handshake era, subscriptions of the stateless one."""
+"""The clients to notify of changes behind the gateway: sessions of the handshake era, `subscriptions/listen` of the stateless
+era.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -26,8 +28,8 @@ from toolpost.base.events import event
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import QueueOverloaded, ToolpostError
 from toolpost.discovery.views import View, tags_of
-from toolpost.endpoints.sdk.request_context import SEAT, Seat
-from toolpost.endpoints.sdk.task_notifications import open_task_news, tasks_named
+from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
+from toolpost.endpoints.sdk.task_notifications import open_task_notifications, parse_task_ids
 from toolpost.endpoints.tasks import Tasks
 from toolpost.protocol.rpc import INTERNAL_ERROR
 from toolpost.providers.relay import Asker, Relay, Subscription
@@ -58,190 +60,198 @@ _EVENTS: Final[dict[str, ServerEvent]] = {
 }
 
 
-class Listener:
-    """One session, and what it wants to hear."""
+class SubscribedSession:
+    """One session of the handshake era, and what it has subscribed to."""
 
-    def __init__(self, connection: Any, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, connection: Any, viewer: Viewer) -> None:
+        self.viewer = viewer
         self.level: str | None = None
         self.followed: dict[str, Subscription] = {}
         self._connection = connection
 
     async def tell(self, method: str, params: bytes) -> None:
-        """Send a notification; a client that does not read is not waited for."""
+        """Send a notification; give up after `SEND_LIMIT_S` on a client that does not read."""
         with anyio.move_on_after(SEND_LIMIT_S):
             await self._connection.notify(method, msgspec.json.decode(params) or None)
 
 
-class Audience:
-    """All listeners, told by what each of them sees."""
+class Subscribers:
+    """All sessions and subscriptions. Each is sent only notifications of servers that it sees."""
 
     def __init__(self, relay: Relay, shares: EndpointShares, tasks: Tasks | None = None) -> None:
         self._relay = relay
         self._shares = shares
         self._tasks = tasks
-        self._listeners: dict[int, Listener] = {}
-        self._bus = _SeatedBus()
-        self._listening: set[_Listening] = set()
+        self._sessions: dict[int, SubscribedSession] = {}
+        self._bus = _FilteredBus()
+        self._subscriptions: set[_OpenSubscription] = set()
         self._listen = ListenHandler(self._bus)
 
-    def listener_of(self, context: Any) -> Listener:
-        """Return the session that a request belongs to, noted when it is first met."""
+    def session_of(self, context: Any) -> SubscribedSession:
+        """Return the session of a request, registered with its first request."""
         connection = context.session._connection  # noqa: SLF001 (the SDK has no other way to learn of its end)
-        listener = self._listeners.get(id(connection))
-        if listener is None:
-            listener = self._listeners[id(connection)] = Listener(connection, SEAT.get())
+        session = self._sessions.get(id(connection))
+        if session is None:
+            session = self._sessions[id(connection)] = SubscribedSession(connection, VIEWER.get())
             connection.exit_stack.push_async_callback(self._leave, id(connection))
-        listener.seat = SEAT.get()
-        return listener
+        session.viewer = VIEWER.get()
+        return session
 
     async def announce(self, method: str, servers: Collection[str]) -> None:
-        """Say that a list of these servers has changed, to whoever sees one of them."""
-        await self._bus.publish(_EVENTS[method], lambda seat: self._is_seen(servers, seat.view))
-        for listener in tuple(self._listeners.values()):
-            if self._is_seen(servers, listener.seat.view):
-                await self._tell(listener, method, b"{}")
+        """Notify all that see one of these servers that a list has changed."""
+        await self._bus.publish(_EVENTS[method], lambda viewer: self._is_seen(servers, viewer.view))
+        for session in tuple(self._sessions.values()):
+            if self._is_seen(servers, session.viewer.view):
+                await self._tell(session, method, b"{}")
 
-    async def hear(self, news: News) -> None:
-        """Pass on what a server said, to those concerned."""
-        if news.method == RESOURCE_UPDATED:
-            await self._tell_of_update(news)
-        elif news.method == ELICITED:
-            for listener in tuple(self._listeners.values()):
-                if (listener.seat.caller.id, listener.seat.caller.session) in news.told:
-                    await self._tell(listener, news.method, news.params)
-        elif news.method == LOG:
-            level = level_of(news.params)
-            for listener in self._concerned(news):
-                is_wanted = listener.level is None or reaches(level, listener.level)
-                caller = listener.seat.caller
-                if is_wanted and self._may_read(news, caller) and (caller.id, caller.session) not in news.told:
-                    await self._tell(listener, LOG, news.params)
+    async def forward(self, notification: News) -> None:
+        """Pass a server's notification on to those who may see it."""
+        if notification.method == RESOURCE_UPDATED:
+            await self._forward_update(notification)
+        elif notification.method == ELICITED:
+            for session in tuple(self._sessions.values()):
+                if (session.viewer.caller.id, session.viewer.caller.session) in notification.told:
+                    await self._tell(session, notification.method, notification.params)
+        elif notification.method == LOG:
+            level = level_of(notification.params)
+            for session in self._concerned(notification):
+                is_wanted = session.level is None or reaches(level, session.level)
+                caller = session.viewer.caller
+                if (
+                    is_wanted
+                    and self._may_read(notification, caller)
+                    and (caller.id, caller.session) not in notification.told
+                ):
+                    await self._tell(session, LOG, notification.params)
         else:
-            if news.method == RESOURCES_CHANGED:
-                self._relay.forget(news.server)
-            await self._bus.publish(_EVENTS[news.method], lambda seat: self._concerns(news, seat))
-            for listener in self._concerned(news):
-                await self._tell(listener, news.method, news.params)
+            if notification.method == RESOURCES_CHANGED:
+                self._relay.forget(notification.server)
+            await self._bus.publish(_EVENTS[notification.method], lambda viewer: self._concerns(notification, viewer))
+            for session in self._concerned(notification):
+                await self._tell(session, notification.method, notification.params)
 
-    def _may_read(self, news: News, caller: Caller) -> bool:
-        """Whether a log message is about this caller's calls; where that cannot be told, whether they may see those of all.
+    def _may_read(self, notification: News, caller: Caller) -> bool:
+        """Whether a log message is about this caller's calls; where that is unknown, whether the caller may see those of all.
 
-        An instance of one's own has no calls of others: `_concerned` has left out whoever it does not belong to.
+        An instance of one caller has no calls of others: `_concerned` has left out everyone else.
         """
-        if news.key or news.caller == caller.id:
+        if notification.key or notification.caller == caller.id:
             return True
-        return news.caller is None and self._shares.callers.may_see_all(caller)
+        return notification.caller is None and self._shares.callers.may_see_all(caller)
 
     async def roots_changed(self, respondent: Respondent) -> None:
-        """Pass on to servers that a client's folders have changed."""
-        seat = SEAT.get()
-        await self._relay_of(seat).roots_changed(Asker(caller=seat.caller, respondent=respondent))
+        """Tell the servers that a client's roots have changed."""
+        viewer = VIEWER.get()
+        await self._relay_of(viewer).roots_changed(Asker(caller=viewer.caller, respondent=respondent))
 
-    def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
-        """Let everybody who came over HTTP hear what they may see now; None ends what is open of one who may not come in."""
-        for listener in self._listeners.values():
-            listener.seat = _seated(listener.seat, scopes_of) or listener.seat
-        for listening in tuple(self._listening):
-            seat = _seated(listening.seat, scopes_of)
-            if seat is None:
-                listening.scope.cancel()
+    def update_views(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+        """Update the views of everything opened over HTTP; subscriptions of removed callers end. `scopes_of` returns None for
+        those.
+        """
+        for session in self._sessions.values():
+            session.viewer = _update_viewer(session.viewer, scopes_of) or session.viewer
+        for subscription in tuple(self._subscriptions):
+            viewer = _update_viewer(subscription.viewer, scopes_of)
+            if viewer is None:
+                subscription.scope.cancel()
             else:
-                listening.seat = seat
+                subscription.viewer = viewer
 
     async def set_level(self, context: Any, params: Any) -> dict[str, Any]:
-        """Take `logging/setLevel`: for this session, and for every server that it sees as low as any session wants it."""
-        self.listener_of(context).level = params.level
+        """Handle `logging/setLevel`: for this session, and for each server that it sees the lowest level that any session
+        wants.
+        """
+        self.session_of(context).level = params.level
         for name, source in tuple(self._relay.sources.items()):
-            seeing = [entry for entry in self._listeners.values() if self._is_seen([name], entry.seat.view)]
+            seeing = [entry for entry in self._sessions.values() if self._is_seen([name], entry.viewer.view)]
             levels = [entry.level for entry in seeing if entry.level is not None]
             if levels:
                 await source.supervisor.set_log_level(min(levels, key=LEVELS.index))
         return {}
 
     async def subscribe(self, context: Any, params: Any) -> dict[str, Any]:
-        """Take `resources/subscribe`."""
-        listener, uri = self.listener_of(context), str(params.uri)
-        if uri not in listener.followed:
-            listener.followed[uri] = await self._relay_of(listener.seat).subscribe(
-                uri, Asker(caller=listener.seat.caller)
+        """Handle `resources/subscribe`."""
+        session, uri = self.session_of(context), str(params.uri)
+        if uri not in session.followed:
+            session.followed[uri] = await self._relay_of(session.viewer).subscribe(
+                uri, Asker(caller=session.viewer.caller)
             )
         return {}
 
     async def unsubscribe(self, context: Any, params: Any) -> dict[str, Any]:
-        """Take `resources/unsubscribe`; what is not followed is followed no more already."""
-        subscription = self.listener_of(context).followed.pop(str(params.uri), None)
+        """Handle `resources/unsubscribe`; does nothing without a subscription."""
+        subscription = self.session_of(context).followed.pop(str(params.uri), None)
         if subscription is not None:
             await self._relay.unsubscribe(subscription)
         return {}
 
     async def listen(self, context: Any, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Serve `subscriptions/listen`: follow the resources and tasks that it names for as long as it is open."""
-        seat = SEAT.get()
-        if seat.caller.transport in ("stdio", "memory"):
-            # Over HTTP it is counted where it comes in, and refused there as HTTP has it.
+        """Handle `subscriptions/listen`: follow the resources and tasks that it names while it is open."""
+        viewer = VIEWER.get()
+        if viewer.caller.transport in ("stdio", "memory"):
+            # Over HTTP it was counted by `SdkHttp`, where it can be refused with an HTTP status.
             try:
-                with self._shares.streams.held(seat.caller.id):
-                    return await self._listen_as(seat, context, params)
+                with self._shares.streams.held(viewer.caller.id):
+                    return await self._listen_within(viewer, context, params)
             except QueueOverloaded as error:
                 raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
-        return await self._listen_as(seat, context, params)
+        return await self._listen_within(viewer, context, params)
 
-    async def _listen_as(
-        self, seat: Seat, context: Any, params: SubscriptionsListenRequestParams
+    async def _listen_within(
+        self, viewer: Viewer, context: Any, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        named = tasks_named(params) if self._tasks is not None else ()
-        relay = self._relay_of(seat)
-        held: list[Subscription] = []
-        listening = _Listening(seat)
-        self._listening.add(listening)
+        named = parse_task_ids(params) if self._tasks is not None else ()
+        relay = self._relay_of(viewer)
+        subscribed: list[Subscription] = []
+        subscription = _OpenSubscription(viewer)
+        self._subscriptions.add(subscription)
         try:
             for uri in params.notifications.resource_subscriptions or ():
                 try:
-                    held.append(await relay.subscribe(str(uri), Asker(caller=seat.caller)))
+                    subscribed.append(await relay.subscribe(str(uri), Asker(caller=viewer.caller)))
                 except (ServerRefused, ToolpostError) as error:
-                    # As with a resource that nobody has: it is agreed to, and never heard of.
+                    # As with an unknown resource: the subscription is acknowledged, and never notified.
                     event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
-            _LISTENING.set(listening)
-            with listening.scope:
+            _SUBSCRIPTION.set(subscription)
+            with subscription.scope:
                 if self._tasks is None or not named:
                     return await self._listen(context, params)
-                async with open_task_news(self._tasks, named, seat.caller, context) as acknowledging:
+                async with open_task_notifications(self._tasks, named, viewer.caller, context) as acknowledging:
                     return await self._listen(acknowledging, params)
             return SubscriptionsListenResult.model_validate({"_meta": {SUBSCRIPTION_ID_META_KEY: context.request_id}})
         finally:
-            self._listening.discard(listening)
+            self._subscriptions.discard(subscription)
             with anyio.CancelScope(shield=True):
-                await self._let_go(held)
+                await self._unsubscribe_all(subscribed)
 
-    def _relay_of(self, seat: Seat) -> Relay:
-        return self._relay.seen_by(lambda name, source: seat.view.shows_whole(name, tags_of(source)))
+    def _relay_of(self, viewer: Viewer) -> Relay:
+        return self._relay.seen_by(lambda name, source: viewer.view.shows_whole(name, tags_of(source)))
 
-    async def _tell_of_update(self, news: News) -> None:
-        uri = msgspec.json.decode(news.params).get("uri")
+    async def _forward_update(self, notification: News) -> None:
+        uri = msgspec.json.decode(notification.params).get("uri")
         if not isinstance(uri, str):
             return
-        await self._bus.publish(ResourceUpdated(uri=uri), lambda seat: self._concerns(news, seat))
-        for listener in self._concerned(news):
-            followed = listener.followed.get(uri)
-            if followed is not None and followed.server == news.server:
-                await self._tell(listener, news.method, news.params)
+        await self._bus.publish(ResourceUpdated(uri=uri), lambda viewer: self._concerns(notification, viewer))
+        for session in self._concerned(notification):
+            followed = session.followed.get(uri)
+            if followed is not None and followed.server == notification.server:
+                await self._tell(session, notification.method, notification.params)
 
-    def _concerned(self, news: News) -> Iterable[Listener]:
-        return [entry for entry in tuple(self._listeners.values()) if self._concerns(news, entry.seat)]
+    def _concerned(self, notification: News) -> Iterable[SubscribedSession]:
+        return [entry for entry in tuple(self._sessions.values()) if self._concerns(notification, entry.viewer)]
 
-    def _concerns(self, news: News, seat: Seat) -> bool:
-        is_theirs = not news.key or news.key == f"{seat.caller.id}\n{seat.caller.session or ''}"
-        source = self._relay.sources.get(news.server)
-        if not is_theirs or (source is None and news.tags is None):
+    def _concerns(self, notification: News, viewer: Viewer) -> bool:
+        is_theirs = not notification.key or notification.key == f"{viewer.caller.id}\n{viewer.caller.session or ''}"
+        source = self._relay.sources.get(notification.server)
+        if not is_theirs or (source is None and notification.tags is None):
             return False
-        tags = tags_of(source) if source is not None else news.tags or frozenset()
-        # What has no name to match is for those alone who see the whole server.
-        shows = seat.view.shows if news.method == PROMPTS_CHANGED else seat.view.shows_whole
-        return shows(news.server, tags)
+        tags = tags_of(source) if source is not None else notification.tags or frozenset()
+        # Resources have no name that a pattern could match: only callers who see the whole server are notified.
+        shows = viewer.view.shows if notification.method == PROMPTS_CHANGED else viewer.view.shows_whole
+        return shows(notification.server, tags)
 
     def _is_seen(self, servers: Collection[str], view: View) -> bool:
-        """Whether a view shows one of these; of one that is gone nobody knows the tags any more, so all tags may."""
+        """Whether a view shows one of these servers. The tags of a removed server are unknown, so they are not compared."""
         return "*" in servers or any(
             view.shows(name, tags_of(source))
             if (source := self._relay.sources.get(name))
@@ -249,18 +259,18 @@ class Audience:
             for name in servers
         )
 
-    async def _tell(self, listener: Listener, method: str, params: bytes) -> None:
+    async def _tell(self, session: SubscribedSession, method: str, params: bytes) -> None:
         try:
-            await listener.tell(method, params)
-        except Exception as error:  # noqa: BLE001 (a client that is gone must not keep the others from hearing it)
+            await session.tell(method, params)
+        except Exception as error:  # noqa: BLE001 (a client that has disconnected must not keep the others from being notified)
             event(_log, logging.DEBUG, "notification not sent", method=method, reason=str(error))
 
     async def _leave(self, number: int) -> None:
-        listener = self._listeners.pop(number, None)
-        if listener is not None:
-            await self._let_go(listener.followed.values())
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            await self._unsubscribe_all(session.followed.values())
 
-    async def _let_go(self, subscriptions: Iterable[Subscription]) -> None:
+    async def _unsubscribe_all(self, subscriptions: Iterable[Subscription]) -> None:
         for subscription in tuple(subscriptions):
             try:
                 with anyio.move_on_after(SEND_LIMIT_S):
@@ -269,41 +279,41 @@ class Audience:
                 event(_log, logging.DEBUG, "not unsubscribed", uri=subscription.uri[:200], reason=str(error))
 
 
-class _Listening:
-    """One open `subscriptions/listen`: whose it is, and what ends it."""
+class _OpenSubscription:
+    """One open `subscriptions/listen`, and the scope that ends it."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, viewer: Viewer) -> None:
+        self.viewer = viewer
         self.scope = anyio.CancelScope()
 
 
-_LISTENING: Final[ContextVar[_Listening]] = ContextVar("toolpost_listening")
+_SUBSCRIPTION: Final[ContextVar[_OpenSubscription]] = ContextVar("toolpost_subscription")
 
 
-def _seated(seat: Seat, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> Seat | None:
-    if seat.caller.transport != "http":
-        return seat
-    scopes = scopes_of(seat.caller.id)
-    return None if scopes is None else replace(seat, view=seat.view.path.within(scopes))
+def _update_viewer(viewer: Viewer, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> Viewer | None:
+    if viewer.caller.transport != "http":
+        return viewer
+    scopes = scopes_of(viewer.caller.id)
+    return None if scopes is None else replace(viewer, view=viewer.view.path.within(scopes))
 
 
-class _SeatedBus:
-    """The SDK's subscriptions, each with the seat of whoever made it."""
+class _FilteredBus:
+    """The SDK's subscriptions, each with the context of the request that made it."""
 
     def __init__(self) -> None:
-        self._subscribed: dict[object, tuple[Callable[[ServerEvent], None], _Listening]] = {}
+        self._subscribed: dict[object, tuple[Callable[[ServerEvent], None], _OpenSubscription]] = {}
 
-    async def publish(self, what: ServerEvent, concerns: Callable[[Seat], bool] = lambda _seat: True) -> None:
-        """Tell whoever is concerned."""
-        for deliver, listening in tuple(self._subscribed.values()):
-            if concerns(listening.seat):
+    async def publish(self, what: ServerEvent, concerns: Callable[[Viewer], bool] = lambda _viewer: True) -> None:
+        """Deliver an event to the subscriptions that it concerns."""
+        for deliver, subscription in tuple(self._subscribed.values()):
+            if concerns(subscription.viewer):
                 deliver(what)
         await anyio.lowlevel.checkpoint()
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Note a subscription; called by the SDK while it handles the request that makes it."""
+        """Add a subscription; called by the SDK while it handles the request that makes it."""
         token = object()
-        self._subscribed[token] = (listener, _LISTENING.get())
+        self._subscribed[token] = (listener, _SUBSCRIPTION.get())
 
         def unsubscribe() -> None:
             self._subscribed.pop(token, None)

@@ -1,4 +1,4 @@
-"""`notifications/tasks`: what becomes of tasks, told on the `subscriptions/listen` that names them."""
+"""`notifications/tasks`: the status of tasks, sent on the `subscriptions/listen` that names them."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,18 +17,18 @@ from toolpost.protocol.rpc import INVALID_PARAMS
 
 METHOD: Final = "notifications/tasks"
 MOST: Final = 1_000
-"""Tasks that one request may name."""
+"""How many tasks one request may name."""
 
 
 class TaskChanged(Notification[dict[str, Any], str]):
-    """A task, as `tasks/get` would show it."""
+    """A task, as `tasks/get` shows it."""
 
     method: str = METHOD
     params: dict[str, Any]
 
 
-def tasks_named(params: SubscriptionsListenRequestParams) -> tuple[str, ...]:
-    """Return the tasks that a request wants to hear of; refuses a client that does not say that it knows tasks."""
+def parse_task_ids(params: SubscriptionsListenRequestParams) -> tuple[str, ...]:
+    """Return the tasks that a request names; raise `MCPError` if the client does not declare the extension."""
     names = (params.notifications.model_extra or {}).get("taskIds")
     if names is None:
         return ()
@@ -41,8 +41,8 @@ def tasks_named(params: SubscriptionsListenRequestParams) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-class _Session:
-    """A session that acknowledges tasks too, which the SDK's own listening does not know, and says when it has."""
+class _AcknowledgingSession:
+    """Adds the tasks to the SDK's acknowledgement, which does not know them, and notes that it was sent."""
 
     def __init__(self, session: Any, names: Sequence[str]) -> None:
         self._session = session
@@ -58,29 +58,31 @@ class _Session:
         self.acknowledged.set()
 
 
-class _Context:
-    """As much of a request as listening needs."""
+class _ListenContext:
+    """The part of a request context that the SDK's listening uses."""
 
-    def __init__(self, request_id: Any, session: _Session) -> None:
+    def __init__(self, request_id: Any, session: _AcknowledgingSession) -> None:
         self.request_id = request_id
         self.session = session
 
 
 @asynccontextmanager
-async def open_task_news(lane: Tasks, names: Sequence[str], caller: Caller, context: Any) -> AsyncIterator[Any]:
-    """Tell what becomes of these tasks for as long as this is open; yields the request to listen with."""
-    session = _Session(context.session, names)
+async def open_task_notifications(
+    tasks: Tasks, names: Sequence[str], caller: Caller, context: Any
+) -> AsyncIterator[Any]:
+    """Send the status of these tasks while this is open; yields the request context to listen with."""
+    session = _AcknowledgingSession(context.session, names)
     stamp = {SUBSCRIPTION_ID_META_KEY: context.request_id}
 
-    async def tell(task: bytes) -> None:
-        await session.acknowledged.wait()  # which must come first
+    async def send(task: bytes) -> None:
+        await session.acknowledged.wait()  # which must be sent first
         params = msgspec.json.decode(task) | {"_meta": stamp}
         await session.send_notification(TaskChanged(params=params), related_request_id=context.request_id)
 
     async with anyio.create_task_group() as following:
         for name in names:
-            following.start_soon(lane.follow, name, caller, tell)
+            following.start_soon(tasks.follow, name, caller, send)
         try:
-            yield _Context(context.request_id, session)
+            yield _ListenContext(context.request_id, session)
         finally:
             following.cancel_scope.cancel()

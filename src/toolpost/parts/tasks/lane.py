@@ -13,7 +13,7 @@ from toolpost.contracts.errors import ToolpostError
 from toolpost.endpoints.listing import SERVER_STAMP
 from toolpost.endpoints.tasks import check_declared, task_id
 from toolpost.gateway import Answer
-from toolpost.middleware import Call, ProgressNote
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks.records import Deferred, DeferredId
 from toolpost.parts.tasks.runner import DeferredCalls
 from toolpost.parts.tasks.server_requests import LaterRespondent
@@ -49,7 +49,7 @@ class TaskLane:
         """Whether a call becomes a task."""
         return isinstance(call.context.respondent, LaterRespondent)
 
-    def hear(self, note: ProgressNote) -> None:
+    def hear(self, note: ProgressNotification) -> None:
         """Take a call's progress: it is shown as the task's message, not sent."""
         self._calls.hear(note)
 

@@ -12,7 +12,7 @@ from toolpost.base.events import event
 from toolpost.contracts.errors import ToolpostError, UnknownTool
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.gateway import Gateway
-from toolpost.middleware import Call, ProgressNote
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks import records
 from toolpost.parts.tasks.owners import OwnerId, is_gone
 from toolpost.parts.tasks.records import Deferred, DeferredId, Ending
@@ -46,7 +46,7 @@ class Orphans:
         *,
         ttl_s: float,
         carry: Callable[[Deferred, Call], None],
-        hear: Callable[[ProgressNote], None],
+        hear: Callable[[ProgressNotification], None],
     ) -> None:
         self._store = store
         self._gateway = gateway

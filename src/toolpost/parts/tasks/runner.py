@@ -14,7 +14,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, CallerId, JsonObject
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
 from toolpost.gateway import Answer, Gateway
-from toolpost.middleware import Call, ProgressNote
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks import records
 from toolpost.parts.tasks.orphans import HOLD_S, Orphans, task_topic
 from toolpost.parts.tasks.owners import new_owner
@@ -121,7 +121,7 @@ class DeferredCalls:
             run.decided.set()
         return run.kept
 
-    def hear(self, note: ProgressNote) -> None:
+    def hear(self, note: ProgressNotification) -> None:
         """Take the progress of a call, to be shown to whoever asks for it."""
         if note.message is not None and (run := self._by_call.get(note.facts["id"])) is not None:
             run.message = note.message

@@ -15,7 +15,7 @@ from toolpost.cli.options import is_debugging
 from toolpost.cli.serve import Stop
 from toolpost.cli.servers.client import MCP_PATH, base_url
 from toolpost.cli.signals import on_signals
-from toolpost.endpoints.stdio import Wire
+from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.client import BusClient
 from toolpost.parts.bus.commands.project import ProjectServer, project_config, project_of
 from toolpost.parts.bus.link import Address, BusLink, Find
@@ -47,10 +47,10 @@ def connect(url: str | None, project: Path | None, log_level: str) -> None:
     """
     set_up_logging("debug" if is_debugging() else log_level, "text")
     find = _project_server(project) if url is None else _server_at(url)
-    run_async(_connect, BusLink(find), Wire())
+    run_async(_connect, BusLink(find), StdioStreams())
 
 
-async def _connect(link: BusLink, wire: Wire) -> None:
+async def _connect(link: BusLink, wire: StdioStreams) -> None:
     stop = Stop()
     client = BusClient(link)
     with on_signals(stop.ask):

@@ -15,7 +15,7 @@ from toolpost.cli.gateway import run_async
 from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import is_debugging, json_option, on_top
 from toolpost.cli.serve import Again, Manner, Presence, Stop, serve_until_stopped
-from toolpost.endpoints.stdio import Wire
+from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, project_config, project_of
 from toolpost.parts.bus.settings import BUS
 from toolpost.running import App
@@ -75,7 +75,7 @@ def serve(
     again = Again(path=root / CONFIG_NAME, load=load)
     manner = Manner(log_format=log_format, as_json=as_json)
     presence = presence_in(ProjectServer(root), is_daemon=for_clients)
-    run_async(serve_until_stopped, load(), Wire() if stdio else None, manner, again, presence)
+    run_async(serve_until_stopped, load(), StdioStreams() if stdio else None, manner, again, presence)
 
 
 def presence_in(files: ProjectServer, *, is_daemon: bool) -> Presence:

@@ -21,7 +21,7 @@ from toolpost.base.turns import TurnEnded, encode_event
 from toolpost.contracts.errors import ErrorCode, QueueOverloaded, ToolpostError
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http.descriptors import has_run_out
-from toolpost.endpoints.http.disconnect import closed_on_removal
+from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.refusal import Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.http.request import HttpRequest
@@ -80,12 +80,12 @@ class TalkApi:
         """Answer a request, one that fails with the error object."""
         try:
             route, thread = _found(request)
-            admission = await self._access.admitted(request)
+            admission = await self._access.admit(request)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
             standing = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
             ask = Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
-            async with closed_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
+            async with close_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
                 given = await route.handler(self, ask)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
@@ -344,7 +344,7 @@ def _found(request: HttpRequest) -> tuple[Route, ThreadId]:
     if not methods:
         raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; {API}/openapi.json says what there is")
     allowed = ", ".join(methods)
-    message = f"This path takes {allowed} alone"
+    message = f"This path takes {allowed} only"
     raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])
 
 
