@@ -195,7 +195,7 @@ class ClientConnection:
 
     @asynccontextmanager
     async def _finish_calls(self) -> AsyncIterator[None]:
-        """Leave no call running. A task group would do that too, at half the cost of a call for each call."""
+        """Leave no call running. A task group would do that too, at the cost of half a call for each."""
         try:
             yield
             while self._running:

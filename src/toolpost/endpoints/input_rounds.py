@@ -7,7 +7,7 @@ stateless era keeps nothing; its own state travels with the client.
 
 Example: `tools/call` → the server asks for an elicitation → the client gets `{"resultType": "input_required",
 "inputRequests": {"elicitation-1": …}, "requestState": …}` → the client calls again with `inputResponses` and that state → the
-server's request is run_round, the call goes on, and its result is the second answer.
+server's request is answered, the call goes on, and its result is the second answer.
 """
 
 import asyncio

@@ -91,6 +91,6 @@ def _log_failure(call: Call, error: ToolpostError) -> None:
         trace=call.trace_id,
         caller=call.caller.id,
         thread=call.caller.thread,
-        # Errors of callers start_task their values, which must not get into the log.
+        # Errors of callers contain their values, which must not get into the log.
         exception=None if is_callers_error else error.__cause__ or error,
     )

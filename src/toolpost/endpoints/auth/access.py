@@ -84,7 +84,7 @@ class Access:
 
 
 def check_exposure(host: str, *, is_open: bool) -> None:
-    """Raise `BadConfiguration` if everybody who can reach `host` could call tools without a token."""
+    """Raise `BadConfiguration` if everyone who can reach `host` could call tools without a token."""
     if is_open and host not in LOCAL_HOSTS:
         raise BadConfiguration(
             f"Listening on `{host}` requires a token: everyone who can reach it could call every tool.",

@@ -1,10 +1,10 @@
-"""The servers behind the gateway, looked at and acted on over HTTP: what `toolpost servers` asks.
+"""The administrator's HTTP API for the servers behind the gateway, which `toolpost servers` uses.
 
-GET  /api/servers               how every server is doing
-GET  /api/servers/NAME          how one is
-POST /api/servers/NAME/ACTION   `start`, `stop` or `restart` it; answers how it is then
+GET  /api/servers               the state of every server
+GET  /api/servers/NAME          the state of one
+POST /api/servers/NAME/ACTION   `start`, `stop` or `restart` it; answers with its state afterwards
 
-An administrator may do this: whoever has the one token, or a caller with `admin = true`. Errors are the error object of the
+Only for administrators: the holder of the single token, or a caller with `admin = true`. Errors are the error object of the
 wire, under `error`.
 """
 
@@ -43,12 +43,12 @@ from toolpost.upstreams.supervisor import Supervisor
 _log = logging.getLogger("toolpost.endpoints")
 
 READY_S: Final = 45.0
-"""How long an answer waits for a server that starts; after that it says `starting`."""
+"""How long an answer waits for a server that starts; after that its state is `starting`."""
 
 ACTIONS: Final = ("restart", "start", "stop")
 
 Conceal = Callable[[ServerSpec], Callable[[str], str]]
-"""Takes the secrets of a server out of a text: it may have put them into its own words."""
+"""Makes a function that removes a server's secrets from a text: a server may repeat them in its output."""
 
 Servers = Callable[[], Mapping[str, ServerSource]]
 
@@ -65,11 +65,10 @@ class Admin:
         self._conceal = conceal
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of these."""
         return path == SERVERS_PATH or path.startswith(f"{SERVERS_PATH}/")
 
     async def answer(self, request: HttpRequest) -> None:
-        """Answer a request, one that fails with the error object."""
+        """Answer a request; failures are sent as the error object."""
         try:
             admission = await self._access.admit(request)
             if not admission.is_admin:
@@ -101,7 +100,7 @@ class Admin:
         _check_action(action)
         _check_method(request, "POST")
         _check_not_a_form(request)
-        event(_log, logging.INFO, "server asked to change", server=name, action=action, caller=caller)
+        event(_log, logging.INFO, "server action", server=name, action=action, caller=caller)
         try:
             await _act(source.supervisor, action)
         except UpstreamUnavailable as error:

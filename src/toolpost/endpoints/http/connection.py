@@ -4,7 +4,7 @@ Under load most requests are alike: the same head, a small body, a JSON answer. 
 call itself (docs/decisions/0012). Any other request is forwarded to uvicorn, one at a time: it gets the head, and the body as
 it arrives.
 
-A typical client opens a connection and sends `POST /mcp` with a `tools/call`. The head is parsed once (`_judge_head`) and
+A typical client opens a connection and sends `POST /mcp` with a `tools/call`. The head is parsed once (`_take_head`) and
 kept; the next request starts with the same bytes, so that only its body is parsed (`_take`), the endpoint starts the call
 (`start`), and `respond` writes its answer. A `GET`, or a call with a progress token, goes to uvicorn (`_forward`), on the
 same connection.
@@ -99,7 +99,7 @@ class Phase(Enum):
     QUEUED = auto()
     """Its turn, with what arrived while the last request was answered, or until the client has read that answer."""
     LEAVING = auto()
-    """Its own end: the last response is being write_refusal, what arrives is dropped."""
+    """Its own end: the last response is being written, what arrives is dropped."""
 
 
 _IDLE, _HEAD, _BODY, _ANSWERING, _FORWARDED, _QUEUED, _LEAVING = Phase
@@ -250,7 +250,7 @@ class HttpConnection(asyncio.Protocol):
             self._next()
 
     def resume_writing(self) -> None:
-        """Continue with a client that has read what was write_refusal."""
+        """Continue with a client that has read what was written."""
         self._is_write_paused = False
         if self._uvicorn is not None:
             self._uvicorn.resume_writing()
@@ -379,7 +379,7 @@ class HttpConnection(asyncio.Protocol):
             return
         end = data.find(HEAD_END)
         if end >= 0:
-            self._judge_head(data, end + len(HEAD_END))
+            self._take_head(data, end + len(HEAD_END))
             return
         self._phase = _HEAD
         self._begun_at = self._used_at
@@ -392,7 +392,7 @@ class HttpConnection(asyncio.Protocol):
         buffer += data
         end = buffer.find(HEAD_END, max(0, seen - len(HEAD_END) + 1))
         if end >= 0:
-            self._judge_head(self._empty_buffer(), end + len(HEAD_END))
+            self._take_head(self._empty_buffer(), end + len(HEAD_END))
         elif len(buffer) > HEAD_LIMIT:
             self.refuse(head_too_long())
         elif seen <= LINE_LIMIT < len(buffer) and buffer.find(b"\r\n", 0, LINE_LIMIT + 2) < 0:
@@ -400,7 +400,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._set_buffered(len(buffer))
 
-    def _judge_head(self, data: bytes, end: int) -> None:
+    def _take_head(self, data: bytes, end: int) -> None:
         if end > HEAD_LIMIT:
             self.refuse(head_too_long())
             return
@@ -647,7 +647,7 @@ class HttpConnection(asyncio.Protocol):
         self.leave()
 
     def leave(self) -> None:
-        """Close once all is write_refusal. What the client still sends is read for a moment: closing at once would reset the
+        """Close once all is written. What the client still sends is read for a moment: closing at once would reset the
         connection, and the client might lose the response.
         """
         transport = self._transport
@@ -669,7 +669,7 @@ class HttpConnection(asyncio.Protocol):
         self._begin_leaving()
 
     def _close(self) -> None:
-        """Close once all is write_refusal; a client that does not read it is cut off."""
+        """Close once all is written; a client that does not read it is cut off."""
         assert self._transport is not None
         self._phase = _LEAVING
         self._transport.close()
@@ -724,7 +724,7 @@ class _UvicornTransport:
         self.resume_reading = transport.resume_reading
 
     def is_closing(self) -> bool:
-        """Whether anything write_refusal now would be lost."""
+        """Whether anything written now would be lost."""
         return self._connection.is_leaving or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
@@ -732,7 +732,7 @@ class _UvicornTransport:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close after what has been write_refusal."""
+        """Close after what has been written."""
         self._connection.leave()
 
 

@@ -1,4 +1,4 @@
-"""Pages: the files of a folder, as they are, below a path. What they show, they ask an API for."""
+"""Static pages: the files of a folder, served below a path. Their data comes from an API."""
 
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""Nothing but these files runs, nothing else is asked, and no text is ever taken for HTML."""
+"""No other script runs, no other host is contacted, and no text is ever interpreted as HTML."""
 
 _HEADERS: Final = [
     (b"content-security-policy", _POLICY),
@@ -31,21 +31,19 @@ _HEADERS: Final = [
 
 
 class Pages:
-    """The files of a folder below a path. Everybody who reaches this server may have them: they hold nothing of anybody."""
+    """The files of a folder below a path. They need no token: they contain no data of callers."""
 
     def __init__(self, access: Access, path: str, folder: Path, title: str) -> None:
-        """Take also what the page is called where a file of it is missing."""
+        """`title` names the page in the error for a missing file."""
         self._access = access
         self._path = path
         self._folder = folder
         self._title = title
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of these."""
         return path == self._path or path.startswith(f"{self._path}/")
 
     async def answer(self, request: HttpRequest) -> None:
-        """Send a file."""
         self._access.check_host_and_origin(request.headers)
         if request.method not in ("GET", "HEAD"):
             raise Refused(

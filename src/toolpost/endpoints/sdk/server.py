@@ -73,7 +73,7 @@ class _AnnouncingServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Announce every `listChanged` unless wrap_handler otherwise."""
+        """Announce every `listChanged` unless told otherwise."""
         options = notification_options or NotificationOptions(
             tools_changed=True, prompts_changed=True, resources_changed=True
         )
