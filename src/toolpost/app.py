@@ -296,7 +296,9 @@ def _assembled(
         parts=parts,
         servers=servers,
         gateway=gateway,
-        lane=CallHandler(gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds, parts.tasks),
+        call_handler=CallHandler(
+            gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds, parts.tasks
+        ),
         sdk=LazySdk(Relay(servers.sources), store.audit, rounds, shares, instructions, parts.tasks),
         shares=shares,
         roster=roster,

@@ -48,7 +48,7 @@ class App:
     host: PluginHost
     servers: ServerHost
     gateway: Gateway
-    lane: CallHandler
+    call_handler: CallHandler
     sdk: LazySdk
     shares: EndpointShares
     roster: Roster
@@ -136,7 +136,7 @@ class Changes:
             app.finder.preparation.take(app.gateway.catalogue)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
             is_same = (
-                mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalogue)
+                mode == "automatic" and not self.config.requires_token and before.has_servers_of(app.gateway.catalogue)
             )
             if app.sdk.loaded is not None and not is_same:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
@@ -188,5 +188,5 @@ def catalogue_of(config: Config, host: PluginHost, servers: ServerHost) -> Catal
 
 def listing_of(config: Config, catalogue: Catalogue, mode: Mode) -> Listing:
     """Make the list that clients are given."""
-    scope: Literal["private", "public"] = "private" if config.asks_who_calls else "public"
+    scope: Literal["private", "public"] = "private" if config.requires_token else "public"
     return Listing(catalogue, page_size=config.limits.page_size, scope=scope, mode=mode)

@@ -67,6 +67,13 @@ def documented(heading: str) -> set[str]:
     return set(re.findall(r"`([a-z_/]+\.py)`", section))
 
 
+def test_every_file_that_the_page_names_exists() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`([a-z_/]+(?:\.py|/))`", page))
+    assert "endpoints/calls.py" in named
+    assert [name for name in sorted(named) if not (Path(SOURCES, name).exists() or (ROOT / name).exists())] == []
+
+
 @pytest.mark.parametrize(
     ("heading", "tool", "servers"),
     [("To a function", "does__echo", ()), ("To a server on stdio", "up__echo", (hostile(version=MODERN),))],

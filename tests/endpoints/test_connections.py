@@ -124,8 +124,8 @@ def test_everything_that_was_counted_is_forgotten() -> None:
 
     assert len(connections) == 0
     assert vars(connections)["_by_address"] == {}
-    assert vars(connections)["_holding"] == {}
-    assert (vars(connections)["_held"], vars(connections)["_held_known"]) == (0, 0)
+    assert vars(connections)["_buffering"] == {}
+    assert (vars(connections)["_buffered"], vars(connections)["_buffered_authenticated"]) == (0, 0)
 
 
 @pytest.mark.parametrize(("descriptors", "total"), [(256, 192), (1024, 768), (20_000, 10_000), (1, 1)])

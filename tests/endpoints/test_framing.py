@@ -125,7 +125,7 @@ def test_a_body_costs_what_its_bytes_cost() -> None:
         data = extension * (size // len(extension) + 1)
         return thread_cpu_s(lambda: fed_all(ChunkedBody(), data))
 
-    def fed_all(framing: ChunkedBody, data: bytes) -> None:
+    def fed_all(framing: Chunked, data: bytes) -> None:
         for at in range(len(data)):
             framing.feed(data[at : at + 1])
 

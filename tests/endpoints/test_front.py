@@ -100,7 +100,7 @@ class Endpoint:
     """Admits every plain head, and answers when it is told to."""
 
     body_limit = 1 << 22
-    asks_who_calls = False
+    requires_token = False
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

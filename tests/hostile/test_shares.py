@@ -298,7 +298,7 @@ async def test_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         others = [await gateway.opened(bob), await gateway.opened(bob)]
         refused = await gateway.opened(eve)
         monkeypatch.setattr(sessions, "RECENT_S", 0.0)
-        monkeypatch.setattr(sessions, "LOOK_S", 0.0)
+        monkeypatch.setattr(sessions, "SEARCH_S", 0.0)
         reopened = await gateway.opened(ada)
         statuses = []
         for http, answer in ((ada, flood[0]), (ada, flood[1]), (bob, others[0])):

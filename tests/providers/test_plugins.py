@@ -237,7 +237,7 @@ async def test_a_bug_of_ours_is_internal_and_shows_nothing(way: Way, caplog: Any
         raise ZeroDivisionError("secret detail")
 
     async with way.client(BEHAVIOURS) as client:
-        monkeypatch.setattr(sys.modules["toolpost.middleware.dispatch"], "_encoded", broken)
+        monkeypatch.setattr(sys.modules["toolpost.middleware.dispatch"], "_encode", broken)
         answer = await client.call_tool("does__echo", {"text": "x"})
 
     error = error_of(answer)

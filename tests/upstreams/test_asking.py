@@ -348,7 +348,7 @@ async def test_a_client_that_leaves_takes_its_held_calls_along() -> None:
 
 
 async def test_only_so_many_calls_may_wait_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.endpoints.input_rounds.HELD_BY_ONE_LIMIT", 1)
+    monkeypatch.setattr("toolpost.endpoints.input_rounds.WAITING_LIMIT_PER_CALLER", 1)
     person = Person()
     async with (
         asking_behind(Way("stdio", "legacy")) as app,

@@ -89,7 +89,9 @@ async def told_after_change(app: App, way: Way) -> tuple[int, set[str]]:
 
     handler = None if way.mode == MODERN else hear
     if way.transport == "memory":
-        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=way.mode, message_handler=handler) as client:
+        async with Client(
+            open_memory_endpoint(app.call_handler, app.sdk), mode=way.mode, message_handler=handler
+        ) as client:
             names = await listened(client)
     else:
         async with open_http(app) as url, Client(url, mode=way.mode, message_handler=handler) as client:

@@ -356,7 +356,7 @@ async def test_known_keys_go_on_while_the_server_is_down(tmp_path: Path, monkeyp
             issuer_is_down = project.issuer.ask("/counts")
             monkeypatch.setattr(oauth_keys, "FRESH_S", 0.0)
             monkeypatch.setattr(oauth_keys, "GAP_S", 0.0)
-            monkeypatch.setattr(oauth_keys, "_document", _refused)
+            monkeypatch.setattr(oauth_keys, "_fetch_json", _refused)
             after = (await ask(url, tokens[1]))[0]
 
     assert issuer_is_down

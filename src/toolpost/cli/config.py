@@ -105,7 +105,7 @@ def _as_toml(settings: JsonObject, config_path: Path | None, loaded: Config) -> 
     source = _source(config_path)
     yield f"# from {source}" if source else f"# there is no {CONFIG_NAME} in {Path.cwd()}: these are the defaults"
     token = _token_source(loaded)
-    if token or not loaded.asks_who_calls:
+    if token or not loaded.requires_token:
         yield f"# the token comes from {token}" if token else "# there is no token: only this machine may connect"
     for note in _notes(source):
         yield f"# note: {note}"

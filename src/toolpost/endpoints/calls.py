@@ -168,7 +168,7 @@ class CallHandler:
         """Answer a call that `try_send` has sent: through `send`, or by a task that `start_task` starts."""
 
         def write(outcome: Outcome) -> bytes:
-            return result_response(request_id, call_result(success_answer(call, outcome), revision))
+            return result_response(request_id, write_call_result(success_answer(call, outcome), revision))
 
         self.gateway.finish_sent(call, Delivery(start_task, write, send))
 
@@ -193,7 +193,7 @@ class CallHandler:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
         if answer.passed is not None and is_asking(answer.passed):
             answer = self._seal_state(answer, answer.passed, respondent)
-        return result_response(request_id, call_result(answer, revision))
+        return result_response(request_id, write_call_result(answer, revision))
 
     def _seal_state(self, answer: Answer, passed: Mapping[str, msgspec.Raw], request: Respondent | None) -> Answer:
         """Sign the server's own state, so that only this caller can bring it back."""
@@ -236,10 +236,10 @@ def _continue(
     return call
 
 
-def call_result(answer: Answer, revision: Revision) -> bytes:
+def write_call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
     if answer.passed is not None:
-        return passed_result(answer, answer.passed, revision)
+        return write_passthrough_result(answer, answer.passed, revision)
     if _is_plain_success(answer) and revision.is_modern:
         # Nearly every answer of a function: written from one template.
         payload = answer.payload
@@ -263,7 +263,7 @@ def _is_plain_success(answer: Answer) -> bool:
     return is_bare and answer.style is ResultStyle.ENVELOPE
 
 
-def passed_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
+def write_passthrough_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
     """Write an upstream server's own result: unchanged but for what the client's revision does not know."""
     if revision.is_modern and "_meta" not in passed and _is_plain(answer) and answer.style is ResultStyle.PLAIN:
         # Nearly every result of a server: only our `_meta` is appended.

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from toolpost.base.caller import Scope
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, Catalogue, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
@@ -95,7 +95,11 @@ class Listing:
     def _encode_definition(definition: JsonObject, revision: Revision) -> bytes:
         unknown = set(revision.unknown_fields)
         output = definition.get("outputSchema")
-        if output is not None and not revision.is_modern and not _is_object_schema(output):
+        if (
+            output is not None
+            and not revision.is_modern
+            and not (isinstance(output, dict) and output.get("type") == "object")
+        ):
             # Before 2026-07-28 an output schema must describe an object; the text content has the result in any case.
             unknown.add("outputSchema")
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
@@ -112,10 +116,6 @@ def _list_definitions(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
 
 def _rename(definition: JsonObject, name: str) -> JsonObject:
     return definition if definition["name"] == name else definition | {"name": name}
-
-
-def _is_object_schema(schema: Json) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "object"
 
 
 def _encode_cursor(name: str) -> str:

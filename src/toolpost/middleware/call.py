@@ -128,14 +128,14 @@ class Call:
         if self._cancel_reason is not None:
             raise CallCancelled(f"The call was cancelled: {self._cancel_reason}.")
         if self.scope.cancel_called:
-            raise self._timed_out()
+            raise self._timeout_error()
 
     def detach_progress(self) -> None:
         """Stop sending progress: the round is over, and the next one may attach a new receiver."""
         if self.progress is not None:
             self.progress.redirect(None)
 
-    def _timed_out(self) -> ToolpostError:
+    def _timeout_error(self) -> ToolpostError:
         limit_s = self.tool.contract.timeout_s
         return ToolTimedOut(
             f"`{self.tool.contract.name}` did not answer within {limit_s:g} s.",

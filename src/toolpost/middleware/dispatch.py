@@ -6,7 +6,6 @@ import logging
 import msgspec
 
 from toolpost.base.events import event
-from toolpost.base.ids import Json
 from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError, UpstreamRefused
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
@@ -26,7 +25,10 @@ async def dispatch(call: Call, *, validation: Validation) -> Outcome:
         returned = await _invoke(call)
         if returned.passed is not None:
             return await check_passthrough(call, returned.passed, returned.results, validation)
-        encoded = _encode_value(returned.value)
+        try:
+            encoded = _encode(returned.value)
+        except (TypeError, ValueError) as error:
+            raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
         if (checking := validation.check_result(call, returned.value, encoded)) is not None:
             await checking
         return Outcome(encoded, returned.content, facts=returned.facts)
@@ -66,13 +68,6 @@ def is_being_cancelled() -> bool:
     """Whether the current task has a cancellation pending."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _encode_value(value: Json) -> bytes:
-    try:
-        return _encode(value)
-    except (TypeError, ValueError) as error:
-        raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
 
 
 def _log_failure(call: Call, error: ToolpostError) -> None:

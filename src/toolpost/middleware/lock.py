@@ -50,7 +50,9 @@ class Lock:
                 return await proceed(call)
             key = _key_of(call, concurrency.argument if isinstance(concurrency, Keyed) else None)
             if (queue := self._queues.get(key)) is None:
-                queue = self._queues[key] = self._queue_of(call)
+                what = f"calls waiting for `{call.tool.contract.name}`"
+                queue = FairQueue(what, self._callers, at_once=1, waiting=self._waiting_limit)
+                self._queues[key] = queue
             try:
                 await queue.enter(call.caller.id)
                 try:
@@ -63,10 +65,6 @@ class Lock:
                     self._queues.pop(key, None)
         finally:
             self.leave(call)
-
-    def _queue_of(self, call: Call) -> FairQueue:
-        what = f"calls waiting for `{call.tool.contract.name}`"
-        return FairQueue(what, self._callers, at_once=1, waiting=self._waiting_limit)
 
 
 def _key_of(call: Call, argument: str | None) -> Hashable:

@@ -81,7 +81,7 @@ def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArgume
     return InvalidArguments(
         _describe("The arguments break the schema", contract, issues),
         hint="fix the issues and call again",
-        issues=_listed(issues),
+        issues=_issue_objects(issues),
         inputSchema=contract.arguments_schema.raw,
     )
 
@@ -90,7 +90,7 @@ def _invalid_result(contract: Contract, issues: list[Issue], result: object, con
     return InvalidResult(
         _describe("The result breaks the output schema", contract, issues),
         hint="the tool is at fault, not the call; its result is under details.result",
-        issues=_listed(issues),
+        issues=_issue_objects(issues),
         result=_truncate(result),
         content=content,
     )
@@ -103,7 +103,7 @@ def _describe(what: str, contract: Contract, issues: list[Issue]) -> str:
     return f"{what} of `{contract.name}`: " + "; ".join(issue.message for issue in issues[:3])
 
 
-def _listed(issues: list[Issue]) -> list[JsonObject]:
+def _issue_objects(issues: list[Issue]) -> list[JsonObject]:
     return [issue.as_object() for issue in issues]
 
 

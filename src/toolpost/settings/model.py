@@ -256,7 +256,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return tokens
 
     @property
-    def asks_who_calls(self) -> bool:
+    def requires_token(self) -> bool:
         """Whether clients over HTTP must show who they are."""
         has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token_file is not None
         return has_token or bool(self.callers) or self.http.oauth is not None

@@ -116,7 +116,9 @@ async def _official(way: Way, tasks: Tasks, folder: Path) -> AsyncIterator[Clien
         return
     async with open_app(AT_ONCE, plugins=[plugin_of(ERRANDS)], bundled=False) as app:
         if way.transport == "memory":
-            async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=way.mode, extensions=[tasks]) as client:
+            async with Client(
+                open_memory_endpoint(app.call_handler, app.sdk), mode=way.mode, extensions=[tasks]
+            ) as client:
                 yield client
         else:
             async with open_http(app) as url, Client(url, mode=way.mode, extensions=[tasks]) as client:

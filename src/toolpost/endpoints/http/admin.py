@@ -92,7 +92,8 @@ class Admin:
         name, _, action = request.path.removeprefix(SERVERS_PATH).removeprefix("/").partition("/")
         if not name:
             _check_method(request, "GET")
-            return {"servers": await self._reports()}
+            # One by one: each looks at every process of a server, and calls in flight get their turn in between.
+            return {"servers": [await self._report(source) for source in self._servers().values()]}
         source = _find_server(name, self._servers())
         if not action:
             _check_method(request, "GET")
@@ -106,13 +107,6 @@ class Admin:
         except UpstreamUnavailable as error:
             raise _conceal_error(error, self._conceal(source.spec)) from error
         return await self._report(source)
-
-    async def _reports(self) -> list[JsonObject]:
-        reports = []
-        for source in self._servers().values():
-            # Each looks at every process of a server: calls in flight get their turn in between.
-            reports.append(await self._report(source))
-        return reports
 
     async def _report(self, source: ServerSource) -> JsonObject:
         report = source.supervisor.report()

@@ -89,7 +89,8 @@ class HttpEndpoint:
             await send_json(send, refusal.body, status=refusal.status, headers=refusal.headers)
         except NotFound as error:
             # The path names a server or tag that does not exist.
-            await send_json(send, _not_found(error).body, status=404)
+            message = f"{error.message} ({error.hint})" if error.hint else error.message
+            await send_json(send, Refused(404, ErrorCode.NOT_FOUND, message).body, status=404)
         except Exception as error:  # noqa: BLE001 (a bug gets an answer too)
             if has_run_out(error):
                 warn_exhausted("answering a request")
@@ -191,7 +192,7 @@ class HttpEndpoint:
         try:
             body = await self._handler.answer(message.id, call, revision)
         except ProtocolError as error:
-            status, body = _status_in(error.code, revision.version), error.as_response()
+            status, body = _status_of(error.code, revision.version), error.as_response()
         finally:
             if session is not None:
                 session.calls.remove(message.key)
@@ -202,7 +203,7 @@ class HttpEndpoint:
         try:
             return 200, await self._handler.answer(request_id, call, revision)
         except ProtocolError as error:
-            return _status_in(error.code, revision.version), error.as_response()
+            return _status_of(error.code, revision.version), error.as_response()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run the SDK's tasks, and end what removed callers have open, until cancelled."""
@@ -229,7 +230,7 @@ class HttpEndpoint:
             self._handler.gateway.catalogue.seen_through(request.view)
             if request.method == "POST":
                 await self._post(request, admission)
-            elif (lost := self._lost_stream(request, admission.caller)) is not None:
+            elif (lost := self._find_lost_stream(request, admission.caller)) is not None:
                 with _convert_overload(), self._streams.held(admission.caller.id):
                     await resume(*lost, request.receive, request.send)
             else:
@@ -248,7 +249,7 @@ class HttpEndpoint:
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
 
-    def _lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
+    def _find_lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
         """Return the stream that a client of the handshake era reconnects to, and the last event that it has; else None."""
         last = request.headers.get(b"last-event-id")
         if request.method != "GET" or last is None or not request.accepts(b"text/event-stream"):
@@ -296,7 +297,7 @@ class HttpEndpoint:
                 await self._sdk.serve(request, caller, request.replay(body), message)
         except ProtocolError as error:
             log_refused(error, caller)
-            await send_json(request.send, error.as_response(), status=_status_of(error, request))
+            await send_json(request.send, error.as_response(), status=_status_of(error.code, request.version))
 
     async def _answer_without_sdk(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
         """Answer what needs no SDK; False leaves the message to it."""
@@ -362,17 +363,13 @@ class HttpEndpoint:
         )
         if session is None and call.mirrors_arguments:
             await _check_parameter_headers(call, arguments, request, message.id)
-        with _tracked(session, message, call):
+        with _track_call(session, message, call):
             running = self._run_call(message.id, call, revision)
             if stream is None:
                 outlives = session is not None
                 await answer_quietly(call, running, request.receive, request.send, outlives=outlives)
             else:
                 await stream.answer(call, running, request.receive)
-
-
-def _not_found(error: NotFound) -> Refused:
-    return Refused(404, ErrorCode.NOT_FOUND, f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
 def _is_plainly_modern(head: RequestHead, message: Message, meta: JsonObject, name: str | None) -> bool:
@@ -417,7 +414,7 @@ def _convert_overload() -> Iterator[None]:
 
 
 @contextmanager
-def _tracked(session: Session | None, message: Message, call: Call) -> Iterator[None]:
+def _track_call(session: Session | None, message: Message, call: Call) -> Iterator[None]:
     """Add a call to its session's calls in flight while it runs."""
     if session is None:
         yield
@@ -454,15 +451,8 @@ async def _accept(send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _status_of(error: ProtocolError, request: HttpRequest) -> int:
-    """Return the HTTP status of a protocol error: in the stateless era by its code, before that 400 only for malformed
-    requests.
-    """
-    return _status_in(error.code, request.version)
-
-
-def _status_in(code: int, version: str) -> int:
-    """Return the HTTP status of a JSON-RPC error, ours or a server's own, in a revision."""
+def _status_of(code: int, version: str) -> int:
+    """Return the HTTP status of a JSON-RPC error: by its code in the stateless era; before, 400 for malformed requests only."""
     if version != era.MODERN.version:
         return 400 if code in (INVALID_REQUEST, PARSE_ERROR) else 200
     return era.STATUS_OF.get(code, 200)

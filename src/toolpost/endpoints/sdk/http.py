@@ -97,7 +97,8 @@ class SdkHttp:
         try:
             with self._streams.held(caller.id) if is_stream else nullcontext():
                 if opening is not None:
-                    await self._make_room(caller)
+                    if (evictable := self._sessions.find_evictable(caller.id)) is not None:
+                        await self.end(evictable)
                     self._sessions.reserve(caller.id)
                     is_reserved = True
                 with _count_stream(session):
@@ -107,11 +108,6 @@ class SdkHttp:
         finally:
             if is_reserved:
                 self._sessions.release(caller.id)
-
-    async def _make_room(self, caller: Caller) -> None:
-        """End an idle session of the caller, if it may not have another one beside those it has."""
-        if (evictable := self._sessions.find_evictable(caller.id)) is not None:
-            await self.end(evictable)
 
     async def _load_early(self) -> None:
         """Load the SDK; retry if that fails: without it the server still answers tool calls."""

@@ -84,9 +84,9 @@ class _AnnouncingServer(Server[Any]):
         if options.get("protocol_version") == MODERN.version:
             options["extensions"] = {EXTENSION: {}}
         capabilities = super().get_capabilities(*arguments, **options)
-        return capabilities.model_copy(update={name: None for name in _RELAYED if name not in self._offered()})
+        return capabilities.model_copy(update={name: None for name in _RELAYED if name not in self._list_offered()})
 
-    def _offered(self) -> Collection[str]:
+    def _list_offered(self) -> Collection[str]:
         """Return what the servers that this client sees offer besides tools; one that has not been started yet may offer all
         of it.
         """

@@ -114,7 +114,7 @@ class Subscribers:
                     await self._tell(session, notification.method, notification.params)
         elif notification.method == LOG:
             level = level_of(notification.params)
-            for session in self._concerned(notification):
+            for session in self._sessions_concerned(notification):
                 is_wanted = session.level is None or reaches(level, session.level)
                 caller = session.viewer.caller
                 if (
@@ -127,13 +127,13 @@ class Subscribers:
             if notification.method == RESOURCES_CHANGED:
                 self._relay.forget(notification.server)
             await self._bus.publish(_EVENTS[notification.method], lambda viewer: self._concerns(notification, viewer))
-            for session in self._concerned(notification):
+            for session in self._sessions_concerned(notification):
                 await self._tell(session, notification.method, notification.params)
 
     def _may_read(self, notification: News, caller: Caller) -> bool:
         """Whether a log message is about this caller's calls; where that is unknown, whether the caller may see those of all.
 
-        An instance of one caller has no calls of others: `_concerned` has left out everyone else.
+        An instance of one caller has no calls of others: `_sessions_concerned` has left out everyone else.
         """
         if notification.key or notification.caller == caller.id:
             return True
@@ -232,12 +232,12 @@ class Subscribers:
         if not isinstance(uri, str):
             return
         await self._bus.publish(ResourceUpdated(uri=uri), lambda viewer: self._concerns(notification, viewer))
-        for session in self._concerned(notification):
+        for session in self._sessions_concerned(notification):
             followed = session.followed.get(uri)
             if followed is not None and followed.server == notification.server:
                 await self._tell(session, notification.method, notification.params)
 
-    def _concerned(self, notification: News) -> Iterable[SubscribedSession]:
+    def _sessions_concerned(self, notification: News) -> Iterable[SubscribedSession]:
         return [entry for entry in tuple(self._sessions.values()) if self._concerns(notification, entry.viewer)]
 
     def _concerns(self, notification: News, viewer: Viewer) -> bool:

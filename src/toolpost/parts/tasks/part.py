@@ -20,7 +20,7 @@ class TasksPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Keep tasks in the store, and carry on those that no gateway carries."""
-        from toolpost.endpoints.calls import call_result
+        from toolpost.endpoints.calls import write_call_result
         from toolpost.host import Provided
         from toolpost.parts.tasks.lane import TaskLane
         from toolpost.parts.tasks.runner import DeferredCalls
@@ -29,7 +29,7 @@ class TasksPart(Part):
         chosen = TASKS.of(host.config)
         deferred = DeferredCalls(
             host.store,
-            lambda answer: call_result(answer, MODERN),
+            lambda answer: write_call_result(answer, MODERN),
             ttl_s=chosen.ttl_s,
             after_s=chosen.after_s,
             limit=host.config.limits.tasks,
