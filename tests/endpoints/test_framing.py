@@ -36,7 +36,7 @@ CHUNKS = b"5;name=value\r\nhello\r\n6\r\n world\r\n0\r\nx-sum: 1\r\n\r\nGET /"
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, len(CHUNKS)])
 def test_a_chunked_body_is_the_same_in_any_pieces(size: int) -> None:
-    framing = read_framing(head("Host: a", "Transfer-Encoding:  ChunkedBody "))
+    framing = read_framing(head("Host: a", "Transfer-Encoding:  Chunked "))
 
     assert fed(framing, CHUNKS, size) == (b"hello world", b"GET /")
     assert framing.is_complete
@@ -125,7 +125,7 @@ def test_a_body_costs_what_its_bytes_cost() -> None:
         data = extension * (size // len(extension) + 1)
         return thread_cpu_s(lambda: fed_all(ChunkedBody(), data))
 
-    def fed_all(framing: Chunked, data: bytes) -> None:
+    def fed_all(framing: ChunkedBody, data: bytes) -> None:
         for at in range(len(data)):
             framing.feed(data[at : at + 1])
 
