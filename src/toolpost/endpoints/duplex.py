@@ -111,6 +111,7 @@ class ClientConnection:
     async def _take(self, raw: bytes, sdk: "_SdkChannel") -> None:
         message = rpc.parse(raw) if len(raw) <= rpc.OFF_LOOP_BYTES else await rpc.parse_off_loop(raw)
         method = message.method
+        # A cancellation of anything but a tool call is for the SDK, which has that request.
         if method in (CANCELLED, CANCEL_REQUEST) and self._calls.cancel(message):
             return
         if method in METHODS and message.id is not None:
@@ -139,7 +140,7 @@ class ClientConnection:
         if not era.has_modern_envelope(meta):
             return self._revision
         if self._revision is not None:
-            return None
+            return None  # an envelope of the stateless era after a handshake
         era.check_modern_envelope(meta, request_id=request_id)
         return era.MODERN
 
@@ -154,6 +155,7 @@ class ClientConnection:
     ) -> None:
         assert message.id is not None
         key = message.key
+        # Before anything is sent for it: two calls with one id could not be told apart afterwards.
         self._calls.check_new(key)
         call = self._handler.admit(
             message.id,

@@ -175,6 +175,7 @@ class MultiRoundRequests:
             raise reject_state("has been used already, or its call has ended", "used", request_id)
         if not all(isinstance(response, dict) for response in resumption.responses.values()):
             raise ProtocolError(INVALID_PARAMS, "Each of inputResponses is an object", request_id=request_id)
+        # Removed before it goes on, so that two requests with the same state cannot both continue it.
         del self._waiting[state.call]
         request.take_responses(resumption.responses)
         return request
@@ -185,6 +186,7 @@ class MultiRoundRequests:
         """Run a request until it ends or asks: return its answer, or the fields of an `input_required` result."""
         if request.task is None:
             request.operation = operation
+            # A task of its own: this request ends with the round, the call goes on.
             request.task = asyncio.ensure_future(run())
             request.task.add_done_callback(request.end)
             self._tasks.add(request.task)
@@ -222,6 +224,7 @@ class MultiRoundRequests:
 
     def _pause(self, request: MultiRoundRequest, operation: PausableOperation) -> bytes:
         loop = asyncio.get_running_loop()
+        # A state is valid for one round: a replayed one finds another number.
         request.round += 1
         request.send = None
         operation.detach_progress()

@@ -69,6 +69,7 @@ class Listing:
 
     def page(self, revision: Revision, cursor: str | None, *, request_id: bytes) -> bytes:
         """Return the result of a `tools/list`; raise `ProtocolError` for an unknown cursor."""
+        # A cursor is the last name of a page, not a number: a list that changed in between is continued at the right place.
         start = 0
         if cursor:
             try:

@@ -132,6 +132,7 @@ class _LineReader:
             self._wake.set_result(None)
 
     async def _end_on_stop(self) -> None:
+        # A read from a terminal or a file cannot be cancelled; its thread is a daemon, and is left behind.
         await self._stop.wait()
         self._ended = True
         self._wake_up()

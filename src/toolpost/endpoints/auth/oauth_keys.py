@@ -97,6 +97,7 @@ class SigningKeys:
         if self._rules.jwks_file is not None:
             return
         async with self._lock:
+            # Another request may have fetched them while this one waited for the lock.
             if self._tried_at > requested_at or time.monotonic() - self._tried_at < GAP_S:
                 return
             try:

@@ -199,10 +199,12 @@ class Roster:
         self._verified = OrderedDict()
         local = KnownCaller(name="local", is_admin=True)
         self.anonymous = self._make_admission(local, CallerId("local")) if members.is_open else None
+        # After the new members are in place: a request that authenticates again must not find the old ones.
         for admission in before:
             admission.invalidate()
         self._renew_delegated()
         self._close_open()
+        # Waiters hold the old event; one that begins to wait now gets the new one.
         self.replaced.set()
         self.replaced = anyio.Event()
 
@@ -311,6 +313,7 @@ class Roster:
     @contextmanager
     def on_removal(self, admission: Admission, leave: Callable[[], None]) -> Iterator[None]:
         """Call `leave` once the token of this admission is no longer accepted; at once if that is so already."""
+        # An admission may be held by several streams at once, so that it cannot be the key.
         key = object()
         self._open[key] = admission, leave
         try:

@@ -317,6 +317,7 @@ class HttpConnection(asyncio.Protocol):
         self._answered += 1
         self._call = None
         log, self._log = self._log, None
+        # The answer is logged even if the connection is gone: a client of the handshake era may come back for it.
         last = log.end(body) if log is not None else b""
         if self._phase is not _ANSWERING or transport.is_closing():
             return
@@ -329,7 +330,7 @@ class HttpConnection(asyncio.Protocol):
             transport.write(_OTHER_RESPONSE % (status, _phrase(status), len(body), body))
         if self._buffer or self._is_write_paused or self._is_closing:
             self._next()
-        else:
+        else:  # the common case, without a call
             self._phase = _IDLE
 
     def sender(self, open_log: Callable[[], EventLog]) -> Callable[[bytes], None]:
@@ -337,6 +338,7 @@ class HttpConnection(asyncio.Protocol):
 
         The events are kept in a log too, for a client that loses this connection; `open_log` begins it.
         """
+        # The number of answers so far identifies the request: a late event must not end up in the response of the next one.
         request = self._answered
 
         def send(raw: bytes) -> None:
@@ -365,6 +367,7 @@ class HttpConnection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         self._used_at = self.loop.time()
         head = self._head
+        # The same bytes mean the same headers and the same caller, as long as its token has neither expired nor been removed.
         if head is None or not data.startswith(self._head_raw) or not head.admission.holds:
             self._begin_head(data)
         else:
@@ -470,6 +473,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
         elif self._buffer:
             self._phase = _QUEUED
+            # Not at once: a client that pipelines a thousand requests would recurse, and keep the loop from others.
             self.loop.call_soon(self._take_buffer)
         else:
             self._phase = _IDLE
@@ -504,7 +508,7 @@ class HttpConnection(asyncio.Protocol):
         self._received = 0
         self._uvicorn.begin(head)
         if self._phase is not _FORWARDED:
-            return
+            return  # the parser refused the head
         if self._framing.is_complete:
             self._uvicorn.complete()
             if rest:
@@ -570,6 +574,7 @@ class HttpConnection(asyncio.Protocol):
         """Check the deadline after this time, unless an earlier check is set."""
         at = self.loop.time() + limit_s
         if self._timer is not None:
+            # A timer that fires too early looks again. Moving it for every request would cost more.
             if self._timer_at <= at:
                 return
             self._timer.cancel()
@@ -625,6 +630,7 @@ class HttpConnection(asyncio.Protocol):
         """Cut off a client that does not read, or whose time to read a refusal is over."""
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
+        # It has read something since the last look: it is slow, not gone.
         if unsent and unsent <= self._unsent - STALL_BYTES:
             self._unsent = unsent
             self._stalled_at = self._begun_at = self.loop.time()

@@ -79,6 +79,7 @@ class _Acceptor:
 
     async def _open(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
+        # Answers are small: Nagle's algorithm would delay each until the client acknowledges the one before.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await self._loop.connect_accepted_socket(self._factory, accepted)

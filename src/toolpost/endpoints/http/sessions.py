@@ -121,7 +121,7 @@ class Sessions:
         if session.caller.is_admin != caller.is_admin:
             # A reload may have made the caller an administrator, or taken that from it, since the session was opened.
             session.caller = replace(session.caller, is_admin=caller.is_admin)
-        session.used_at = time.monotonic()
+        session.used_at = time.monotonic()  # an idle session ends by this
         return session
 
     def is_foreign(self, session_id: str, caller: Caller, view: View = EVERYTHING) -> bool:
