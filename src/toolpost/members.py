@@ -39,7 +39,7 @@ def scopes_of(limits: Limits) -> tuple[Scope, ...]:
 
 
 def members_of(config: Config, before: Members | None = None) -> Members:
-    """Read who may come in. What judged access tokens before goes on with the keys that it has, if its rules are the same."""
+    """Read the callers. The verifier of access tokens is kept, with the keys that it has, if its rules are the same."""
     tokens = config.caller_tokens()
     callers = [_make_known_caller(name, caller, tokens[name]) for name, caller in config.callers.items()]
     if (token := config.token()) is not None:
@@ -48,7 +48,7 @@ def members_of(config: Config, before: Members | None = None) -> Members:
     return Members(
         callers=tuple(callers),
         endpoint=scope_of(config.http),
-        verifier=_judge(oauth, Path(config.project), before) if oauth is not None else None,
+        verifier=_make_verifier(oauth, Path(config.project), before) if oauth is not None else None,
         others=UNMAPPED_CALLER if oauth is not None and oauth.others == "allow" else None,
     )
 
@@ -65,7 +65,7 @@ def _make_known_caller(name: str, caller: CallerSettings, token: str | None) -> 
     )
 
 
-def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> TokenVerifier:
+def _make_verifier(oauth: OAuthSettings, project: Path, before: Members | None) -> TokenVerifier:
     rules = OAuthRules(
         issuer=oauth.issuer,
         resource=oauth.resource,

@@ -1,4 +1,4 @@
-"""Tokens for agents: one for each session, by which its agent reaches the gateway as the caller who leads the conversation."""
+"""Tokens that the gateway makes for agents: one for each agent session, which acts for the caller of the conversation."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from toolpost.endpoints.auth.roster import Roster
 
 
 class DelegatedTokens:
-    """Lends tokens while HTTP is served, each good until it is taken back."""
+    """Makes tokens while HTTP is served; each is valid until it is revoked."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -17,7 +17,7 @@ class DelegatedTokens:
 
     @contextmanager
     def open_at(self, url: str) -> Iterator[None]:
-        """Lend tokens for a gateway that is served at this URL, for as long as this is open."""
+        """Make tokens for a gateway that is served at this URL, while this is open."""
         self._url = url
         try:
             yield
@@ -25,13 +25,13 @@ class DelegatedTokens:
             self._url = None
 
     def lend(self, caller: Caller, scopes: Sequence[Scope]) -> GatewayAccess | None:
-        """Make a token that acts as this caller, within these scopes; None while HTTP is not served."""
+        """Make a token that acts for this caller, within these scopes; None while HTTP is not served."""
         if self._url is None:
             return None
         token = f"tpd-{secrets.token_urlsafe(24)}"
         self._roster.delegate(token.encode(), caller, tuple(scopes))
         return GatewayAccess(url=self._url, token=token)
 
-    def take_back(self, door: GatewayAccess) -> None:
+    def take_back(self, access: GatewayAccess) -> None:
         """Revoke a token."""
-        self._roster.revoke(door.token.encode())
+        self._roster.revoke(access.token.encode())

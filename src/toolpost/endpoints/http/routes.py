@@ -20,36 +20,34 @@ from toolpost.shares import Shares
 
 
 class Routes(Protocol):
-    """Some paths, and what answers them."""
+    """Some paths of the HTTP endpoint, and their handler."""
 
-    def serves(self, path: str) -> bool:
-        """Whether a path is one of these."""
-        ...
+    def serves(self, path: str) -> bool: ...
 
     async def answer(self, request: HttpRequest) -> None:
-        """Answer a request. Must call `access.admit` before it shows anything that is somebody's."""
+        """Answer a request. Must call `access.admit` before it sends data of any caller."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpContext:
-    """What routes are made with, when HTTP begins to be served."""
+    """What a part's routes are made with, when HTTP begins to be served."""
 
     access: Access
-    """Who may come in."""
+    """The access rules of the endpoint."""
     streams: Shares
-    """Fair shares of the event streams that may be open at once."""
+    """Counts open event streams, per caller and in total."""
     body_limit: int
     health: Callable[[], JsonObject]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouteRequest:
-    """A request of an admitted caller."""
+    """A request of an authenticated caller."""
 
     http: HttpRequest
     admission: Admission
-    """Who is calling, what they may see, and whether they are an administrator."""
+    """The caller, its view, and whether it is an administrator."""
     body: Any
     """The JSON of the body; None without one."""
 
@@ -69,7 +67,7 @@ class Route:
 
 
 class JsonRoutes:
-    """Routes that take and give JSON; agents in conversations may not use them."""
+    """Routes that take and return JSON. Agents in conversations may not use them."""
 
     def __init__(self, http: HttpContext, routes: Sequence[Route]) -> None:
         self._http = http
@@ -77,28 +75,27 @@ class JsonRoutes:
         self._paths = {route.path for route in routes}
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of these."""
         return path in self._paths
 
     async def answer(self, request: HttpRequest) -> None:
-        """Answer a request, one that fails with the error object."""
+        """Answer a request; failures are sent as the error object."""
         try:
-            given = await self._result(request)
+            result = await self._result(request)
         except Refused as refusal:
             error: JsonObject = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)
-        except QueueOverloaded as full:
-            await _send_error(request, full.as_object(), overload_status(full), retry_headers(full))
+        except QueueOverloaded as overload:
+            await _send_error(request, overload.as_object(), overload_status(overload), retry_headers(overload))
         except ToolpostError as failure:
             await _send_error(request, failure.as_object(), _status_of(failure))
         except Exception as bug:
             # A bug gets an answer too.
             if has_run_out(bug):
                 raise
-            told = internal_error(bug).message
-            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
+            message = internal_error(bug).message
+            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
-            await send_json(request.send, encode(given))
+            await send_json(request.send, encode(result))
 
     async def _result(self, request: HttpRequest) -> Json:
         admission = await self._http.access.admit(request)
@@ -118,7 +115,7 @@ class JsonRoutes:
         if request.method in ("GET", "HEAD", "DELETE"):
             return None
         if not request.is_json:
-            # A page of another origin can send a form without asking first, and no JSON.
+            # A page of another origin can post a form without a preflight request, but not JSON.
             raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
         raw = await request.body(self._http.body_limit)
         try:
