@@ -128,7 +128,7 @@ async def test_closing_a_session_cancels_its_calls(session: Session) -> None:
 async def test_a_session_that_nobody_uses_is_ended(session: Session, monkeypatch: Any) -> None:
     monkeypatch.setattr(sessions, "IDLE_S", -1)
     [endpoint] = [o for o in _endpoints() if session.session_id in o._sessions._sessions]
-    assert endpoint._sessions.idle() == [session.session_id]
+    assert endpoint._sessions.list_idle() == [session.session_id]
     await endpoint._sdk.end(session.session_id)
     monkeypatch.undo()
     status, _ = await session.call("does__echo", text="x")
