@@ -84,7 +84,7 @@ class FastPath:
         return len(self.audit.in_progress) == 1
 
     def record(self, answered: "_AnsweredCall") -> None:
-        """Write the audit entry together with those of all calls that are answered in this turn of the loop."""
+        """Write the audit entry together with those of calls that are answered in this turn of the loop and the next."""
         if not self._answered:
             asyncio.get_running_loop().call_soon(self._record_all)
         self._answered.append(answered)

@@ -182,12 +182,12 @@ class _SessionManager(StreamableHTTPSessionManager):
 
     @property
     def event_store(self) -> EventStore:
-        """A store for a session that is being opened, which is when the SDK asks for one."""
+        """A new store: the SDK reads this once for each session that it opens."""
         return RecentEvents()
 
     @event_store.setter
     def event_store(self, _value: EventStore | None) -> None:
-        """A new store: the SDK reads this once for each session that it opens."""
+        """Ignored: the SDK sets one for all sessions."""
 
 
 class RecentEvents(EventStore):
