@@ -74,6 +74,7 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert [name for name in sorted(named) if not (Path(SOURCES, name).exists() or (ROOT / name).exists())] == []
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize(
     ("heading", "tool", "servers"),
     [("To a function", "does__echo", ()), ("To a server on stdio", "up__echo", (hostile(version=MODERN),))],
