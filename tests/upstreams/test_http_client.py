@@ -21,13 +21,13 @@ import uvicorn
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.client import (
-    LONGEST_TRUST_S,
+    TRUST_LIMIT_S,
     FailureKind,
     HeaderLines,
     HttpClient,
     HttpFailed,
     Response,
-    Started,
+    StartedRequest,
 )
 
 pytestmark = pytest.mark.anyio
@@ -768,7 +768,7 @@ async def test_close_that_the_loop_has_not_seen_yet_is_noticed(*, by_reset: bool
             await client.post(b"{}")
             # The loop is held up from here on, so it cannot tell the client.
             has_closed.wait(5)
-            time.sleep(LONGEST_TRUST_S + 0.01)
+            time.sleep(TRUST_LIMIT_S + 0.01)
             (kept,) = client._kept
             assert not kept._transport.is_closing()
 
@@ -925,7 +925,7 @@ async def test_turn_that_comes_to_a_cancelled_caller_is_passed_on() -> None:
         client._busy = 1  # as if a request were out
         calls = [asyncio.ensure_future(client.post(b"%d" % number)) for number in range(2)]
         await asyncio.sleep(0.01)
-        client._let_next_in()
+        client._release_slot()
         calls[0].cancel()
         with anyio.fail_after(5):
             assert (await calls[1]).status == 200
@@ -1012,7 +1012,7 @@ async def test_turn_that_comes_with_the_close_is_refused() -> None:
         client._busy = 1  # as if a request were out
         call = asyncio.ensure_future(client.post(b"{}"))
         await asyncio.sleep(0.01)
-        client._let_next_in()
+        client._release_slot()
         await client.aclose()
         with pytest.raises(HttpFailed) as caught:
             await call
@@ -1140,7 +1140,7 @@ async def test_tls_server_that_is_trusted(certificate: Certificate, host: str) -
             for _ in range(5):
                 assert (await client.post(body)).body == b"{}"
             (kept,) = client._kept
-            assert not kept.is_spoilt()
+            assert not kept.has_unexpected_input()
         await until(lambda: server.ended == 1)
 
     assert server.opened == 1
@@ -1256,7 +1256,9 @@ async def test_a_stream_that_stays_open_behind_what_was_waited_for_is_left() -> 
 
 
 @contextlib.asynccontextmanager
-async def two_started(answer: Answer | bytes = OK) -> AsyncIterator[tuple[Server, HttpClient, Started, Started]]:
+async def two_started(
+    answer: Answer | bytes = OK,
+) -> AsyncIterator[tuple[Server, HttpClient, StartedRequest, StartedRequest]]:
     """Two requests in one turn of the loop, on connections that were kept."""
     async with serving(answer) as server, HttpClient(server.url) as client:
         async with anyio.create_task_group() as tasks:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.protocol.rpc import Message, encode
-from toolpost.upstreams.message import Incoming, read_message, refusal_of
-from toolpost.upstreams.notifications import LEVELS, reaches
-from toolpost.upstreams.server_requests import askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message
+from toolpost.upstreams.notifications import LOG_LEVELS, is_level_at_least
+from toolpost.upstreams.server_requests import select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 Send = Callable[[bytes], None]
 
@@ -19,10 +19,10 @@ class Conversation:
 
     def __init__(self, client: Hashable, capabilities: Json) -> None:
         self.client = client
-        self.capabilities = askable_capabilities(capabilities)
+        self.capabilities = select_capabilities(capabilities)
         self.log_level: str | None = None
         self._ids = itertools.count(1)
-        self._asked: dict[str, asyncio.Future[Incoming]] = {}
+        self._asked: dict[str, asyncio.Future[IncomingMessage]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -36,13 +36,13 @@ class Conversation:
 
     def note_level(self, params: JsonObject) -> None:
         """Take what the client says with `logging/setLevel`."""
-        if (level := params.get("level")) in LEVELS:
+        if (level := params.get("level")) in LOG_LEVELS:
             self.log_level = level
 
     def take(self, message: Message) -> bool:
         """Take an answer; False for one that none of our requests asked for."""
         asked = self._asked.get(message.key)
-        answer = read_message(message.raw)
+        answer = parse_message(message.raw)
         if asked is None or answer is None:
             return False
         if not asked.done():
@@ -64,7 +64,7 @@ class Conversation:
         finally:
             del self._asked[key]
         if error := answer.refusal:
-            raise refusal_of(error)
+            raise parse_error(error)
         if not answer.result:
             raise ServerRefused(-32603, "The client's answer makes no sense")
         return bytes(answer.result)
@@ -101,7 +101,7 @@ class Correspondent:
 
     def hears(self, level: str) -> bool:
         """Whether a log message of this level is wanted; a client that has set none leaves it to the server."""
-        return self._conversation.log_level is None or reaches(level, self._conversation.log_level)
+        return self._conversation.log_level is None or is_level_at_least(level, self._conversation.log_level)
 
     async def ask(self, method: str, params: bytes) -> bytes:
         """Put a question to the client."""

@@ -39,7 +39,7 @@ class Validation:
 
     async def _validate_elsewhere(self, call: Call, encoded: bytes) -> None:
         contract = call.tool.contract
-        if faults := await self._validators.faults_in(contract.takes, encoded, source=call.tool.source):
+        if faults := await self._validators.faults_in(contract.takes, encoded, provider=call.tool.provider):
             raise _invalid_arguments(contract, faults)
 
     def check_result(
@@ -72,7 +72,7 @@ class Validation:
         encoded: bytes | msgspec.Raw,
         content_of: Callable[[], Sequence[Json]],
     ) -> None:
-        if faults := await self._validators.faults_in(schema, bytes(encoded), source=call.tool.source):
+        if faults := await self._validators.faults_in(schema, bytes(encoded), provider=call.tool.provider):
             raise _invalid_result(call.tool.contract, faults, result, content_of())
 
 

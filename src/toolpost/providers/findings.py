@@ -21,14 +21,14 @@ _log = logging.getLogger("toolpost.contracts")
 
 SHOWN_REASONS: Final = 5
 
-SETTLE_S: Final = 0.5
+SCAN_DELAY_S: Final = 0.5
 """How long it waits before it looks: a command that is over in a moment need not, and many changes are looked at together."""
 
 Contracts = Mapping[PluginName, Sequence[Contract]]
 Suspicions = dict[ToolName, Sequence[Suspicion]]
 
 
-class Watch:
+class FindingsScanner:
     """What is suspected of the tools of all servers. `run` must be running."""
 
     def __init__(self, contracts: Callable[[], Contracts], *, beside: Iterable[str] = ()) -> None:
@@ -50,12 +50,12 @@ class Watch:
         if self._names is not None:
             return self._names
         changes = self._changes
-        names = await anyio.to_thread.run_sync(self._all_names, self._contracts(), abandon_on_cancel=True)
+        names = await anyio.to_thread.run_sync(self._make_names, self._contracts(), abandon_on_cancel=True)
         if changes == self._changes:
             self._names = names
         return names
 
-    def _all_names(self, contracts: Contracts) -> Names:
+    def _make_names(self, contracts: Contracts) -> Names:
         return Names([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
 
     def look(self) -> None:
@@ -68,23 +68,23 @@ class Watch:
         """Look whenever there is something new, until cancelled."""
         while True:
             await self._asked.wait()
-            await anyio.sleep(SETTLE_S)
+            await anyio.sleep(SCAN_DELAY_S)
             self._asked = anyio.Event()
             contracts = self._contracts()
             stop = threading.Event()
             try:
                 # Thousands of names and texts take seconds: calls go on meanwhile.
-                look = partial(self._looked, contracts, stop)
+                look = partial(self._scan, contracts, stop)
                 found = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
             finally:
                 stop.set()
             before, self._found = self._found, found
             for server, tools in found.items():
-                await _tell(server, tools, before.get(server, {}))
+                await _log_findings(server, tools, before.get(server, {}))
 
-    def _looked(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Suspicions]:
+    def _scan(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Suspicions]:
         """Look at every contract, until `stop` is set: a thread that nobody waits for would keep the process from its end."""
-        names = self._all_names(contracts)
+        names = self._make_names(contracts)
         looks: dict[ToolName, tuple[Digest, Look]] = {}
         found: dict[PluginName, Suspicions] = {}
         for server, held in contracts.items():
@@ -102,7 +102,7 @@ class Watch:
         return found
 
 
-async def _tell(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
+async def _log_findings(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
     slices = Slices()
     for tool, suspicions in tools.items():
         if suspicions != before.get(tool):

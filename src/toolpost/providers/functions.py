@@ -1,4 +1,4 @@
-"""Plugin functions as a source: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
+"""Plugin functions as a provider: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
 
 import dataclasses
 import math
@@ -15,11 +15,11 @@ from toolpost.authoring.tool import Tool
 from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
-from toolpost.providers.tool import HeldTool, ToolReturn
+from toolpost.providers.tool import ProvidedTool, ToolReturn
 from toolpost.shares import FairQueue
 
 
-class FunctionSource:
+class FunctionProvider:
     """The tools of one plugin."""
 
     def __init__(
@@ -37,21 +37,21 @@ class FunctionSource:
         self._bare = bare
         self.name: PluginName = check_plugin_name(name)
         self.description = description
-        self._held: dict[ToolName, HeldTool] = {}
+        self._held: dict[ToolName, ProvidedTool] = {}
         self._refused: list[ContractRefused] = []
         for tool in tools:
             try:
-                self._hold(tool, version, default_timeout_s, threads)
+                self._add(tool, version, default_timeout_s, threads)
             except ContractRefused as refusal:
                 self._refused.append(refusal)
 
     @property
-    def tools(self) -> Mapping[ToolName, HeldTool]:
+    def tools(self) -> Mapping[ToolName, ProvidedTool]:
         """The tools that can be called."""
         return self._held
 
     @property
-    def withheld(self) -> Mapping[ToolName, HeldTool]:
+    def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
         """None: what a function promises is checked when it is locked, not while it runs."""
         return {}
 
@@ -60,13 +60,13 @@ class FunctionSource:
         """The tools that were turned away."""
         return self._refused
 
-    def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
+    def _add(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
         terms = _versioned(tool.terms, version)
         contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
         if contract.name in self._held:
             raise _duplicate(contract, self.name)
-        invoke = _on_the_loop(tool) if tool.is_async else _in_a_thread(tool, threads)
-        self._held[contract.name] = HeldTool(contract=contract, source=self.name, invoke=invoke)
+        invoke = _make_async_invoke(tool) if tool.is_async else _make_thread_invoke(tool, threads)
+        self._held[contract.name] = ProvidedTool(contract=contract, provider=self.name, invoke=invoke)
 
 
 def _versioned(terms: Terms, version: str) -> Terms:
@@ -85,14 +85,14 @@ def _duplicate(contract: Contract, plugin: PluginName) -> ContractRefused:
     )
 
 
-def _on_the_loop(tool: Tool) -> Any:
+def _make_async_invoke(tool: Tool) -> Any:
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
         return to_tool_return(await tool.run(arguments, context))
 
     return invoke
 
 
-def _in_a_thread(tool: Tool, threads: FairQueue | None) -> Any:
+def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
     # anyio's own limit knows no callers: one of them could hold every thread, and everybody else would wait.
     limiter = CapacityLimiter(math.inf) if threads is not None else None
 
@@ -123,14 +123,14 @@ def to_tool_return(value: Any, content: Sequence[JsonObject] = ()) -> ToolReturn
     if isinstance(value, Result):
         value, content = value.data, value.content
     if content:
-        content = [_checked_block(block) for block in content]
+        content = [_check_block(block) for block in content]
     try:
         return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
 
 
-_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+_REQUIRED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
     "image": ("data", "mimeType"),
     "audio": ("data", "mimeType"),
@@ -139,13 +139,13 @@ _BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _checked_block(block: Any) -> JsonObject:
+def _check_block(block: Any) -> JsonObject:
     """Refuse a block that no client would take: it would break the whole answer."""
-    needed = _BLOCKS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
+    needed = _REQUIRED_KEYS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
     if needed is None or not all(key in block for key in needed):
         raise ToolFailed(
             "The tool returned a content block that MCP does not know.",
-            hint="; ".join(f"{kind}: {', '.join(keys)}" for kind, keys in _BLOCKS.items()),
+            hint="; ".join(f"{kind}: {', '.join(keys)}" for kind, keys in _REQUIRED_KEYS.items()),
         )
     try:
         msgspec.json.encode(block)

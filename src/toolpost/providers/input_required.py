@@ -10,51 +10,51 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolFailed, UpstreamUnavailable
 from toolpost.protocol.rpc import Resumption
-from toolpost.upstreams.server_requests import CAPABILITY_OF, ELICITATION, Respondent, check_askable
-from toolpost.upstreams.wire import ServerRefused, encode
+from toolpost.upstreams.server_requests import CAPABILITY_OF, ELICITATION, ClientChannel, check_client_can_answer
+from toolpost.upstreams.transport import ServerRefused, encode
 
 Fields = Mapping[str, msgspec.Raw]
 
 ROUNDS_LIMIT: Final = 10
-QUESTIONS_LIMIT: Final = 100
+INPUT_REQUESTS_LIMIT: Final = 100
 PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.25
 
 
-class _Asked(msgspec.Struct):
+class _InputRequest(msgspec.Struct):
     method: str = ""
     params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Asking(msgspec.Struct):
-    inputRequests: dict[str, _Asked] | None = None  # noqa: N815 (as on the wire)
+class _InputRequired(msgspec.Struct):
+    inputRequests: dict[str, _InputRequest] | None = None  # noqa: N815 (as on the wire)
     requestState: str | None = None  # noqa: N815
 
 
-_asking = msgspec.json.Decoder(_Asking)
+_decoder = msgspec.json.Decoder(_InputRequired)
 
 
-def is_asking(fields: Fields) -> bool:
+def is_input_required(fields: Fields) -> bool:
     """Whether a result asks for input."""
     return bytes(fields.get("resultType", b"")) == b'"input_required"'
 
 
-def resumption_fields(resumption: Resumption) -> bytes:
+def write_resumption(resumption: Resumption) -> bytes:
     """Write answers into the parameters of a request that is made again, after its other fields."""
     state = b"" if resumption.state is None else b',"requestState":%b' % encode(resumption.state)
     return b',"inputResponses":%b%b' % (encode(resumption.responses), state)
 
 
-def check_asking(fields: Fields, respondent: Respondent | None, server: str) -> dict[str, _Asked]:
+def parse_input_requests(fields: Fields, client_channel: ClientChannel | None, server: str) -> dict[str, _InputRequest]:
     """Return what a result asks for; a server that asks what the client cannot answer is at fault."""
     try:
-        asked = _asking.decode(encode(fields)).inputRequests or {}
-        if len(asked) > QUESTIONS_LIMIT:
-            raise ServerRefused(-32600, f"it asks more than {QUESTIONS_LIMIT} things at once")
+        asked = _decoder.decode(encode(fields)).inputRequests or {}
+        if len(asked) > INPUT_REQUESTS_LIMIT:
+            raise ServerRefused(-32600, f"it asks more than {INPUT_REQUESTS_LIMIT} things at once")
         for question in asked.values():
             if question.method not in CAPABILITY_OF:
                 raise ServerRefused(-32601, f"{question.method[:60]} is no question of MCP")
-            check_askable(question.method, bytes(question.params), respondent)
+            check_client_can_answer(question.method, bytes(question.params), client_channel)
     except (msgspec.DecodeError, ServerRefused) as error:
         raise UpstreamUnavailable(
             f"The server `{server}` answered with a result of the kind input_required, which it was not asked for: {error}",
@@ -64,25 +64,25 @@ def check_asking(fields: Fields, respondent: Respondent | None, server: str) -> 
     return asked
 
 
-async def with_answers(
-    fields: Fields, respondent: Respondent, server: str, retry: Callable[[Resumption], Awaitable[Fields]]
+async def answer_input_requests(
+    fields: Fields, client_channel: ClientChannel, server: str, retry: Callable[[Resumption], Awaitable[Fields]]
 ) -> Fields:
     """Ask the client what a result asks for, and make the request again, until there is an answer."""
     pause_s = PAUSE_S
     for _ in range(ROUNDS_LIMIT):
-        asked = check_asking(fields, respondent, server)
+        asked = parse_input_requests(fields, client_channel, server)
         if not asked:
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        responses = await _answers(asked, respondent)
-        state = _asking.decode(encode(fields)).requestState
+        responses = await _ask_client(asked, client_channel)
+        state = _decoder.decode(encode(fields)).requestState
         fields = await retry(Resumption(responses=responses, state=state))
-        if not is_asking(fields):
+        if not is_input_required(fields):
             return fields
     raise UpstreamUnavailable(f"The server `{server}` asked for input {ROUNDS_LIMIT} times over.", server=server)
 
 
-def _as_before(question: _Asked) -> bytes:
+def _write_handshake_params(question: _InputRequest) -> bytes:
     """Write a question as the handshake era has it: there, one that leads to a page has an id."""
     params = msgspec.json.decode(question.params)
     if question.method != ELICITATION or params.get("mode") != "url" or "elicitationId" in params:
@@ -90,14 +90,14 @@ def _as_before(question: _Asked) -> bytes:
     return encode({**params, "elicitationId": uuid4().hex})
 
 
-async def _answers(asked: Mapping[str, _Asked], respondent: Respondent) -> JsonObject:
+async def _ask_client(asked: Mapping[str, _InputRequest], client_channel: ClientChannel) -> JsonObject:
     """Ask everything at once; the first refusal of the client's ends it."""
     responses: JsonObject = {}
     refusals: list[ToolFailed] = []
 
-    async def ask(key: str, question: _Asked) -> None:
+    async def ask(key: str, question: _InputRequest) -> None:
         try:
-            raw = await respondent.ask(question.method, _as_before(question))
+            raw = await client_channel.ask(question.method, _write_handshake_params(question))
             responses[key] = msgspec.json.decode(raw)
         except (ServerRefused, msgspec.DecodeError) as refusal:
             refusals.append(ToolFailed(f"The client refused {question.method}: {refusal}", method=question.method))

@@ -20,7 +20,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
 from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
-from toolpost.providers.functions import FunctionSource
+from toolpost.providers.functions import FunctionProvider
 from toolpost.shares import Callers, FairQueue
 
 _log = logging.getLogger("toolpost.plugins")
@@ -39,12 +39,12 @@ class LoadedPlugin:
     state: str = "healthy"
     """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
-    source: FunctionSource | None = None
+    provider: FunctionProvider | None = None
     middleware: tuple[Middleware, ...] = ()
 
     def as_object(self) -> JsonObject:
         """Say it in JSON."""
-        tools = len(self.source.tools) if self.source else 0
+        tools = len(self.provider.tools) if self.provider else 0
         shown: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
         return shown | ({"problems": self.problems} if self.problems else {})
 
@@ -58,12 +58,12 @@ class Candidate:
     version: str = ""
 
 
-def candidates_of(references: Iterable[str]) -> list[Candidate]:
+def candidates_from(references: Iterable[str]) -> list[Candidate]:
     """Name plugins by `package.module:attribute`, or by `package.module` for a module that is one."""
     return [Candidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
 
 
-def candidates_made_by(references: Iterable[str]) -> list[Candidate]:
+def candidates_from_factories(references: Iterable[str]) -> list[Candidate]:
     """Name plugins by `package.module:function`, which makes one: each gateway has its own."""
     return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
 
@@ -84,7 +84,7 @@ def _problem_of(middleware: Any) -> str | None:
     return None
 
 
-def installed_candidates() -> list[Candidate]:
+def find_installed() -> list[Candidate]:
     """Find the plugins that installed packages announce under the entry point group `toolpost`."""
     return [_installed(point) for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))]
 
@@ -125,9 +125,9 @@ class PluginHost:
         self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
 
     @property
-    def sources(self) -> list[FunctionSource]:
-        """The sources of the plugins that serve."""
-        return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
+    def providers(self) -> list[FunctionProvider]:
+        """The providers of the plugins that serve."""
+        return [plugin.provider for plugin in self.plugins if plugin.provider is not None and plugin.state != "failed"]
 
     def all_middleware(self, of_parts: Sequence[NamedMiddleware] = ()) -> list[NamedMiddleware]:
         """What runs around every call, the outermost first: what is configured, that of parts, that of plugins that serve."""
@@ -158,7 +158,7 @@ class PluginHost:
 
     def serves(self, name: str) -> bool:
         """Whether a plugin of this name was loaded and serves tools."""
-        return any(plugin.name == name and plugin.source is not None for plugin in self.plugins)
+        return any(plugin.name == name and plugin.provider is not None for plugin in self.plugins)
 
     def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless its name is among those to leave out; a failure stays its own."""
@@ -217,15 +217,15 @@ class PluginHost:
         started: list[LoadedPlugin] = []
         try:
             for plugin in self.plugins:
-                if plugin.source is None or plugin.state == "failed":
+                if plugin.provider is None or plugin.state == "failed":
                     continue
-                if await self._ran(plugin, "toolpost_start", "could not be started"):
+                if await self._run_hook(plugin, "toolpost_start", "could not be started"):
                     started.append(plugin)
             yield
         finally:
             with anyio.CancelScope(shield=True):
                 for plugin in reversed(started):
-                    await self._ran(plugin, "toolpost_stop", "could not be stopped")
+                    await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
 
     def note_failure(self, name: str, what: str, error: Exception) -> None:
         """Keep what went wrong with something that would have brought plugins, to be shown among them."""
@@ -243,7 +243,7 @@ class PluginHost:
         for function in loaded.middleware:
             if problem := _problem_of(function):
                 raise PluginFailed(f"middleware {function!r} {problem}", hint=_SIGNATURE)
-        loaded.source = FunctionSource(
+        loaded.provider = FunctionProvider(
             loaded.name,
             tools,
             version=loaded.version,
@@ -252,7 +252,7 @@ class PluginHost:
             threads=self._threads,
             bare=self._only is not None,
         )
-        for refusal in loaded.source.refused:
+        for refusal in loaded.provider.refused:
             loaded.state = "degraded"
             loaded.problems.append(refusal.message)
             event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=refusal.message)
@@ -263,7 +263,7 @@ class PluginHost:
         is_implemented = self._manager.parse_hookimpl_opts(mine, name) is not None
         return getattr(mine, name) if is_implemented else lambda: None
 
-    async def _ran(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
+    async def _run_hook(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
         try:
             with anyio.fail_after(STEP_LIMIT_S):
                 pending = self._hook(plugin, step)()

@@ -27,7 +27,7 @@ SHOWN_RULES: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class ContractStatus:
     """How a tool stands to what it promised."""
 
     promise: Literal["lock", "pin"]
@@ -70,7 +70,7 @@ class _Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Verdict:
+class _PairVerdict:
     """What a change means, and what it takes to see it beside the tools that there will be."""
 
     judgement: Judgement
@@ -108,7 +108,7 @@ class Promises:
         self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
         self._fresh: dict[PluginName, dict[ToolName, Definition]] = {}
         self._unjudged: dict[ToolName, _Pair] = {}
-        self._judged: dict[ToolName, tuple[_Pair, _Verdict]] = {}
+        self._judged: dict[ToolName, tuple[_Pair, _PairVerdict]] = {}
         self._asked = anyio.Event()
         self._settled = anyio.Event()
         self._is_judging = False
@@ -137,10 +137,10 @@ class Promises:
             await slices.give_way()
         self._pinned[server] = found
 
-    async def standing(self, server: PluginName, contract: Contract) -> Standing | None:
+    async def check(self, server: PluginName, contract: Contract) -> ContractStatus | None:
         """Say how a tool stands to its promise; None if it is what it was, or has made none until now."""
         new = Definition.from_contract(contract)
-        promised = self._promised(server, contract.name)
+        promised = self._find_promise(server, contract.name)
         if promised is None:
             self._pin(server, contract.name, new)
             return None
@@ -150,11 +150,11 @@ class Promises:
             return None
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
-            return Standing(promise=promise, promised=old, judgement=None)
+            return ContractStatus(promise=promise, promised=old, judgement=None)
         brought = (await self.names()).find_new(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
-        return Standing(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
+        return ContractStatus(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
 
     async def run(self) -> None:
         """Judge and pin what comes, until cancelled."""
@@ -197,7 +197,7 @@ class Promises:
                 hint="not in the lock" if self.has_lock else "there is no lock; `toolpost lock` writes one",
             )
 
-    def _promised(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:
+    def _find_promise(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:
         if self._locked is not None and (locked := self._locked.get(name)) is not None:
             return "lock", locked.definition
         pinned = self._pinned.get(server, {}).get(name)
@@ -208,7 +208,7 @@ class Promises:
             kept.setdefault(server, {})[name] = definition
         self._asked.set()
 
-    def _verdict(self, name: ToolName, pair: _Pair) -> _Verdict | None:
+    def _verdict(self, name: ToolName, pair: _Pair) -> _PairVerdict | None:
         known = self._judged.get(name)
         if known is not None and known[0] == pair:
             return known[1]
@@ -216,18 +216,18 @@ class Promises:
         self._asked.set()
         return None
 
-    async def _judged_pair(self, pair: _Pair) -> _Verdict:
-        judgement, old, new = await anyio.to_thread.run_sync(_judged_if_quick, pair)
+    async def _judge_pair(self, pair: _Pair) -> _PairVerdict:
+        judgement, old, new = await anyio.to_thread.run_sync(_judge_if_quick, pair)
         if judgement is None:
             judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
-        return _Verdict(judgement=judgement, old=old, new=new)
+        return _PairVerdict(judgement=judgement, old=old, new=new)
 
     async def _judge_all(self) -> set[PluginName]:
         servers = set()
         while self._unjudged:
             name, pair = self._unjudged.popitem()
             # It may take its whole budget: calls go on meanwhile.
-            verdict = await self._judged_pair(pair)
+            verdict = await self._judge_pair(pair)
             self._judged[name] = pair, verdict
             judgement, suspicions = verdict.judgement, (await self.names()).find_new(verdict.old, verdict.new)
             servers.add(pair.server)
@@ -253,6 +253,6 @@ async def _write_all(tools: dict[ToolName, Definition]) -> dict[str, Json]:
     return written
 
 
-def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:
+def _judge_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:
     judgement = judge(pair.old, pair.new) if is_quick(pair.old, pair.new) else None
     return judgement, look_at(pair.old), look_at(pair.new, since=pair.old)

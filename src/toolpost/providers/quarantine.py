@@ -8,32 +8,32 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractChanged
 from toolpost.contracts.schema import compile_schema
-from toolpost.providers.promises import SHOWN_RULES, Promises, Standing
-from toolpost.providers.tool import HeldTool, ToolReturn
+from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Promises
+from toolpost.providers.tool import ProvidedTool, ToolReturn
 
-JUDGED_S: Final = 2.0
+JUDGE_WAIT_S: Final = 2.0
 """How long a call waits to hear what changed."""
 
 _ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
 
 
-def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool:
+def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -> ProvidedTool:
     """Hold a tool back; its arguments are not looked at, since nobody knows which schema they were made for."""
 
     async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
-        now: Standing | None = standing
-        if standing.judgement is None:
-            await promises.settle(JUDGED_S)
-            now = await promises.standing(tool.source, tool.contract)
-        raise _refusal(tool.contract, now or standing)
+        now: ContractStatus | None = status
+        if status.judgement is None:
+            await promises.settle(JUDGE_WAIT_S)
+            now = await promises.check(tool.provider, tool.contract)
+        raise _make_error(tool.contract, now or status)
 
     return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse, ask_ahead=None)
 
 
-def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
-    since = f"it was {standing.since}"
-    judgement = standing.judgement
-    if judgement is None or standing.is_harmless:
+def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
+    since = f"it was {status.since}"
+    judgement = status.judgement
+    if judgement is None or status.is_harmless:
         return ContractChanged(
             f"`{contract.name}` has changed since {since}; how is being looked at.", hint="try again in a moment"
         )
@@ -42,22 +42,22 @@ def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
         hint=f"whoever runs this server sees why with `toolpost diff`, and takes it over with"
         f" `toolpost lock --accept {contract.name}`",
         tool=contract.name,
-        promise=standing.promise,
+        promise=status.promise,
         verdict=judgement.verdict.value,
         changes=[
-            {"rule": change.rule, "verdict": change.verdict.value, "place": _told_place(change.place, standing)}
+            {"rule": change.rule, "verdict": change.verdict.value, "place": _mask_place(change.place, status)}
             for change in judgement.changes[:SHOWN_RULES]
         ],
         suspicions=[
-            {"kind": found.kind.value, "place": _told_place(found.place, standing)}
-            for found in standing.suspicions[:SHOWN_RULES]
+            {"kind": found.kind.value, "place": _mask_place(found.place, status)}
+            for found in status.suspicions[:SHOWN_RULES]
         ],
     )
 
 
-def _told_place(place: str, standing: Standing) -> str:
+def _mask_place(place: str, status: ContractStatus) -> str:
     """Say where, in the names that were promised: a new one may be meant for the model, as any other new word."""
-    value: Json = standing.promised.as_sent()
+    value: Json = status.promised.as_sent()
     steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
     for number, step in enumerate(steps):
         try:

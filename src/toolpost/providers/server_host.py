@@ -15,11 +15,11 @@ from toolpost.base.ids import PluginName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.lockfile import Tools
-from toolpost.providers.findings import Watch
+from toolpost.providers.findings import FindingsScanner
 from toolpost.providers.promises import Mode, Promises
-from toolpost.providers.servers import ServerSource
+from toolpost.providers.servers import ServerProvider
 from toolpost.store import KnownTools
-from toolpost.upstreams.notifications import News
+from toolpost.upstreams.notifications import Notification
 from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
@@ -37,12 +37,12 @@ KEEP_READY_S: Final = 2.0
 LEARNED_S: Final = 300.0
 """How long after a long list there may still be work with it: each tool that has changed is judged by itself."""
 
-WAIT_TOLD_S: Final = 1.5
+WAIT_REPORT_S: Final = 1.5
 """How long an opening waits before it says for whom."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Applied:
+class AppliedChanges:
     """What a change of the configuration has come to, by the names of servers."""
 
     added: list[str]
@@ -72,7 +72,7 @@ class ServerHost:
         default_timeout_s: float,
         on_change: Callable[[Collection[str]], None],
         beside: Iterable[str] = (),
-        on_news: Callable[[News], None] = lambda _news: None,
+        on_notification: Callable[[Notification], None] = lambda _notification: None,
         learn_limit_s: float | None = None,
         on_wait: Callable[[Collection[str]], None] | None = None,
     ) -> None:
@@ -88,12 +88,12 @@ class ServerHost:
         self._limits = limits
         self.promises = promises
         promises.on_judged = self._reconsider
-        self.watch = Watch(self._all_contracts, beside=beside)
+        self.watch = FindingsScanner(self._all_contracts, beside=beside)
         promises.names = self.watch.find_names
         self._contracts: Mode = contracts
         self._default_timeout_s = default_timeout_s
         self._on_change = on_change
-        self._on_news = on_news
+        self._on_notification = on_notification
         self._learn_limit_s = LEARN_LIMIT_S if learn_limit_s is None else learn_limit_s
         self._seen = anyio.Event()
         self._unsaved: set[str] = set()
@@ -102,24 +102,24 @@ class ServerHost:
         self._tasks: TaskGroup | None = None
         self._running: dict[Supervisor, anyio.CancelScope] = {}
         self._applying = anyio.Lock()
-        self.sources = {spec.name: self._source(spec) for spec in specs}
+        self.providers = {spec.name: self._make_provider(spec) for spec in specs}
         """By name. Changed in place, so that whoever holds it sees what is there now."""
 
-    async def apply(self, specs: Iterable[ServerSpec]) -> "Applied":
+    async def apply(self, specs: Iterable[ServerSpec]) -> "AppliedChanges":
         """Take over other specifications, all or none: a server that does not start leaves everything as it was."""
         async with self._applying:
             wanted = {spec.name: spec for spec in specs}
-            staged = {name: source for name, spec in wanted.items() if (source := self._staged(spec)) is not None}
+            staged = {name: provider for name, spec in wanted.items() if (provider := self._stage(spec)) is not None}
             try:
                 await self._try_out(staged)
             except BaseException:
-                for source in staged.values():
-                    self._let_go(source)
+                for provider in staged.values():
+                    self._retire(provider)
                 raise
             return self._commit(wanted, staged, await self._revise(wanted, staged))
 
-    def _source(self, spec: ServerSpec, successor_of: ServerSource | None = None) -> ServerSource:
-        return ServerSource(
+    def _make_provider(self, spec: ServerSpec, successor_of: ServerProvider | None = None) -> ServerProvider:
+        return ServerProvider(
             spec,
             self._limits,
             default_timeout_s=self._default_timeout_s,
@@ -129,70 +129,70 @@ class ServerHost:
             on_described=lambda: self._on_change([]),
             promises=self.promises,
             contracts=self._contracts,
-            on_news=self._on_news,
+            on_notification=self._on_notification,
             successor_of=successor_of,
         )
 
-    def _staged(self, spec: ServerSpec) -> ServerSource | None:
-        """Make a source for a server that is new, or that is reached in another way; None for any other."""
-        current = self.sources.get(spec.name)
-        return None if current is not None and current.spec.reaches_like(spec) else self._source(spec)
+    def _stage(self, spec: ServerSpec) -> ServerProvider | None:
+        """Make a provider for a server that is new, or that is reached in another way; None for any other."""
+        current = self.providers.get(spec.name)
+        return None if current is not None and current.spec.reaches_like(spec) else self._make_provider(spec)
 
-    async def _try_out(self, staged: Mapping[str, ServerSource]) -> None:
+    async def _try_out(self, staged: Mapping[str, ServerProvider]) -> None:
         assert self._tasks is not None, "the servers are not running"
-        for source in staged.values():
-            await self.promises.recall(source.name)
-            await self._tasks.start(self._run, source.supervisor)
+        for provider in staged.values():
+            await self.promises.recall(provider.name)
+            await self._tasks.start(self._run, provider.supervisor)
         async with anyio.create_task_group() as tasks:
-            for source in staged.values():
-                tasks.start_soon(source.supervisor.ensure_ready)
+            for provider in staged.values():
+                tasks.start_soon(provider.supervisor.ensure_ready)
 
     async def _revise(
-        self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerSource]
-    ) -> dict[str, ServerSource]:
-        """Make sources that hold running servers to other rules; their processes, and the calls on them, go on."""
-        revised: dict[str, ServerSource] = {}
+        self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerProvider]
+    ) -> dict[str, ServerProvider]:
+        """Make providers that hold running servers to other rules; their processes, and the calls on them, go on."""
+        revised: dict[str, ServerProvider] = {}
         for name, spec in wanted.items():
-            if name not in staged and (current := self.sources[name]).spec != spec:
-                revised[name] = self._source(spec, successor_of=current)
-                await revised[name].succeed(current)
+            if name not in staged and (current := self.providers[name]).spec != spec:
+                revised[name] = self._make_provider(spec, successor_of=current)
+                await revised[name].copy_definitions(current)
         return revised
 
     def _commit(
         self,
         wanted: Mapping[str, ServerSpec],
-        staged: Mapping[str, ServerSource],
-        revised: Mapping[str, ServerSource],
-    ) -> "Applied":
-        before = dict(self.sources)
+        staged: Mapping[str, ServerProvider],
+        revised: Mapping[str, ServerProvider],
+    ) -> "AppliedChanges":
+        before = dict(self.providers)
         after = {name: staged.get(name) or revised.get(name) or before[name] for name in wanted}
-        for name, source in revised.items():
-            source.supervisor.adopt(source.spec, on_tools=source.learn)
+        for name, provider in revised.items():
+            provider.supervisor.adopt(provider.spec, on_tools=provider.learn)
             if self._tasks is not None:
                 # The server may have told of other tools just before it was adopted.
-                self._tasks.start_soon(source.succeed, before[name])
-        self.sources.clear()
-        self.sources.update(after)
-        for name, source in before.items():
-            if after.get(name) is not source and (name not in after or name in staged):
-                self._let_go(source)
+                self._tasks.start_soon(provider.copy_definitions, before[name])
+        self.providers.clear()
+        self.providers.update(after)
+        for name, provider in before.items():
+            if after.get(name) is not provider and (name not in after or name in staged):
+                self._retire(provider)
             if name in staged:
                 # Calls that found the tool a moment ago go to the server that has taken its place.
-                source.supervisor = staged[name].supervisor
+                provider.supervisor = staged[name].supervisor
         self.watch.look()
         self._on_change([name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)])
-        return Applied(
+        return AppliedChanges(
             added=sorted(after.keys() - before.keys()),
             removed=sorted(before.keys() - after.keys()),
             restarted=sorted(name for name in staged if name in before),
             revised=sorted(revised),
         )
 
-    def _let_go(self, source: ServerSource) -> None:
+    def _retire(self, provider: ServerProvider) -> None:
         """End a server for good, when the calls that it carries are answered."""
-        source.supervisor.stop("it is no longer configured", hint="list the tools again")
+        provider.supervisor.stop("it is no longer configured", hint="list the tools again")
         if self._tasks is not None:
-            self._tasks.start_soon(self._end, source.supervisor)
+            self._tasks.start_soon(self._end, provider.supervisor)
 
     async def _end(self, supervisor: Supervisor) -> None:
         while supervisor.report().pids or supervisor.report().in_flight:  # noqa: ASYNC110 (rare, and nobody waits for it)
@@ -212,13 +212,13 @@ class ServerHost:
         """Run every server's supervisor; leaving ends every server."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            for source in self.sources.values():
-                await tasks.start(self._run, source.supervisor)
-                await self.promises.recall(source.name)
-                remembered = await self._known.recall(source.name)
+            for provider in self.providers.values():
+                await tasks.start(self._run, provider.supervisor)
+                await self.promises.recall(provider.name)
+                remembered = await self._known.recall(provider.name)
                 # Tools of a server that cannot be reached as it is configured are not offered.
-                if remembered is not None and source.spec.problem is None:
-                    await source.learn(remembered.definitions, remembered.build, remembered.description)
+                if remembered is not None and provider.spec.problem is None:
+                    await provider.learn(remembered.definitions, remembered.build, remembered.description)
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self._reconsider_noted)
@@ -238,65 +238,67 @@ class ServerHost:
 
     async def _learn_missing(self) -> None:
         """Start the servers whose tools nobody has seen, side by side, and wait for them a while."""
-        missing = [source for source in self.sources.values() if source.definitions is None]
+        missing = [provider for provider in self.providers.values() if provider.definitions is None]
         async with anyio.create_task_group() as around:
-            around.start_soon(self._tell_waiting, missing)
+            around.start_soon(self._report_waiting, missing)
             with anyio.move_on_after(self._learn_limit_s):
                 async with anyio.create_task_group() as tasks:
-                    for source in missing:
-                        tasks.start_soon(self._learn, source)
+                    for provider in missing:
+                        tasks.start_soon(self._learn, provider)
             around.cancel_scope.cancel()
 
-    async def _tell_waiting(self, missing: Collection[ServerSource]) -> None:
-        await anyio.sleep(WAIT_TOLD_S)
-        waiting = [source.name for source in missing if source.supervisor.state is ServerState.STARTING]
+    async def _report_waiting(self, missing: Collection[ServerProvider]) -> None:
+        await anyio.sleep(WAIT_REPORT_S)
+        waiting = [provider.name for provider in missing if provider.supervisor.state is ServerState.STARTING]
         if self._on_wait is not None and waiting:
             self._on_wait(waiting)
 
-    async def _learn(self, source: ServerSource) -> None:
+    async def _learn(self, provider: ServerProvider) -> None:
         try:
-            await source.supervisor.ensure_ready()
+            await provider.supervisor.ensure_ready()
         except ToolpostError as error:
-            event(_log, logging.WARNING, "server not available", server=source.name, reason=error.message)
+            event(_log, logging.WARNING, "server not available", server=provider.name, reason=error.message)
 
     async def _keep_ready(self) -> None:
         """Keep warm what is to be kept warm, and go on trying those whose tools nobody has seen yet."""
-        under_way: set[ServerSource] = set()
+        under_way: set[ServerProvider] = set()
         is_first = True
 
-        async def keep(source: ServerSource) -> None:
+        async def keep(provider: ServerProvider) -> None:
             with suppress(ToolpostError):  # it is in the report, and tried again when its time has come
-                await (source.supervisor.keep_ready if source.spec.min_ready else source.supervisor.ensure_ready)()
-            under_way.discard(source)
+                await (
+                    provider.supervisor.keep_ready if provider.spec.min_ready else provider.supervisor.ensure_ready
+                )()
+            under_way.discard(provider)
 
         async with anyio.create_task_group() as tasks:
             while True:
-                for source in tuple(self.sources.values()):
+                for provider in tuple(self.providers.values()):
                     # Those whose tools are not known have been tried a moment ago.
-                    is_wanted = source.spec.min_ready or source.supervisor.is_followed
-                    is_wanted = is_wanted or (source.definitions is None and not is_first)
-                    if is_wanted and source not in under_way:
-                        under_way.add(source)
+                    is_wanted = provider.spec.min_ready or provider.supervisor.has_subscriptions
+                    is_wanted = is_wanted or (provider.definitions is None and not is_first)
+                    if is_wanted and provider not in under_way:
+                        under_way.add(provider)
                         # One that takes its time to start keeps no other one waiting.
-                        tasks.start_soon(keep, source)
+                        tasks.start_soon(keep, provider)
                 is_first = False
                 await anyio.sleep(KEEP_READY_S)
 
     def has_learned_many(self) -> bool:
         """Whether a long list of tools was taken over a moment ago, or is being: there are very many new objects."""
         now = time.monotonic()
-        return any(now - source.learned_many_at < LEARNED_S for source in self.sources.values())
+        return any(now - source.learned_many_at < LEARNED_S for source in self.providers.values())
 
     async def relock(self, locked: Tools | None) -> bool:
         """Hold every tool to another lock, and say whether it is another."""
         is_another = await self.promises.relock(locked)
-        for name in tuple(self.sources) if is_another else ():
+        for name in tuple(self.providers) if is_another else ():
             await self._reconsider(PluginName(name))
         return is_another
 
     async def _reconsider(self, server: PluginName) -> None:
-        if (source := self.sources.get(server)) is not None:
-            await source.reconsider()
+        if (provider := self.providers.get(server)) is not None:
+            await provider.recheck()
 
     async def _reconsider_noted(self) -> None:
         """Look again at servers of which another server's tools may speak.
@@ -310,20 +312,20 @@ class ServerHost:
                 await self._reconsider(self._unconsidered.pop())
 
     def _all_contracts(self) -> dict[PluginName, list[Contract]]:
-        return {source.name: source.contracts for source in self.sources.values()}
+        return {provider.name: provider.contracts for provider in self.providers.values()}
 
-    def _note_change(self, source: ServerSource) -> None:
+    def _note_change(self, provider: ServerProvider) -> None:
         self.watch.look()
-        if self.sources.get(source.name) is source:
-            self._on_change([source.name])
-        for other in self.sources.values():
+        if self.providers.get(provider.name) is provider:
+            self._on_change([provider.name])
+        for other in self.providers.values():
             # What changed in another's tools may be a word about these.
-            if other is not source and other.standings:
+            if other is not provider and other.statuses:
                 self._unconsidered.add(other.name)
                 self._has_others_changed.set()
 
-    def _note_seen(self, source: ServerSource) -> None:
-        self._unsaved.add(source.name)
+    def _note_seen(self, provider: ServerProvider) -> None:
+        self._unsaved.add(provider.name)
         self._seen.set()
 
     async def _save_seen(self) -> None:
@@ -335,9 +337,11 @@ class ServerHost:
 
     async def _save(self) -> None:
         while self._unsaved:
-            source = self.sources.get(self._unsaved.pop())
-            if source is not None and source.definitions is not None:
+            provider = self.providers.get(self._unsaved.pop())
+            if provider is not None and provider.definitions is not None:
                 try:
-                    await self._known.remember(source.name, source.definitions, source.build, source.description)
+                    await self._known.remember(
+                        provider.name, provider.definitions, provider.build, provider.description
+                    )
                 except Exception as error:  # noqa: BLE001 (a list that is not kept costs one start, later)
-                    event(_log, logging.WARNING, "tools not remembered", server=source.name, reason=str(error))
+                    event(_log, logging.WARNING, "tools not remembered", server=provider.name, reason=str(error))

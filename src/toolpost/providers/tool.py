@@ -10,7 +10,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
-from toolpost.upstreams.supervisor import Sent
+from toolpost.upstreams.supervisor import SentRequest
 
 
 class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,23 +26,23 @@ class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldTool:
+class ProvidedTool:
     """One tool, ready to be called."""
 
     contract: Contract
-    source: PluginName
+    provider: PluginName
     invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
     on_fault: Callable[[str], None] | None = None
     """Hears of what the source is to blame for and cannot see itself: a deadline missed, a result that breaks its schema."""
     waits: bool = False
     """Whether to run it is to wait for somebody else, with no code of the tool's own in this process."""
-    ask_ahead: Callable[[JsonObject, Context], Sent | None] | None = None
+    ask_ahead: Callable[[JsonObject, Context], SentRequest | None] | None = None
     """Asks that somebody at once, if they are at hand. What it gives is put into the context, where `invoke` finds it."""
     read: Callable[[bytes], ToolReturn] | None = None
     """Reads what they answer, as `invoke` does; raises if that is no result."""
 
 
-class Source(Protocol):
+class Provider(Protocol):
     """Brings tools, and says which of its tools could not be held."""
 
     @property
@@ -56,12 +56,12 @@ class Source(Protocol):
         ...
 
     @property
-    def tools(self) -> Mapping[ToolName, HeldTool]:
+    def tools(self) -> Mapping[ToolName, ProvidedTool]:
         """The tools that can be called."""
         ...
 
     @property
-    def withheld(self) -> Mapping[ToolName, HeldTool]:
+    def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
         """The tools that are not listed, and answer only with what changed."""
         ...
 

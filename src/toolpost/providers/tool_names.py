@@ -9,7 +9,7 @@ from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import NAME_LIMIT
 
 _UNUSABLE = re.compile(r"[^A-Za-z0-9_-]")
-_MARK = 8
+_DIGEST_CHARS = 8
 
 
 def tool_names(server: PluginName, tools: Iterable[str]) -> dict[str, ToolName]:
@@ -25,10 +25,10 @@ def tool_names(server: PluginName, tools: Iterable[str]) -> dict[str, ToolName]:
     for tool, name in plain.items():
         is_changed = name != f"{server}__{tool}"
         clashes = wanted[name] > 1 and is_changed
-        named[tool] = ToolName(_marked(name, tool) if clashes or len(name) > NAME_LIMIT else name)
+        named[tool] = ToolName(_append_digest(name, tool) if clashes or len(name) > NAME_LIMIT else name)
     return named
 
 
-def _marked(name: str, tool: str) -> str:
-    mark = hashlib.sha256(tool.encode()).hexdigest()[:_MARK]
-    return f"{name[: NAME_LIMIT - _MARK - 1]}_{mark}"
+def _append_digest(name: str, tool: str) -> str:
+    mark = hashlib.sha256(tool.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{name[: NAME_LIMIT - _DIGEST_CHARS - 1]}_{mark}"

@@ -9,19 +9,19 @@ import anyio
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.handshake import Greeting
+from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.notifications import TOOLS_CHANGED
-from toolpost.upstreams.wire import ServerRefused, Wire, encode
+from toolpost.upstreams.transport import ServerRefused, Transport, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
 LIST_CHANGED: Final = TOOLS_CHANGED
 DEBOUNCE_S: Final = 0.2
-LISTEN_AGAIN_S: Final = 5.0
-REFOLLOW_S: Final = 10.0
+LISTEN_RETRY_S: Final = 5.0
+RESUBSCRIBE_LIMIT_S: Final = 10.0
 
 
-class Changes:
+class ToolListRefresher:
     """Lists tools anew when somebody says so: one listing at a time, after a moment of calm."""
 
     def __init__(self, server: str, relist: Callable[[], Awaitable[None]]) -> None:
@@ -45,7 +45,7 @@ class Changes:
                 event(_log, logging.WARNING, "tools could not be listed", server=self._server, reason=str(error))
 
 
-class Wishes:
+class InstanceSubscriptions:
     """What is wanted of one running server besides answers; it may change while the server runs."""
 
     def __init__(self, uris: Collection[str] = (), log_level: str | None = None) -> None:
@@ -60,39 +60,41 @@ class Wishes:
         self.changed = anyio.Event()
 
 
-async def follow_server(wire: Wire, greeting: Greeting, wishes: Wishes) -> None:
-    """See that a server tells us what is wanted of it. Ends with the wire, or at once where there is nothing to keep up."""
-    if greeting.is_modern:
-        changed = wishes.changed
-        while await _listen(wire, _filter(greeting, wishes), changed):
-            with anyio.move_on_after(LISTEN_AGAIN_S):
+async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> None:
+    """See that a server tells us what is wanted of it. Ends with the transport, or at once where there is nothing to keep up."""
+    if negotiation.is_modern:
+        changed = subscriptions.changed
+        while await _listen(transport, _make_filter(negotiation, subscriptions), changed):
+            with anyio.move_on_after(LISTEN_RETRY_S):
                 await changed.wait()
-            changed = wishes.changed
+            changed = subscriptions.changed
         return
-    requests = [("resources/subscribe", b'"uri":%b' % encode(uri)) for uri in wishes.uris]
-    if wishes.log_level is not None and "logging" in greeting.capabilities:
-        requests.append(("logging/setLevel", b'"level":%b' % encode(wishes.log_level)))
+    requests = [("resources/subscribe", b'"uri":%b' % encode(uri)) for uri in subscriptions.uris]
+    if subscriptions.log_level is not None and "logging" in negotiation.capabilities:
+        requests.append(("logging/setLevel", b'"level":%b' % encode(subscriptions.log_level)))
     for method, fields in requests:
         try:
-            with anyio.fail_after(REFOLLOW_S):
-                await wire.request(method, fields)
+            with anyio.fail_after(RESUBSCRIBE_LIMIT_S):
+                await transport.request(method, fields)
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
             event(_log, logging.WARNING, "not followed again", method=method, reason=str(error))
 
 
-def _filter(greeting: Greeting, wishes: Wishes) -> JsonObject:
-    lists = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if greeting.tells_of(kind)}
-    return lists | ({"resourceSubscriptions": wishes.uris} if wishes.uris else {})
+def _make_filter(negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> JsonObject:
+    lists = {
+        f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if negotiation.has_list_changed(kind)
+    }
+    return lists | ({"resourceSubscriptions": subscriptions.uris} if subscriptions.uris else {})
 
 
-async def _listen(wire: Wire, wanted: JsonObject, changed: anyio.Event) -> bool:
+async def _listen(transport: Transport, wanted: JsonObject, changed: anyio.Event) -> bool:
     """Subscribe, as the stateless era has it, until something else is wanted; False from a server that does not take it."""
     is_taken = True
 
     async def listen() -> None:
         nonlocal is_taken
         try:
-            await wire.request("subscriptions/listen", b'"notifications":%b' % encode(wanted))
+            await transport.request("subscriptions/listen", b'"notifications":%b' % encode(wanted))
         except (ServerRefused, UpstreamUnavailable):
             is_taken = False
         tasks.cancel_scope.cancel()

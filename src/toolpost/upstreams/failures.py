@@ -8,12 +8,12 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.shares import Callers
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.transport import ServerRefused
 
-_WORDS_SHOWN: Final = 10
+_SHOWN_LINES: Final = 10
 
 
-class Trouble:
+class LastFailure:
     """The last thing that went wrong."""
 
     def __init__(self, server: str, callers: Callers, *, conceal: Callable[[str], str] = str) -> None:
@@ -48,29 +48,31 @@ class Trouble:
         self.last_error = f"{reason}; it said: {words[-1][:300]}" if words else reason
         self.hint = hint
         self._reason, self._words, self._served = reason, words, frozenset(served)
-        return self.as_seen_by(caller, hint=hint)
+        return self.make_error_for(caller, hint=hint)
 
-    def as_seen_by(self, caller: Caller | None, *, before: str = "", hint: str | None = None) -> UpstreamUnavailable:
+    def make_error_for(
+        self, caller: Caller | None, *, before: str = "", hint: str | None = None
+    ) -> UpstreamUnavailable:
         """Return the last thing that went wrong as an error; `before` comes before the reason.
 
         The last lines of a process that had calls of others are shown only to those who may see all calls of the server.
         """
         if not self._words:
-            return self.unavailable(f"{before}{self._reason}", hint=hint)
+            return self.make_error(f"{before}{self._reason}", hint=hint)
         is_theirs = caller is None or not self._callers.are_several or set(self._served) <= {caller.id}
         if caller is not None and not is_theirs and not self._callers.may_see_all(caller):
-            return self.unavailable(
+            return self.make_error(
                 f"{before}{self._reason}", hint=hint or "a caller with `admin = true` can see what it said last"
             )
         said = f"{before}{self._reason}; it said: {self._words[-1][:300]}"
-        return self.unavailable(said, hint=hint, words=self._words)
+        return self.make_error(said, hint=hint, words=self._words)
 
-    def unavailable(self, reason: str, *, hint: str | None = None, words: Sequence[str] = ()) -> UpstreamUnavailable:
+    def make_error(self, reason: str, *, hint: str | None = None, words: Sequence[str] = ()) -> UpstreamUnavailable:
         """Make the error of a call that the server cannot answer."""
         return UpstreamUnavailable(
             f"The server `{self.server}` is not available: {reason}",
             hint=hint or "the next call starts it again, if it can be",
-            stderr="\n".join(words[-_WORDS_SHOWN:]) or None,
+            stderr="\n".join(words[-_SHOWN_LINES:]) or None,
             server=self.server,
         )
 

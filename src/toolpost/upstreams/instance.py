@@ -1,4 +1,4 @@
-"""One running server: the wire to it, what it said about itself, who is using it."""
+"""One running server: the transport to it, what it said about itself, who is using it."""
 
 import sys
 import time
@@ -10,15 +10,15 @@ import psutil
 
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.changes import Wishes
-from toolpost.upstreams.handshake import Greeting
+from toolpost.upstreams.changes import InstanceSubscriptions
+from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.peer import Peer
-from toolpost.upstreams.stdio import StdioServer
-from toolpost.upstreams.wire import ServerRefused, Wire
+from toolpost.upstreams.stdio import ServerProcess
+from toolpost.upstreams.transport import ServerRefused, Transport
 
 START_LIMIT_S: Final = 30.0
 
-MIRROR: Final = "\thandshake"
+HANDSHAKE_SUFFIX: Final = "\thandshake"
 """Ends the key of an instance that callers of the handshake era have beside the one that everybody uses."""
 
 _TICK_S: Final = 0.02
@@ -26,14 +26,14 @@ _TICK_S: Final = 0.02
 
 @dataclass(kw_only=True, eq=False)
 class Instance:
-    """A server while it lives. Callers hold it from `take_up` to `put_down`."""
+    """A server while it lives. Callers hold it from `acquire` to `release`."""
 
     key: str
-    wire: Wire | None = None
-    greeting: Greeting | None = None
-    process: StdioServer | None = None
+    transport: Transport | None = None
+    negotiation: Negotiation | None = None
+    process: ServerProcess | None = None
     began_at: float = field(default_factory=time.monotonic)
-    starting: anyio.CancelScope = field(default_factory=lambda: _limit_time(START_LIMIT_S))
+    starting: anyio.CancelScope = field(default_factory=lambda: _make_deadline(START_LIMIT_S))
     """Has a deadline until the server is ready."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set when it is known whether it started."""
@@ -41,30 +41,30 @@ class Instance:
     stopping: anyio.Event = field(default_factory=anyio.Event)
     is_over: bool = False
     in_flight: int = 0
-    served: set[CallerId] = field(default_factory=set)
+    callers: set[CallerId] = field(default_factory=set)
     """Whose calls it has had; of more than two it is only known that they are several."""
     has_served: bool = False
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
-    wishes: Wishes = field(default_factory=Wishes)
+    subscriptions: InstanceSubscriptions = field(default_factory=InstanceSubscriptions)
 
-    def take_up(self, caller: CallerId | None) -> "Instance":
+    def acquire(self, caller: CallerId | None) -> "Instance":
         """Count a call, so that nobody stops the server under it."""
         self.in_flight += 1
         self.has_served = True
-        if caller is not None and len(self.served) < 2:
-            self.served.add(caller)
+        if caller is not None and len(self.callers) < 2:
+            self.callers.add(caller)
         return self
 
-    def put_down(self) -> None:
+    def release(self) -> None:
         """Note that a call is over."""
         self.in_flight -= 1
         self.used_at = time.monotonic()
 
     @property
-    def is_mirror(self) -> bool:
+    def is_handshake_only(self) -> bool:
         """Whether it was met by a handshake although the server knows the other era too."""
-        return self.key.endswith(MIRROR)
+        return self.key.endswith(HANDSHAKE_SUFFIX)
 
     def linger(self) -> None:
         """Read what a server that is quick says at once."""
@@ -90,7 +90,7 @@ class Instance:
     @property
     def oddities(self) -> int:
         """How often it said something that makes no sense."""
-        return self.wire.oddities if isinstance(self.wire, Peer) else 0
+        return self.transport.oddities if isinstance(self.transport, Peer) else 0
 
     @property
     def pid(self) -> int | None:
@@ -120,11 +120,11 @@ class Instance:
 
     async def answers(self, limit_s: float) -> bool:
         """Ask for a sign of life, in the words of the server's era."""
-        assert self.wire is not None
-        assert self.greeting is not None
+        assert self.transport is not None
+        assert self.negotiation is not None
         try:
             with anyio.fail_after(limit_s):
-                await self.wire.request("server/discover" if self.greeting.is_modern else "ping")
+                await self.transport.request("server/discover" if self.negotiation.is_modern else "ping")
         except (TimeoutError, UpstreamUnavailable):
             return False
         except ServerRefused:
@@ -132,7 +132,7 @@ class Instance:
         return True
 
 
-def _limit_time(limit_s: float) -> anyio.CancelScope:
+def _make_deadline(limit_s: float) -> anyio.CancelScope:
     return anyio.CancelScope(deadline=anyio.current_time() + limit_s)
 
 

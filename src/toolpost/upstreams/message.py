@@ -6,10 +6,10 @@ import msgspec
 
 from toolpost.base.ids import Json
 from toolpost.protocol.shape import DECODE_LIMIT_BYTES, SDK_VALUE_LIMIT, BadShape, check_shape, decode
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.transport import ServerRefused
 
 
-class Incoming(msgspec.Struct):
+class IncomingMessage(msgspec.Struct):
     """A message from a server."""
 
     id: int | str | None = None
@@ -37,32 +37,32 @@ class _Token(msgspec.Struct):
 
 _SMALL_BYTES: Final = 4_096
 
-_incoming = msgspec.json.Decoder(Incoming)
+_incoming = msgspec.json.Decoder(IncomingMessage)
 _refusal = msgspec.json.Decoder(_Refusal)
 _token = msgspec.json.Decoder(_Token)
 
 
-def read_message(raw: bytes) -> Incoming | None:
+def parse_message(raw: bytes) -> IncomingMessage | None:
     """Read a message from a server, None if it is none, or one of its own that would take long to decode."""
     if raw[:1] != b"{" and raw.lstrip()[:1] != b"{":
         return None  # What a server prints that never meant to: the decoder takes longer to say so.
     try:
         message = _incoming.decode(raw)
         if message.method is not None and len(raw) > _SMALL_BYTES:
-            _check_own(bytes(message.params))
+            _check_params(bytes(message.params))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):
         return None
     return message
 
 
-def _check_own(params: bytes) -> None:
+def _check_params(params: bytes) -> None:
     """Hold what a server says by itself to limits: it is decoded, and the SDK may read it. A result is passed on in bytes."""
     if len(params) > DECODE_LIMIT_BYTES:
         raise BadShape(f"has more than {DECODE_LIMIT_BYTES} bytes")
     check_shape(params, value_limit=SDK_VALUE_LIMIT)
 
 
-def refusal_of(raw: bytes) -> ServerRefused:
+def parse_error(raw: bytes) -> ServerRefused:
     """Read the error of a JSON-RPC answer."""
     try:
         refusal = _refusal.decode(raw)
@@ -74,7 +74,7 @@ def refusal_of(raw: bytes) -> ServerRefused:
     return ServerRefused(refusal.code, refusal.message, data)
 
 
-def token_of(params: bytes) -> int | str | None:
+def parse_progress_token(params: bytes) -> int | str | None:
     """Read whose progress a notification tells of."""
     try:
         return _token.decode(params).progressToken

@@ -8,39 +8,39 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import CallerId
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
-LOG: Final = "notifications/message"
+LOG_MESSAGE: Final = "notifications/message"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 PROMPTS_CHANGED: Final = "notifications/prompts/list_changed"
 RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
-ELICITED: Final = "notifications/elicitation/complete"
+ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
 
-PASSED_ON: Final = frozenset({LOG, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED, ELICITED})
+FORWARDED: Final = frozenset({LOG_MESSAGE, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED, ELICITATION_COMPLETE})
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Of a log message, the least grave first."""
 
-Told = frozenset[Hashable]
+ClientIds = frozenset[Hashable]
 """Clients that have heard of something already; of an elicitation that is complete, those that are to hear of it."""
 
-NOBODY: Final[Told] = frozenset()
+NO_CLIENTS: Final[ClientIds] = frozenset()
 
-Hear = Callable[[str, bytes, Told, CallerId | None], None]
+NotificationListener = Callable[[str, bytes, ClientIds, CallerId | None], None]
 """Takes a notification: its method, the JSON of its parameters, who knows of it, and of a log message whose call it is about."""
 
 LATE_S: Final = 2.0
 """How long after the end of a call a server may still log something about it."""
 
-GIVEN_UP_S: Final = 30.0
+ABANDONED_S: Final = 30.0
 """How long a server may be at work on a call that was given up: what it says meanwhile may be about that one."""
 
 _CALLERS_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class News:
+class Notification:
     """Something that a server said by itself."""
 
     server: str
@@ -48,7 +48,7 @@ class News:
     """Whose instance said it; empty for one that all share."""
     method: str
     params: bytes
-    told: Told = NOBODY
+    told: ClientIds = NO_CLIENTS
     caller: CallerId | None = None
     """Of a log message, the caller whose call it is about; None if that cannot be told."""
     tags: frozenset[str] | None = None
@@ -62,7 +62,7 @@ class _Level(msgspec.Struct):
 _level = msgspec.json.Decoder(_Level)
 
 
-def level_of(params: bytes) -> str:
+def parse_level(params: bytes) -> str:
     """Read how grave a log message is."""
     try:
         return _level.decode(params).level
@@ -70,9 +70,11 @@ def level_of(params: bytes) -> str:
         return "info"
 
 
-def reaches(level: str, threshold: str) -> bool:
+def is_level_at_least(level: str, threshold: str) -> bool:
     """Whether a level is at least as grave as another; one that nobody knows always is."""
-    return level not in LEVELS or threshold not in LEVELS or LEVELS.index(level) >= LEVELS.index(threshold)
+    return (
+        level not in LOG_LEVELS or threshold not in LOG_LEVELS or LOG_LEVELS.index(level) >= LOG_LEVELS.index(threshold)
+    )
 
 
 class Attribution:
@@ -82,10 +84,10 @@ class Attribution:
     a server says late is about a call that is over. Anybody else would read what another caller's call is about.
     """
 
-    __slots__ = ("_earlier_at", "_given_up", "_last", "_last_at")
+    __slots__ = ("_abandoned", "_earlier_at", "_last", "_last_at")
 
     def __init__(self) -> None:
-        self._given_up: dict[CallerId, float] = {}
+        self._abandoned: dict[CallerId, float] = {}
         """When callers last gave a call up, the latest last."""
         # The caller of the call that ended last, and when the last call of anybody else did.
         self._last: CallerId | None = None
@@ -97,19 +99,19 @@ class Attribution:
             self._last, self._earlier_at = caller, self._last_at
         self._last_at = time.monotonic()
 
-    def note_given_up(self, caller: CallerId) -> None:
+    def note_abandoned(self, caller: CallerId) -> None:
         """Take note that nobody waits for a call any longer, which the server may not heed."""
-        self._given_up.pop(caller, None)
-        self._given_up[caller] = time.monotonic()
-        if len(self._given_up) > _CALLERS_LIMIT:
-            del self._given_up[next(iter(self._given_up))]
+        self._abandoned.pop(caller, None)
+        self._abandoned[caller] = time.monotonic()
+        if len(self._abandoned) > _CALLERS_LIMIT:
+            del self._abandoned[next(iter(self._abandoned))]
 
-    def works_for_others(self, caller: CallerId | None) -> bool:
+    def may_serve_others(self, caller: CallerId | None) -> bool:
         """Whether the server may be at work on a call that a caller other than this one gave up."""
-        if not self._given_up:
+        if not self._abandoned:
             return False
-        since = time.monotonic() - GIVEN_UP_S
-        return any(at > since for other, at in self._given_up.items() if other != caller)
+        since = time.monotonic() - ABANDONED_S
+        return any(at > since for other, at in self._abandoned.items() if other != caller)
 
     def find_caller(self, in_flight: Iterable[CallerId | None]) -> CallerId | None:
         """Return the caller, given those of all requests in flight (None for our own); None if it cannot be told."""
@@ -118,18 +120,18 @@ class Attribution:
             return None
         caller = callers.pop()
         others_ended_at = self._earlier_at if caller == self._last else self._last_at
-        if time.monotonic() - others_ended_at < LATE_S or self.works_for_others(caller):
+        if time.monotonic() - others_ended_at < LATE_S or self.may_serve_others(caller):
             return None
         return caller
 
 
-def tell_callers(params: bytes, respondents: Iterable[Respondent | None]) -> Told:
+def send_log_to_clients(params: bytes, client_channels: Iterable[ClientChannel | None]) -> ClientIds:
     """Pass a log message at once to clients whose calls it is about, if they want to hear it; returns which clients these are."""
-    level = level_of(params)
+    level = parse_level(params)
     told: set[Hashable] = set()
-    for respondent in respondents:
-        if respondent is not None and respondent.client not in told:
-            told.add(respondent.client)
-            if respondent.hears(level):
-                respondent.tell(LOG, params)
+    for client_channel in client_channels:
+        if client_channel is not None and client_channel.client not in told:
+            told.add(client_channel.client)
+            if client_channel.hears(level):
+                client_channel.tell(LOG_MESSAGE, params)
     return frozenset(told)

@@ -12,28 +12,35 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.envelope import Envelope
-from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
-from toolpost.upstreams.notifications import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
-from toolpost.upstreams.server_requests import CALLS, ROOTS_CHANGED, Questions, Respondent
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
+from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message, parse_progress_token
+from toolpost.upstreams.notifications import (
+    ELICITATION_COMPLETE,
+    LOG_MESSAGE,
+    NO_CLIENTS,
+    Attribution,
+    NotificationListener,
+    send_log_to_clients,
+)
+from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
+from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 
 _log = logging.getLogger("toolpost.upstreams")
 
-_SILENT = frozenset({"initialize", "server/discover"})
+_NOT_CANCELLABLE = frozenset({"initialize", "server/discover"})
 """What is never called off: the first must not be, and before it a server knows no cancellation."""
 
-_GIVEN_UP_LIMIT = 1_000
+_ABANDONED_LIMIT = 1_000
 
-_WONDERS = 10
+_REPORTED_ODDITIES = 10
 """How many oddities of a server are told; the rest are counted."""
 
 _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)').match
 
 
-class Pending:
+class PendingMessage:
     """A request that was sent and not answered yet."""
 
-    __slots__ = ("answer", "caller", "method", "number", "on_notice", "raw", "respondent", "take_ahead")
+    __slots__ = ("answer", "caller", "client_channel", "method", "number", "on_progress", "raw", "take_ahead")
 
     def __init__(
         self,
@@ -42,8 +49,8 @@ class Pending:
         raw: bytes,
         *,
         answer: "asyncio.Future[bytes]",
-        on_notice: Notice | None,
-        respondent: Respondent | None,
+        on_progress: ProgressListener | None,
+        client_channel: ClientChannel | None,
         caller: CallerId | None,
     ) -> None:
         self.number = number
@@ -51,31 +58,31 @@ class Pending:
         self.method = method
         self.raw = raw
         self.answer = answer
-        self.on_notice = on_notice
-        self.respondent = respondent
+        self.on_progress = on_progress
+        self.client_channel = client_channel
         self.take_ahead: Callable[[bytes], bool] | None = None
         """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
 
     @property
     def is_call(self) -> bool:
         """Whether the server may ask back about it."""
-        return self.method in CALLS
+        return self.method in CALLBACK_METHODS
 
 
 class Peer:
     """A `Wire` over a channel that takes messages one by one, such as a pipe."""
 
-    def __init__(self, server: str, send: Callable[[bytes], None], *, on_notice: Hear) -> None:
+    def __init__(self, server: str, send: Callable[[bytes], None], *, on_notification: NotificationListener) -> None:
         self._server = server
         self._send = send
-        self._on_notice = on_notice
+        self._on_notification = on_notification
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
-        self._pending: dict[int, Pending] = {}
-        self._given_up: dict[int, None] = {}
+        self._pending: dict[int, PendingMessage] = {}
+        self._abandoned: dict[int, None] = {}
         """Requests that may still be answered, though nobody waits any more; the oldest first."""
         self._envelope = Envelope({})
-        self._questions = Questions(server, send)
+        self._server_requests = ServerRequests(server, send)
         self._attribution = Attribution()
         self._lost: str | None = None
         self.oddities = 0
@@ -93,13 +100,13 @@ class Peer:
         meta: JsonObject | None = None,
         name: str | None = None,  # noqa: ARG002 (only HTTP names it)
         mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
-        on_notice: Notice | None = None,
-        respondent: Respondent | None = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> Coroutine[Any, Any, bytes]:
         """Ask, and return the JSON of the result."""
         return self.answer_to(
-            self.send(method, fields, meta=meta, on_notice=on_notice, respondent=respondent, caller=caller)
+            self.send(method, fields, meta=meta, on_progress=on_progress, client_channel=client_channel, caller=caller)
         )
 
     def send(
@@ -108,21 +115,23 @@ class Peer:
         fields: bytes,
         *,
         meta: JsonObject | None = None,
-        on_notice: Notice | None = None,
-        respondent: Respondent | None = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
-    ) -> Pending:
+    ) -> PendingMessage:
         """Ask; `answer_to` must follow, unless the answer is taken ahead."""
         if self._lost is not None:
-            raise WireLost(self._lost, was_sent=False)
+            raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
-        wants_progress = on_notice is not None
+        wants_progress = on_progress is not None
         raw = self._envelope.request(
-            number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
+            number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
         )
         self._send(raw)
         answer = self._loop.create_future()
-        pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent, caller=caller)
+        pending = PendingMessage(
+            number, method, raw, answer=answer, on_progress=on_progress, client_channel=client_channel, caller=caller
+        )
         self._pending[number] = pending
         return pending
 
@@ -133,48 +142,48 @@ class Peer:
         *,
         name: str,  # noqa: ARG002 (only HTTP names it)
         meta: JsonObject,
-        respondent: Respondent | None,
+        client_channel: ClientChannel | None,
         caller: CallerId,
-    ) -> Pending | None:
+    ) -> PendingMessage | None:
         """Ask now, unless the server is gone."""
         try:
-            return self.send(method, fields, meta=meta, respondent=respondent, caller=caller)
-        except WireLost:
+            return self.send(method, fields, meta=meta, client_channel=client_channel, caller=caller)
+        except ConnectionLost:
             return None
 
-    async def answer_to(self, pending: Pending, /) -> bytes:
+    async def answer_to(self, pending: PendingMessage, /) -> bytes:
         """Wait for the answer to what was sent, and return the JSON of the result."""
         try:
             return await pending.answer
         except ServerRefused as refusal:
-            self._questions.note_refusal(refusal, pending.respondent)
+            self._server_requests.note_error(refusal, pending.client_channel)
             raise
         except asyncio.CancelledError:
-            self._call_off(pending)
+            self._cancel(pending)
             raise
         finally:
             self._forget(pending)
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
-        self._tell(method, fields)
+        self._notify(method, fields)
 
-    async def roots_changed(self, respondent: Respondent) -> None:
+    async def roots_changed(self, client_channel: ClientChannel) -> None:
         """Tell the server that a client has other folders."""
-        if self._questions.stand_for_roots(respondent):
-            self._tell(ROOTS_CHANGED, b"")
+        if self._server_requests.allow_roots_requests(client_channel):
+            self._notify(ROOTS_CHANGED, b"")
 
     def take(self, raw: bytes) -> None:
         """Take a message from the server; nonsense is counted and passed over."""
-        message = read_message(raw)
+        message = parse_message(raw)
         if message is None:
-            self._wonder("something that is not JSON-RPC", raw)
+            self._note_oddity("something that is not JSON-RPC", raw)
         elif message.method is None:
             self._take_answer(message, raw)
         elif message.id is None:
-            self._take_notice(message.method, bytes(message.params))
+            self._take_notification(message.method, bytes(message.params))
         else:
-            self._take_question(message)
+            self._take_request(message)
 
     def take_too_long(self, head: bytes, limit: int) -> None:
         """Fail the one call that a message of over the limit answers, where it can be told which."""
@@ -182,7 +191,7 @@ class Peer:
         pending = self._pending.get(int(found[1])) if found else None
         if pending is None and len(self._pending) == 1:
             pending = next(iter(self._pending.values()))
-        self._wonder(f"a message of over {limit} bytes", head)
+        self._note_oddity(f"a message of over {limit} bytes", head)
         if pending is not None and not pending.answer.done():
             pending.answer.set_exception(UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit"))
 
@@ -193,19 +202,19 @@ class Peer:
         spared = {id(raw) for raw in unsent}
         for pending in self._pending.values():
             if not pending.answer.done():
-                pending.answer.set_exception(WireLost(reason, was_sent=id(pending.raw) not in spared))
+                pending.answer.set_exception(ConnectionLost(reason, was_sent=id(pending.raw) not in spared))
 
-    def _take_answer(self, message: Incoming, raw: bytes) -> None:
-        number = message.id if isinstance(message.id, int) else _number(message.id)
+    def _take_answer(self, message: IncomingMessage, raw: bytes) -> None:
+        number = message.id if isinstance(message.id, int) else _parse_id(message.id)
         pending = self._pending.get(number)
-        if pending is None and number in self._given_up:
+        if pending is None and number in self._abandoned:
             # It was on its way when we gave it up.
-            del self._given_up[number]
+            del self._abandoned[number]
         elif pending is None or pending.answer.done():
             # Twice, or never asked for: whoever asked has been answered.
-            self._wonder("an answer that nobody waits for", raw)
+            self._note_oddity("an answer that nobody waits for", raw)
         elif error := message.refusal:
-            pending.answer.set_exception(refusal_of(error))
+            pending.answer.set_exception(parse_error(error))
         else:
             result = bytes(message.result) or b"{}"
             if pending.take_ahead is not None and pending.take_ahead(result):
@@ -213,78 +222,80 @@ class Peer:
             else:
                 pending.answer.set_result(result)
 
-    def _forget(self, pending: Pending) -> None:
+    def _forget(self, pending: PendingMessage) -> None:
         del self._pending[pending.number]
         if pending.caller is not None:
             self._attribution.note_end(pending.caller)
-        if self._questions:
-            self._questions.end(pending, heir=self._heir_of(pending))
+        if self._server_requests:
+            self._server_requests.end(pending, successor=self._find_successor(pending))
 
-    def _take_question(self, message: Incoming) -> None:
+    def _take_request(self, message: IncomingMessage) -> None:
         """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""
         calls = [pending for pending in self._pending.values() if pending.is_call and not pending.answer.done()]
-        candidates = [pending.respondent for pending in calls]
-        if calls and self._attribution.works_for_others(calls[-1].caller):
+        candidates = [pending.client_channel for pending in calls]
+        if calls and self._attribution.may_serve_others(calls[-1].caller):
             # It may be about a call that another caller gave up: then nobody is asked.
             candidates.append(None)
-        self._questions.take(message, candidates, owner=calls[-1] if calls else None)
+        self._server_requests.take(message, candidates, owner=calls[-1] if calls else None)
 
-    def _heir_of(self, ended: Pending) -> Pending | None:
+    def _find_successor(self, ended: PendingMessage) -> PendingMessage | None:
         """Find another call of the same client: a question may well have been about that one."""
-        if ended.respondent is None:
+        if ended.client_channel is None:
             return None
-        client = ended.respondent.client
-        others = (p for p in self._pending.values() if p.respondent is not None and p.respondent.client == client)
+        client = ended.client_channel.client
+        others = (
+            p for p in self._pending.values() if p.client_channel is not None and p.client_channel.client == client
+        )
         return next(others, None)
 
-    def _take_notice(self, method: str, params: bytes) -> None:
+    def _take_notification(self, method: str, params: bytes) -> None:
         if method == "notifications/cancelled":
-            self._questions.call_off(params)
+            self._server_requests.cancel_request(params)
             return
-        if method == ELICITED:
-            self._on_notice(method, params, self._questions.clients_of_page(params), None)
+        if method == ELICITATION_COMPLETE:
+            self._on_notification(method, params, self._server_requests.pop_elicitation_clients(params), None)
             return
-        if method == LOG:
+        if method == LOG_MESSAGE:
             self._take_log(params)
             return
         if method != "notifications/progress":
-            self._on_notice(method, params, NOBODY, None)
+            self._on_notification(method, params, NO_CLIENTS, None)
             return
-        pending = self._pending.get(_number(token_of(params)))
-        if pending is not None and pending.on_notice is not None and not pending.answer.done():
-            pending.on_notice(method, params)
+        pending = self._pending.get(_parse_id(parse_progress_token(params)))
+        if pending is not None and pending.on_progress is not None and not pending.answer.done():
+            pending.on_progress(method, params)
 
     def _take_log(self, params: bytes) -> None:
         """Pass a log message to the one caller whose calls are in flight; a pipe does not say which call it is about."""
         caller = self._attribution.find_caller(pending.caller for pending in self._pending.values())
-        told = NOBODY
+        told = NO_CLIENTS
         if caller is not None:
-            told = tell_callers(params, (pending.respondent for pending in self._pending.values()))
-        self._on_notice(LOG, params, told, caller)
+            told = send_log_to_clients(params, (pending.client_channel for pending in self._pending.values()))
+        self._on_notification(LOG_MESSAGE, params, told, caller)
 
-    def _call_off(self, pending: Pending) -> None:
-        self._given_up[pending.number] = None
+    def _cancel(self, pending: PendingMessage) -> None:
+        self._abandoned[pending.number] = None
         if pending.caller is not None:
-            self._attribution.note_given_up(pending.caller)
-        if len(self._given_up) > _GIVEN_UP_LIMIT:
-            del self._given_up[next(iter(self._given_up))]
+            self._attribution.note_abandoned(pending.caller)
+        if len(self._abandoned) > _ABANDONED_LIMIT:
+            del self._abandoned[next(iter(self._abandoned))]
         if not pending.answer.cancelled():
             # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
             pending.answer.exception()
-        if pending.method not in _SILENT and self._lost is None:
-            self._tell("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
+        if pending.method not in _NOT_CANCELLABLE and self._lost is None:
+            self._notify("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
 
-    def _tell(self, method: str, fields: bytes) -> None:
-        self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {})))
+    def _notify(self, method: str, fields: bytes) -> None:
+        self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), write_params(fields, {})))
 
-    def _wonder(self, what: str, raw: bytes) -> None:
+    def _note_oddity(self, what: str, raw: bytes) -> None:
         self.oddities += 1
-        if self.oddities <= _WONDERS:
+        if self.oddities <= _REPORTED_ODDITIES:
             text = raw[:200].decode(errors="replace")
             event(_log, logging.WARNING, f"server sent {what}", server=self._server, text=text)
 
 
-def _number(raw: int | str | None) -> int:
+def _parse_id(raw: int | str | None) -> int:
     """Read an id of ours; some servers send it back as text. -1 is nobody's."""
     if isinstance(raw, int):
         return raw

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from toolpost.shares import Callers
 
-Transport = Literal["stdio", "http", "sse"]
+TransportKind = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
 Era = Literal["auto", "handshake", "stateless"]
 
@@ -37,7 +37,7 @@ class ServerSpec:
     cwd: Path | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    transport: Transport | None = None
+    transport: TransportKind | None = None
     """None finds out: a command is stdio; a URL is streamable HTTP, and the older SSE if the server knows only that."""
     tags: frozenset[str] = frozenset()
     allow: tuple[str, ...] = ("*",)

@@ -10,7 +10,7 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.notifications import Hear
+from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
 
@@ -18,7 +18,9 @@ _log = logging.getLogger("toolpost.upstreams")
 
 
 @asynccontextmanager
-async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]) -> AsyncIterator[Peer]:
+async def open_sse_server(
+    spec: ServerSpec, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+) -> AsyncIterator[Peer]:
     """Connect; the SDK is loaded for this alone."""
     # The SDK costs over a second to load, and servers of this kind are few.
     import mcp_types
@@ -27,7 +29,7 @@ async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callabl
 
     assert spec.url is not None
     to_server, outbox = anyio.create_memory_object_stream[bytes](math.inf)
-    peer = Peer(spec.name, to_server.send_nowait, on_notice=on_notice)
+    peer = Peer(spec.name, to_server.send_nowait, on_notification=on_notification)
 
     async def read(stream: Any) -> None:
         async for item in stream:
@@ -65,11 +67,11 @@ async def _connect(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterato
         try:
             streams = await stack.enter_async_context(connecting)
         except Exception as error:
-            raise _explain(error) from error
+            raise _translate_error(error) from error
         yield streams
 
 
-def _explain(error: Exception) -> Exception:
+def _translate_error(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     status = getattr(getattr(error, "response", None), "status_code", None)

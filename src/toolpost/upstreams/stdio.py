@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from toolpost.protocol.lines import TooLong
-from toolpost.upstreams.notifications import Hear
+from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.process import tree as process_tree
@@ -27,14 +27,14 @@ EOF_S: Final = 0.5
 LINGER_S: Final = 0.000_15
 """How long a quick server is watched before the loop sleeps: to fall asleep and be woken takes about half of that."""
 
-RARELY: Final = 64
+LONGEST_SKIP: Final = 64
 """Of how many calls one is lingered for, where that was in vain again and again."""
 
 SETTLE_S: Final = 0.25
 """How long the last words of a process may be on their way, and how long the exit of one that closed a pipe."""
 
 
-class StdioServer:
+class ServerProcess:
     """A running server process and the way to it."""
 
     def __init__(
@@ -76,7 +76,7 @@ class StdioServer:
         elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.linger(LINGER_S):
             self._spared = 0
         else:
-            self._to_spare = self._spared = min(2 * self._spared + 1, RARELY)
+            self._to_spare = self._spared = min(2 * self._spared + 1, LONGEST_SKIP)
 
     async def listen(self) -> None:
         """Keep the last lines of its stderr."""
@@ -90,7 +90,7 @@ class StdioServer:
         with anyio.move_on_after(SETTLE_S):
             await self._is_read.wait()
             await self._is_heard.wait()
-        self._lose(_ending(code))
+        self._lose(_describe_exit(code))
 
     def _take(self, line: bytes) -> None:
         if isinstance(line, TooLong):
@@ -113,14 +113,14 @@ class StdioServer:
 
 @asynccontextmanager
 async def open_stdio_server(
-    spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]
-) -> AsyncIterator[StdioServer]:
+    spec: ServerSpec, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+) -> AsyncIterator[ServerProcess]:
     """Start the server; leaving ends its whole process tree."""
     assert spec.command is not None
     outbox = Outbox()
-    peer = Peer(spec.name, outbox.put, on_notice=on_notice)
+    peer = Peer(spec.name, outbox.put, on_notification=on_notification)
     async with process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process:
-        server = StdioServer(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal)
+        server = ServerProcess(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.write)
             tasks.start_soon(server.read)
@@ -133,7 +133,7 @@ async def open_stdio_server(
                 tasks.cancel_scope.cancel()
 
 
-def _ending(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     """Say how it ended; a negative code is the signal that it was killed by."""
     if code is not None and code < 0:
         with suppress(ValueError):

@@ -10,8 +10,8 @@ from mcp.shared.exceptions import MCPError
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.protocol.rpc import encode
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, STANDING_LIMIT_S, askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.server_requests import INTERNAL_ERROR, ROOTS_LIMIT_S, select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 
 class SdkRespondent:
@@ -24,7 +24,7 @@ class SdkRespondent:
         self.client: Hashable = (caller.id, caller.session or object())
         self._context = context
         declared = context.session.client_capabilities
-        self.capabilities: JsonObject = askable_capabilities(
+        self.capabilities: JsonObject = select_capabilities(
             declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared is not None else None
         )
         self.log_level: str | None = None
@@ -58,7 +58,7 @@ class StandingRespondent(SdkRespondent):
     async def ask(self, method: str, params: bytes) -> bytes:
         """Put a question to the client; nothing else limits how long it is waited for."""
         try:
-            with anyio.fail_after(STANDING_LIMIT_S):
+            with anyio.fail_after(ROOTS_LIMIT_S):
                 return await super().ask(method, params)
         except TimeoutError as error:
-            raise ServerRefused(INTERNAL_ERROR, f"The client did not answer within {STANDING_LIMIT_S:g} s") from error
+            raise ServerRefused(INTERNAL_ERROR, f"The client did not answer within {ROOTS_LIMIT_S:g} s") from error

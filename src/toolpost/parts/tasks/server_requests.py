@@ -9,7 +9,7 @@ import msgspec
 
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.upstreams.server_requests import askable_capabilities
+from toolpost.upstreams.server_requests import select_capabilities
 
 
 class _Question:
@@ -27,7 +27,7 @@ class LaterRespondent:
 
     def __init__(self, caller: CallerId, meta: JsonObject) -> None:
         self.client: Hashable = (caller, secrets.token_hex(8))
-        self.capabilities = askable_capabilities(meta.get(CLIENT_CAPABILITIES))
+        self.capabilities = select_capabilities(meta.get(CLIENT_CAPABILITIES))
         self._numbers = itertools.count(1)
         self._questions: dict[str, _Question] = {}
         self.on_change: Callable[[], None] = lambda: None

@@ -14,7 +14,14 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.upstreams.http.connection import Connection, FailureKind, HttpFailed, Limits, Response, unsent
+from toolpost.upstreams.http.connection import (
+    Connection,
+    FailureKind,
+    HttpFailed,
+    Response,
+    ResponseLimits,
+    make_unsent_error,
+)
 from toolpost.upstreams.http.events import EventListener
 
 __all__ = [
@@ -24,14 +31,14 @@ __all__ = [
     "HttpClient",
     "HttpFailed",
     "Response",
-    "Started",
-    "header_lines",
+    "StartedRequest",
+    "write_headers",
 ]
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
 
-LONGEST_TRUST_S: Final = 0.05
+TRUST_LIMIT_S: Final = 0.05
 """A connection that was idle for longer is looked at before it is used: the server may have closed it just now.
 
 A busy one is not: a look costs a microsecond, and servers close what is idle.
@@ -39,7 +46,7 @@ A busy one is not: a look costs a microsecond, and servers close what is idle.
 
 _DEFAULT_HEADERS: Final = {"accept": "application/json, text/event-stream", "accept-encoding": "identity"}
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_OUR_HEADERS: Final = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
+_RESERVED_HEADERS: Final = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
 
 _is_token = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 _has_control = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
@@ -66,17 +73,17 @@ class HttpClient:
         body_limit: int = BODY_LIMIT_BYTES,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._address = _address_of(url)
+        self._address = _parse_url(url)
         self._headers = _DEFAULT_HEADERS | {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[str, bytes] = {}
-        self._limits = Limits(head=head_limit, body=body_limit)
+        self._limits = ResponseLimits(head=head_limit, body=body_limit)
         # Made once: to read the certificates of all authorities takes longer than a thousand calls.
-        self._ssl = (ssl_context or _default_ssl_context()) if self._address.is_secure else None
+        self._ssl = (ssl_context or _make_ssl_context()) if self._address.is_secure else None
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
         self._max_connections = max_connections
         self._is_closed = False
-        self._outgoing: list[Started] = []
+        self._outgoing: list[StartedRequest] = []
         self._busy = 0
         self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._open: set[Connection] = set()
@@ -85,7 +92,7 @@ class HttpClient:
         self._kept: deque[Connection] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
-        self._head_of("POST")  # A bad header is told at once, not at the first call.
+        self._make_head("POST")  # A bad header is told at once, not at the first call.
 
     async def post(
         self,
@@ -111,26 +118,28 @@ class HttpClient:
         the request and is raised here.
         """
         if self._is_closed:
-            raise _closed_error(sent=False)
-        request = self._request_of(method, body, headers)
+            raise _make_closed_error(sent=False)
+        request = self._write_request(method, body, headers)
         if self._busy < self._max_connections:
             self._busy += 1
         else:
-            await self._wait_in_line()
+            await self._wait_for_slot()
         try:
             return await self._exchange(request, on_event, is_head_method=method == "HEAD")
         finally:
-            self._let_next_in()
+            self._release_slot()
 
-    def start(self, body: bytes, headers: HeaderLines, on_event: EventListener) -> "Started | None":
+    def start(self, body: bytes, headers: HeaderLines, on_event: EventListener) -> "StartedRequest | None":
         """Send JSON, if a connection is at hand; `finish` must follow, or `finished` if the answer is taken ahead.
 
         In company it goes out with what else is started in this turn of the loop: a server that is told one thing at a time
         falls asleep in between, and to wake it each time costs more than the call.
         """
-        if self._is_closed or self._busy >= self._max_connections or (connection := self._take_kept()) is None:
+        if self._is_closed or self._busy >= self._max_connections or (connection := self._pop_idle()) is None:
             return None
-        started = Started(connection, self._request_of("POST", body, headers), on_event, connection.begin(on_event))
+        started = StartedRequest(
+            connection, self._write_request("POST", body, headers), on_event, connection.begin(on_event)
+        )
         self._busy += 1
         if self._busy == 1:
             self._write(started)
@@ -140,7 +149,7 @@ class HttpClient:
             self._outgoing.append(started)
         return started
 
-    async def finish(self, started: "Started") -> Response:
+    async def finish(self, started: "StartedRequest") -> Response:
         """Return the answer to what was started, or raise `HttpFailed`."""
         try:
             return await self._answer_on(started.connection, started.answer)
@@ -149,12 +158,12 @@ class HttpClient:
                 raise
             return await self._exchange(started.request, started.on_event, is_head_method=False)
         finally:
-            self._let_next_in()
+            self._release_slot()
 
-    def finished(self, started: "Started") -> None:
+    def finished(self, started: "StartedRequest") -> None:
         """Take note that the answer was taken ahead."""
         self._keep(started.connection)
-        self._let_next_in()
+        self._release_slot()
 
     def _write_all(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -162,9 +171,9 @@ class HttpClient:
             if not started.answer.done():
                 self._write(started)
 
-    def _write(self, started: "Started") -> None:
+    def _write(self, started: "StartedRequest") -> None:
         if not started.connection.write(started.request):
-            started.connection.drop(unsent())
+            started.connection.drop(make_unsent_error())
 
     async def aclose(self) -> None:
         """Close every connection; whoever still waits for an answer is told."""
@@ -174,12 +183,12 @@ class HttpClient:
         while self._line:
             waiter, _ = self._line.popitem(last=False)
             if not waiter.done():
-                waiter.set_exception(_closed_error(sent=False))
+                waiter.set_exception(_make_closed_error(sent=False))
         for limit in self._connecting:
             if not limit.expired():
                 limit.reschedule(0)
         for connection in list(self._open):
-            connection.drop(_closed_error(sent=True))
+            connection.drop(_make_closed_error(sent=True))
         await self._wait_until_emptied()
 
     async def __aenter__(self) -> Self:
@@ -190,25 +199,25 @@ class HttpClient:
 
     # One request
 
-    def _request_of(self, method: str, body: bytes, headers: Iterable[tuple[bytes, bytes]] | HeaderLines) -> bytes:
-        head = self._heads.get(method) or self._head_of(method)
-        head += headers if isinstance(headers, HeaderLines) else header_lines(headers)
+    def _write_request(self, method: str, body: bytes, headers: Iterable[tuple[bytes, bytes]] | HeaderLines) -> bytes:
+        head = self._heads.get(method) or self._make_head(method)
+        head += headers if isinstance(headers, HeaderLines) else write_headers(headers)
         if body or method in _METHODS_WITH_BODY:
             return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
         return head + b"\r\n"
 
-    def _head_of(self, method: str) -> bytes:
+    def _make_head(self, method: str) -> bytes:
         """Return what all requests of this method begin with."""
         if not _is_token(method.encode()):
             raise HttpFailed(FailureKind.BAD_REQUEST, f"no HTTP method is called {method!r}", sent=False)
         headers = {"content-type": "application/json"} if method in _METHODS_WITH_BODY else {}
-        lines = [_line_of_setting(name, value) for name, value in (headers | self._headers).items()]
+        lines = [_write_configured_header(name, value) for name, value in (headers | self._headers).items()]
         first = f"{method} {self._address.target} HTTP/1.1\r\nhost: {self._address.authority}\r\n"
         self._heads[method] = first.encode() + b"".join(lines)
         return self._heads[method]
 
     async def _exchange(self, request: bytes, on_event: EventListener | None, *, is_head_method: bool) -> Response:
-        connection = self._take_kept() or await self._connect()
+        connection = self._pop_idle() or await self._connect()
         answer = connection.begin(on_event, is_head_method=is_head_method)
         if not connection.write(request):
             # As far as the server can tell, the next attempt is the first.
@@ -216,7 +225,7 @@ class HttpClient:
             connection = await self._connect()
             answer = connection.begin(on_event, is_head_method=is_head_method)
             if not connection.write(request):
-                connection.drop(unsent())
+                connection.drop(make_unsent_error())
         return await self._answer_on(connection, answer)
 
     async def _answer_on(self, connection: Connection, answer: asyncio.Future[Response]) -> Response:
@@ -231,7 +240,7 @@ class HttpClient:
     async def _connect(self) -> Connection:
         """Open a connection, within the time limit for it."""
         if self._is_closed:
-            raise _closed_error(sent=False)
+            raise _make_closed_error(sent=False)
         loop = asyncio.get_running_loop()
         address = self._address
         try:
@@ -248,13 +257,13 @@ class HttpClient:
                 finally:
                     self._connecting.discard(limit)
         except (OSError, UnicodeError) as error:
-            raise self._not_connected(error) from error
+            raise self._make_connect_error(error) from error
         return connection
 
-    def _not_connected(self, error: Exception) -> HttpFailed:
+    def _make_connect_error(self, error: Exception) -> HttpFailed:
         where = self._address.authority
         if self._is_closed:
-            return _closed_error(sent=False)
+            return _make_closed_error(sent=False)
         if isinstance(error, TimeoutError) and error.errno is None:
             reason = f"cannot connect to {where} within {self._connect_timeout_s:g} s"
             return HttpFailed(FailureKind.CONNECT_TIMED_OUT, reason, sent=False)
@@ -264,7 +273,7 @@ class HttpClient:
 
     # The line of those who wait for a connection
 
-    async def _wait_in_line(self) -> None:
+    async def _wait_for_slot(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._line[waiter] = None
         try:
@@ -272,11 +281,11 @@ class HttpClient:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 # The turn came just as its owner left.
-                self._let_next_in()
+                self._release_slot()
             self._line.pop(waiter, None)
             raise
 
-    def _let_next_in(self) -> None:
+    def _release_slot(self) -> None:
         while self._line:
             waiter, _ = self._line.popitem(last=False)
             if not waiter.done():
@@ -298,11 +307,11 @@ class HttpClient:
         if self._emptied is not None and not self._open and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def _take_kept(self) -> Connection | None:
+    def _pop_idle(self) -> Connection | None:
         while self._kept:
             connection = self._kept.pop()
             idle_s = asyncio.get_running_loop().time() - connection.idle_since_s
-            if idle_s < LONGEST_TRUST_S or not connection.is_spoilt():
+            if idle_s < TRUST_LIMIT_S or not connection.has_unexpected_input():
                 return connection
             connection.drop()
         return None
@@ -332,7 +341,7 @@ class HttpClient:
             await asyncio.shield(self._emptied)
 
 
-class Started(NamedTuple):
+class StartedRequest(NamedTuple):
     """A request that goes out before anybody waits for its answer."""
 
     connection: Connection
@@ -352,22 +361,22 @@ class _Address:
     target: str
 
 
-def _address_of(url: str) -> _Address:
+def _parse_url(url: str) -> _Address:
     # Python's parser silently takes such characters out, and then it is another URL.
     if _has_blank(url):
-        raise _bad_url("it holds spaces or control characters")
+        raise _make_url_error("it holds spaces or control characters")
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").encode("idna" if not url.isascii() else "ascii").decode(), parts.port
     except ValueError:
-        raise _bad_url("it cannot be read") from None
+        raise _make_url_error("it cannot be read") from None
     if parts.scheme not in {"http", "https"}:
-        raise _bad_url("it must begin with http:// or https://")
+        raise _make_url_error("it must begin with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise _bad_url("it holds a user name or password", hint="send credentials in a header instead")
-    target = _target_of(parts)
+        raise _make_url_error("it holds a user name or password", hint="send credentials in a header instead")
+    target = _make_target(parts)
     if not _is_printable(host) or not _is_printable(target):
-        raise _bad_url("it has no host, or characters that must be percent-encoded")
+        raise _make_url_error("it has no host, or characters that must be percent-encoded")
     default = 443 if parts.scheme == "https" else 80
     port = default if port is None else port
     name = f"[{host.partition('%')[0]}]" if ":" in host else host
@@ -380,19 +389,19 @@ def _address_of(url: str) -> _Address:
     )
 
 
-def _target_of(parts: SplitResult) -> str:
+def _make_target(parts: SplitResult) -> str:
     path = parts.path or "/"
     return f"{path}?{parts.query}" if parts.query else path
 
 
-def _bad_url(why: str, *, hint: str = "write it as http://host:port/path") -> BadConfiguration:
+def _make_url_error(why: str, *, hint: str = "write it as http://host:port/path") -> BadConfiguration:
     # The URL itself is not repeated: it may hold a secret.
     return BadConfiguration(f"the URL of an upstream cannot be used: {why}", hint=hint)
 
 
-def _line_of_setting(name: str, value: str) -> bytes:
+def _write_configured_header(name: str, value: str) -> bytes:
     try:
-        return _header_line(name.encode("ascii"), value.strip().encode("latin-1"))
+        return _write_header(name.encode("ascii"), value.strip().encode("latin-1"))
     except (HttpFailed, UnicodeError):
         # The value is not repeated: it may be a secret.
         raise BadConfiguration(
@@ -401,23 +410,23 @@ def _line_of_setting(name: str, value: str) -> bytes:
         ) from None
 
 
-def _header_line(name: bytes, value: bytes) -> bytes:
+def _write_header(name: bytes, value: bytes) -> bytes:
     """Write a header, unless it could be read as more than one, or would change where the request ends."""
-    if not _is_token(name) or name.lower() in _OUR_HEADERS or _has_control(value):
+    if not _is_token(name) or name.lower() in _RESERVED_HEADERS or _has_control(value):
         raise HttpFailed(FailureKind.BAD_REQUEST, f"the header {name!r} cannot be sent", sent=False)
     return b"%b: %b\r\n" % (name, value)
 
 
-def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> HeaderLines:
+def write_headers(headers: Iterable[tuple[bytes, bytes]]) -> HeaderLines:
     """Write headers, or refuse them."""
-    return HeaderLines(b"".join(_header_line(name, value) for name, value in headers))
+    return HeaderLines(b"".join(_write_header(name, value) for name, value in headers))
 
 
-def _default_ssl_context() -> ssl.SSLContext:
+def _make_ssl_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _closed_error(*, sent: bool) -> HttpFailed:
+def _make_closed_error(*, sent: bool) -> HttpFailed:
     return HttpFailed(FailureKind.CLIENT_CLOSED, "the client is closed", sent=sent)

@@ -17,7 +17,7 @@ import msgspec
 from toolpost.upstreams.http.events import EventListener, EventReader, EventTooLarge
 
 READ_BYTES: Final = 64 * 1024
-LINGER_S: Final = 0.25
+STREAM_LINGER_S: Final = 0.25
 """How long an event stream may stay open behind what was waited for: then it is closed, and its connection with it."""
 
 _FIRST_FINAL_STATUS: Final = 200
@@ -69,14 +69,14 @@ class Response(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ResponseLimits:
     """How much a server may say: in a head (or trailer), and in a body or one event."""
 
     head: int
     body: int
 
 
-class Home(Protocol):
+class ConnectionOwner(Protocol):
     """Whoever keeps the connections."""
 
     def joined(self, connection: "Connection", /) -> None:
@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     otherwise, can take it far longer than a turn should.
     """
 
-    def __init__(self, home: Home, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, home: ConnectionOwner, limits: ResponseLimits, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since_s = 0.0
         self._home = home
         self._limits = limits
@@ -105,9 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         self.take_ahead: Callable[[Response], bool] | None = None
         """Is told the answer to what was just sent before whoever waits for it, and says whether that was the end of it."""
         self._buffer = memoryview(bytearray(READ_BYTES))
-        self._start(None, is_head_method=False)
+        self._reset(None, is_head_method=False)
 
-    def _start(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
+    def _reset(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
         """Forget the answer before."""
         self.take_ahead = None
         self._on_event = on_event
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def begin(self, on_event: EventListener | None, *, is_head_method: bool = False) -> asyncio.Future[Response]:
         """Return what the `answer` will be in to a request that is about to be written."""
-        self._start(on_event, is_head_method=is_head_method)
+        self._reset(on_event, is_head_method=is_head_method)
         self.answer = self._loop.create_future()
         return self.answer
 
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the answer came to its proper end, and another request may follow it."""
         return self._is_keeping and self._response is not None and not self._transport.is_closing()
 
-    def is_spoilt(self) -> bool:
+    def has_unexpected_input(self) -> bool:
         """Whether something came while nobody asked, which the loop has not told yet: the end, most likely."""
         if self._transport.is_closing():
             return True
@@ -176,9 +176,9 @@ class Connection(asyncio.BufferedProtocol):
             has_all = self._events is not None and self._events.is_enough
             if has_all or (exc is None and self._ends_with_connection()):
                 self._complete()
-                self._answer()
+                self._resolve()
             else:
-                self.drop(_lost_error(self._status, exc, sent=self._is_written))
+                self.drop(_make_lost_error(self._status, exc, sent=self._is_written))
         self._home.left(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -193,24 +193,24 @@ class Connection(asyncio.BufferedProtocol):
         """Read a part of the answer."""
         if self.answer is None or self.answer.done() or not self._is_written:
             # Nobody asked, or nobody waits any more: whatever it is, the next answer must not begin with it.
-            self.drop(unsent())
+            self.drop(make_unsent_error())
             return
         self._unread += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._stumble(error)
+            self._handle_parser_error(error)
         if self._response is not None:
-            self._answer()
+            self._resolve()
         elif self._unread > self._limits.head:
-            self.drop(_too_large("head", self._limits.head))
+            self.drop(_make_size_error("head", self._limits.head))
 
     # What the parser tells
 
     def on_message_begin(self) -> None:
         """Refuse an answer that nobody asked for."""
         if self._response is not None:
-            raise _malformed_error("there is more than one answer")
+            raise _make_malformed_error("there is more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers are not for us."""
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._events = EventReader(self._limits.body, self._on_event)
         if self._headers.get(b"content-encoding", b"identity") != b"identity":
-            raise _malformed_error(f"status {self._status} with a body that was compressed unasked")
+            raise _make_malformed_error(f"status {self._status} with a body that was compressed unasked")
         if self._is_head_method:
             # The parser cannot be told that no body follows, so it is of no more use.
             self._is_keeping = False
@@ -246,12 +246,12 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 self._events.feed(data)
             except EventTooLarge:
-                raise _too_large("event", self._limits.body) from None
+                raise _make_size_error("event", self._limits.body) from None
             if self._events.is_enough and self._lingering is None:
-                self._lingering = self._loop.call_later(LINGER_S, self._leave)
+                self._lingering = self._loop.call_later(STREAM_LINGER_S, self._end_stream)
             return
         if len(self._body) + len(data) > self._limits.body:
-            raise _too_large("body", self._limits.body)
+            raise _make_size_error("body", self._limits.body)
         if not self._body:
             self._body = data
         else:
@@ -269,12 +269,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # The steps
 
-    def _leave(self) -> None:
+    def _end_stream(self) -> None:
         """Take what has come for the answer: nobody waits for what may follow."""
         if self.answer is not None and self._response is None:
             self._is_keeping = False
             self._complete()
-            self._answer()
+            self._resolve()
 
     def _complete(self) -> None:
         if self._lingering is not None:
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._response = Response(self._status, self._headers, bytes(self._body))
 
-    def _answer(self) -> None:
+    def _resolve(self) -> None:
         """Hand the answer over: after the parser has seen all bytes, since what follows it spoils the connection."""
         assert self.answer is not None
         assert self._response is not None
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             self.answer = answer
             answer.set_result(self._response)
 
-    def _stumble(self, error: Exception) -> None:
+    def _handle_parser_error(self, error: Exception) -> None:
         self._is_keeping = False
         if self._response is not None:
             return
@@ -309,12 +309,12 @@ class Connection(asyncio.BufferedProtocol):
             # Ours, or the listener's own: it reaches whoever made the request.
             self.drop(error.__context__)
         else:
-            self.drop(_malformed_error(str(error)))
+            self.drop(_make_malformed_error(str(error)))
 
     def _check_head(self) -> None:
         # The bytes counted so far may hold a part of the body.
         if sum(len(name) + len(value) + 4 for name, value in self._headers.items()) > self._limits.head:
-            raise _too_large("head", self._limits.head)
+            raise _make_size_error("head", self._limits.head)
 
     def _ends_with_connection(self) -> bool:
         return (
@@ -324,22 +324,22 @@ class Connection(asyncio.BufferedProtocol):
         )
 
 
-def _lost_error(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
+def _make_lost_error(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
     when = f"in the middle of its answer (status {status})" if status else "before it answered"
     detail = f": {cause}" if cause else ""
     return HttpFailed(FailureKind.CONNECTION_LOST, f"the server closed the connection {when}{detail}", sent=sent)
 
 
-def unsent() -> HttpFailed:
+def make_unsent_error() -> HttpFailed:
     """Say that a connection was of no use."""
     return HttpFailed(
         FailureKind.CONNECTION_LOST, "the server closed a connection that was just to be used", sent=False
     )
 
 
-def _malformed_error(reason: str) -> HttpFailed:
+def _make_malformed_error(reason: str) -> HttpFailed:
     return HttpFailed(FailureKind.MALFORMED_ANSWER, f"the answer is not proper HTTP: {reason}", sent=True)
 
 
-def _too_large(part: str, limit: int) -> HttpFailed:
+def _make_size_error(part: str, limit: int) -> HttpFailed:
     return HttpFailed(FailureKind.TOO_LARGE, f"the answer's {part} has more than {limit} bytes, the limit", sent=True)

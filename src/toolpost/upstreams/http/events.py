@@ -39,7 +39,7 @@ class EventReader:
         if not chunk:
             return  # it would stand between a CR and its LF, and make two line ends of them
         if self._is_after_cr or b"\r" in chunk:
-            chunk = self._with_plain_ends(chunk)
+            chunk = self._normalize_line_ends(chunk)
         *ended, rest = chunk.split(b"\n")
         for end in ended:
             self._end_line(end)
@@ -47,7 +47,7 @@ class EventReader:
             self._count(rest)
             self._line += rest
 
-    def _with_plain_ends(self, chunk: bytes) -> bytes:
+    def _normalize_line_ends(self, chunk: bytes) -> bytes:
         """Make every line end a newline. A CR ends its line at once, so the LF that may follow it is nothing."""
         if self._is_after_cr:
             chunk = chunk.removeprefix(b"\n")

@@ -27,7 +27,7 @@ _INHERITED_ON_WINDOWS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class PreparedCommand:
     """A command that can be started as it stands."""
 
     command: tuple[str, ...]
@@ -40,7 +40,7 @@ class Order:
     eof_s: float
 
 
-def order_of(
+def prepare_command(
     command: Sequence[str],
     *,
     cwd: str | os.PathLike[str] | None,
@@ -48,15 +48,15 @@ def order_of(
     stdin: bool,
     grace_s: float,
     eof_s: float,
-) -> Order:
+) -> PreparedCommand:
     """Make a command ready, or raise the `CapabilityMissing` that says why it cannot be started."""
     cookie = os.urandom(8).hex()
-    environment = environment_of(env) | {COOKIE: cookie}
+    environment = make_environment(env) | {COOKIE: cookie}
     folder = None if cwd is None else os.fspath(cwd)
     eof_s = min(eof_s, LONGEST_GRACE_S) if stdin else 0.0
-    return Order(
+    return PreparedCommand(
         command=tuple(command),
-        path=_find(command[0], folder, environment),
+        path=_find_executable(command[0], folder, environment),
         cwd=folder,
         environment=environment,
         cookie=cookie,
@@ -66,7 +66,7 @@ def order_of(
     )
 
 
-def environment_of(given: Mapping[str, str] | None = None) -> dict[str, str]:
+def make_environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return what a command's environment is: a minimal set of the gateway's own, and what was given on top.
 
     The minimal set: PATH, HOME, USER, LANG, LC_*, TMPDIR, TZ, TERM and SHELL; on Windows also what programs
@@ -79,7 +79,7 @@ def environment_of(given: Mapping[str, str] | None = None) -> dict[str, str]:
     return inherited | dict(given or {})
 
 
-def _find(name: str, cwd: str | None, environment: Mapping[str, str]) -> str:
+def _find_executable(name: str, cwd: str | None, environment: Mapping[str, str]) -> str:
     """Return the absolute path of a command, sought as its own environment and folder would have it."""
     if cwd is not None and not Path(cwd).is_dir():
         raise CapabilityMissing(
@@ -93,10 +93,10 @@ def _find(name: str, cwd: str | None, environment: Mapping[str, str]) -> str:
     wanted = str(Path(cwd or "", name).absolute()) if is_path else name
     if path := shutil.which(wanted, path=environment.get("PATH", os.defpath)):
         return str(Path(path).absolute())
-    raise not_started(name, errno.EACCES if is_path and Path(wanted).exists() else errno.ENOENT)
+    raise make_start_error(name, errno.EACCES if is_path and Path(wanted).exists() else errno.ENOENT)
 
 
-def not_started(name: str, number: int) -> CapabilityMissing:
+def make_start_error(name: str, number: int) -> CapabilityMissing:
     """Say why the system did not start a command, and what to do."""
     hints = {
         errno.ENOENT: "install it, or give its full path; it is sought on the PATH that the command gets",

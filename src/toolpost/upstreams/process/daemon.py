@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from toolpost.base.clocks import boot_id
-from toolpost.upstreams.process.command import COOKIE, not_started
+from toolpost.upstreams.process.command import COOKIE, make_start_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def start_daemon(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], l
                 creationflags=flags,
             )
     except OSError as error:
-        raise not_started(command[0], error.errno or 0) from error
+        raise make_start_error(command[0], error.errno or 0) from error
     # While we live we are its parent, and must take note of its end.
     threading.Thread(target=process.wait, daemon=True, name="toolpost-daemon").start()
     return daemon_of(process.pid) or Daemon(pid=process.pid, born_at=0.0)
@@ -74,11 +74,11 @@ def birth_of(process: psutil.Process) -> float:
     """
     if sys.platform != "linux":
         return process.create_time()
-    fields = _stat_of(process).rpartition(b")")[2].split()
+    fields = _read_stat(process).rpartition(b")")[2].split()
     return _boot_number() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def _stat_of(process: psutil.Process) -> bytes:
+def _read_stat(process: psutil.Process) -> bytes:
     try:
         return Path(f"{psutil.PROCFS_PATH}/{process.pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError) as error:
@@ -92,12 +92,12 @@ def _boot_number() -> int:
 
 def is_alive(daemon: Daemon) -> bool:
     """Whether it still runs; another process that got its id since does not count."""
-    return _found(daemon) is not None
+    return _find_process(daemon) is not None
 
 
 def end_daemon(daemon: Daemon, *, grace_s: float) -> bool:
     """Ask a process to end, and end it if it does not; False if it was gone already."""
-    process = _found(daemon)
+    process = _find_process(daemon)
     if process is None:
         return False
     try:
@@ -112,7 +112,7 @@ def end_daemon(daemon: Daemon, *, grace_s: float) -> bool:
     return True
 
 
-def _found(daemon: Daemon) -> psutil.Process | None:
+def _find_process(daemon: Daemon) -> psutil.Process | None:
     try:
         process = psutil.Process(daemon.pid)
         if abs(birth_of(process) - daemon.born_at) > 0.5 or process.status() == psutil.STATUS_ZOMBIE:

@@ -178,7 +178,7 @@ class Capture:
         on_line(self._name, line)
 
 
-async def wait_for_the_end_of(*captures: Capture) -> None:
+async def wait_for_end(*captures: Capture) -> None:
     """Give outputs a moment to end."""
     with anyio.move_on_after(SETTLE_S):
         for capture in captures:

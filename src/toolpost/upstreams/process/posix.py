@@ -22,15 +22,15 @@ import anyio.to_thread
 import psutil
 
 from toolpost.contracts.errors import GatewayError
-from toolpost.upstreams.process.command import Order, not_started
+from toolpost.upstreams.process.command import PreparedCommand, make_start_error
 from toolpost.upstreams.process.pipes import CHUNK_BYTES, PipeReader, PipeWriter
-from toolpost.upstreams.process.strays import descendants, end_strays, family_of, warn_unkilled
+from toolpost.upstreams.process.strays import end_strays, find_descendants, find_tree, warn_unkilled
 
 log = logging.getLogger("toolpost.process_tree")
 
 END_LIMIT_S = 5.0
 
-_LEAVE_S = 0.2
+_GUARD_EXIT_S = 0.2
 _SWEEP_S = 1.0
 
 _REAPER = str(Path(__file__).with_name("reaper.py"))
@@ -40,11 +40,11 @@ _REAPER_ADOPTS = sys.platform == "linux"
 class ReapedTree:
     """A command below a reaper, as the reaper tells of it."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: PreparedCommand) -> None:
         try:
-            lifeline, guard = _popen_guard(order)
+            lifeline, guard = _start_guard(order)
         except OSError as error:
-            raise not_started(order.command[0], error.errno or 0) from error
+            raise make_start_error(order.command[0], error.errno or 0) from error
         assert guard.stdout
         assert guard.stderr
         self.stdin = PipeWriter(guard.stdin) if guard.stdin else None
@@ -70,11 +70,11 @@ class ReapedTree:
         """Give the reaper its order, and wait until the command runs."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionError):  # A reaper that died is seen right below.
-            await loop.sock_sendall(self._lifeline, _payload(self._order))
+            await loop.sock_sendall(self._lifeline, _write_payload(self._order))
         loop.add_reader(self._lifeline, self._listen)
         await self._started.wait()
         if self._failure is not None:
-            raise not_started(self._order.command[0], self._failure)
+            raise make_start_error(self._order.command[0], self._failure)
         if not self._has_command:
             raise GatewayError("the reaper of a command died while starting", command=self._order.command[0])
 
@@ -89,9 +89,9 @@ class ReapedTree:
         until = time.monotonic() + END_LIMIT_S
         with anyio.move_on_after(self._order.eof_s):
             await self._hung_up.wait()
-        known = [] if self._adopts else await anyio.to_thread.run_sync(descendants, self._guard.pid)
+        known = [] if self._adopts else await anyio.to_thread.run_sync(find_descendants, self._guard.pid)
         try:
-            known += await self._dismiss(until)
+            known += await self._end_by_reaper(until)
         finally:
             self._hang_up()
             self._lifeline.close()
@@ -100,7 +100,7 @@ class ReapedTree:
             grace_s = self._order.grace_s if self._is_gone else 0.0
             await anyio.to_thread.run_sync(end_strays, known, self._order.cookie, grace_s, until)
 
-    async def _dismiss(self, until: float) -> list[psutil.Process]:
+    async def _end_by_reaper(self, until: float) -> list[psutil.Process]:
         """Have reaper and guard end the tree, and leave; return what is known of a tree that they did not end in time."""
         known: list[psutil.Process] = []
         # A guard that was stopped goes on, and sees to a reaper that was killed or stopped meanwhile. A reaper without a guard
@@ -111,17 +111,17 @@ class ReapedTree:
                 os.kill(self._reaper, signal.SIGCONT)  # noqa: TID251 - this is process_tree
         with contextlib.suppress(OSError):  # It has left by itself: the command is gone.
             self._lifeline.shutdown(socket.SHUT_WR)
-        with anyio.move_on_after(until - time.monotonic() - 2 * _LEAVE_S):
+        with anyio.move_on_after(until - time.monotonic() - 2 * _GUARD_EXIT_S):
             await self._hung_up.wait()
             # A reaper that has ended its tree is followed by its guard within a millisecond; without one the guard sweeps.
-            await self._wait_for_guard(_LEAVE_S if self._is_gone else _SWEEP_S)
+            await self._wait_for_guard(_GUARD_EXIT_S if self._is_gone else _SWEEP_S)
         if self._guard.poll() is None or not self._hung_up.is_set():
             log.warning("the reaper of the command %d did not end it in time", self.pid)
-            known = await anyio.to_thread.run_sync(descendants, self._guard.pid)
+            known = await anyio.to_thread.run_sync(find_descendants, self._guard.pid)
             if self._reaper is not None and not self._hung_up.is_set():
-                known += await anyio.to_thread.run_sync(family_of, self._reaper)
+                known += await anyio.to_thread.run_sync(find_tree, self._reaper)
             self._guard.kill()
-            await self._wait_for_guard(_LEAVE_S)
+            await self._wait_for_guard(_GUARD_EXIT_S)
         return known
 
     async def _wait_for_guard(self, limit_s: float) -> None:
@@ -143,15 +143,15 @@ class ReapedTree:
                 return
             except ConnectionError:
                 chunk = b""
-            self._hear(chunk)
+            self._feed(chunk)
 
-    def _hear(self, chunk: bytes) -> None:
+    def _feed(self, chunk: bytes) -> None:
         *lines, self._heard = (self._heard + chunk).split(b"\n")
         for line in lines:
             self._take(*line.decode().split())
         if not chunk:
             self._hang_up()
-            self._outlive_reaper()
+            self._kill_group()
 
     def _take(self, event: str, *numbers: str) -> None:
         match event, [int(number) for number in numbers]:
@@ -178,7 +178,7 @@ class ReapedTree:
         for event in (self._started, self._exited, self._hung_up):
             event.set()
 
-    def _outlive_reaper(self) -> None:
+    def _kill_group(self) -> None:
         """End the group of a command whose reaper was killed: at once, while its number is still its own."""
         if self._has_command and not self._is_gone:
             log.warning("the reaper of the command %d was killed or stopped, the command ends", self.pid)
@@ -186,7 +186,7 @@ class ReapedTree:
                 os.killpg(self.pid, signal.SIGKILL)  # noqa: TID251 - this is process_tree
 
 
-def _popen_guard(order: Order) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _start_guard(order: PreparedCommand) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start a guard from this very thread: what it notices is the end of the thread that started it."""
     # The reaper has no part in the command's environment; but Python may need its libraries found.
     names = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -209,11 +209,11 @@ def _popen_guard(order: Order) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, guard
 
 
-def _reaper_options(order: Order, control: socket.socket) -> Iterator[str]:
-    numbers = (control.fileno(), os.getpid(), int(_REAPER_ADOPTS), len(_payload(order)), len(order.command))
+def _reaper_options(order: PreparedCommand, control: socket.socket) -> Iterator[str]:
+    numbers = (control.fileno(), os.getpid(), int(_REAPER_ADOPTS), len(_write_payload(order)), len(order.command))
     return map(str, (*numbers, order.grace_s))
 
 
-def _payload(order: Order) -> bytes:
+def _write_payload(order: PreparedCommand) -> bytes:
     variables = (f"{name}={value}" for name, value in order.environment.items())
     return b"\0".join(os.fsencode(part) for part in (order.path, *order.command, *variables))

@@ -65,17 +65,17 @@ def main(options: list[str]) -> int:
         os.setpgid(0, 0)
         is_subreaper = _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
-    order = _read_order(control, size_bytes).split(b"\0")
+    order = _read_payload(control, size_bytes).split(b"\0")
     if os.getppid() == parent:
-        watch = Watch(control, adopts=is_subreaper, grace_s=grace_s)
+        watch = CommandWatcher(control, adopts=is_subreaper, grace_s=grace_s)
         watch.run(order[0], order[1 : words + 1], order[words + 1 :])
     return 0
 
 
 def _guard(reaper: int, grace_s: float) -> int:
     """Wait for the reaper's end, then end whatever it left; a reaper that is stopped or late is killed. Return main's code."""
-    _let_go_of_stdio()
-    wake = _wake_on_signals()
+    _close_stdio()
+    wake = _open_signal_pipe()
     news = select.poll()
     news.register(wake, select.POLLIN)
     kill_at: float | None = None
@@ -85,28 +85,28 @@ def _guard(reaper: int, grace_s: float) -> int:
             break
         if pid or (kill_at is not None and time.monotonic() >= kill_at):
             os.kill(reaper, _SIGKILL)
-        if _is_told_to_end(news, wake, kill_at) and kill_at is None:
+        if _wait_for_end_signal(news, wake, kill_at) and kill_at is None:
             # The reaper has lost its lifeline as well, most of the time. It has what it needs for an orderly end, and no more.
             os.kill(reaper, _SIGTERM)
             kill_at = time.monotonic() + _SETTLE_S + grace_s + _KILL_S + _LATE_S
     killed_until = time.monotonic() + _KILL_S
-    while (is_anyone_left := _reap()) and time.monotonic() < killed_until:
-        for pid, _group in _family():
+    while (is_anyone_left := _reap_children()) and time.monotonic() < killed_until:
+        for pid, _group in _list_descendants():
             try:
                 os.kill(pid, _SIGKILL)
             except OSError:
                 continue  # It is gone, or not ours to kill: then it is still there at the end.
-        _is_told_to_end(news, wake, time.monotonic() + 0.01)
+        _wait_for_end_signal(news, wake, time.monotonic() + 0.01)
     return int(is_anyone_left)
 
 
-def _is_told_to_end(news: select.poll, wake: int, until: float | None) -> bool:
+def _wait_for_end_signal(news: select.poll, wake: int, until: float | None) -> bool:
     """Wait for a signal until this time, and return whether it asked for the end; SIGCHLD does not."""
     limit_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
     return bool(news.poll(limit_ms)) and any(number != _SIGCHLD for number in os.read(wake, 512))
 
 
-def _reap() -> bool:
+def _reap_children() -> bool:
     """Reap what has died, and return whether any child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -116,7 +116,7 @@ def _reap() -> bool:
     return True
 
 
-class Watch:
+class CommandWatcher:
     """One command, from its start until its whole tree is gone."""
 
     def __init__(self, control: int, *, adopts: bool, grace_s: float) -> None:
@@ -127,7 +127,7 @@ class Watch:
         self._runs = False
         self._told_to_end = False
         self._unkilled: set[int] = set()
-        self._wake = _wake_on_signals()
+        self._wake = _open_signal_pipe()
         self._news = select.poll()
         self._news.register(control, select.POLLIN)
         self._news.register(self._wake, select.POLLIN)
@@ -140,32 +140,32 @@ class Watch:
             self._say(f"failed {error.errno}")
             return
         self._runs = True
-        _let_go_of_stdio()
+        _close_stdio()
         self._say(f"started {self._command} {int(self._adopts)} {os.getpid()}")
         self._watch()
         self._end()
         self._say("gone")
 
     def _watch(self) -> None:
-        while self._is_anyone_left() and self._runs and not self._told_to_end:
+        while self._has_processes() and self._runs and not self._told_to_end:
             self._wait(None)
         settled_at = time.monotonic() + _SETTLE_S
-        while self._is_anyone_left() and not self._told_to_end and time.monotonic() < settled_at:
+        while self._has_processes() and not self._told_to_end and time.monotonic() < settled_at:
             self._wait(settled_at)
 
     def _end(self) -> None:
-        if not self._is_anyone_left():
+        if not self._has_processes():
             return
         self._signal_all(_SIGTERM)
         graced_until = time.monotonic() + self._grace_s
-        while self._is_anyone_left() and time.monotonic() < graced_until:
+        while self._has_processes() and time.monotonic() < graced_until:
             self._wait(graced_until)
         killed_until = time.monotonic() + _KILL_S
-        while self._is_anyone_left() and time.monotonic() < killed_until:
+        while self._has_processes() and time.monotonic() < killed_until:
             # Again and again: what forked meanwhile, or has just been orphaned, is found the next time.
             self._signal_all(_SIGKILL)
             self._wait(time.monotonic() + 0.01)
-        for pid, _group in _family() if self._is_anyone_left() and self._adopts else []:
+        for pid, _group in _list_descendants() if self._has_processes() and self._adopts else []:
             self._say_unkilled(pid, 0)
 
     def _wait(self, until: float | None) -> None:
@@ -179,7 +179,7 @@ class Watch:
             elif any(number != _SIGCHLD for number in os.read(self._wake, 512)):
                 self._told_to_end = True
 
-    def _is_anyone_left(self) -> bool:
+    def _has_processes(self) -> bool:
         """Reap who has died, and tell whether somebody still lives."""
         try:
             while True:
@@ -194,7 +194,7 @@ class Watch:
 
     def _signal_all(self, number: int) -> None:
         """Signal each process of the tree once: many take a second SIGTERM for impatience."""
-        family = _family() if self._adopts else []
+        family = _list_descendants() if self._adopts else []
         takes_group = self._runs or not self._adopts
         if takes_group:
             self._signal(-self._command, number)
@@ -248,21 +248,21 @@ def _start(path: bytes, argv: list[bytes], environment: dict[bytes, bytes]) -> i
     return pid
 
 
-def _wake_on_signals() -> int:
+def _open_signal_pipe() -> int:
     """Return what becomes readable when a child changed or somebody asks us to leave."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     _signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     for number in (_SIGCHLD, _SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-        _signal.signal(number, _do_nothing)
+        _signal.signal(number, _ignore_signal)
     return readable
 
 
-def _do_nothing(_number: int, _frame: object) -> None:
+def _ignore_signal(_number: int, _frame: object) -> None:
     """Stand in as a handler: the wake-up pipe gets the number, the loop does the rest."""
 
 
-def _let_go_of_stdio() -> None:
+def _close_stdio() -> None:
     """Close the command's pipes here, so that their end is the command's end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -278,7 +278,7 @@ def _has_members(group: int) -> bool:
     return True
 
 
-def _family() -> list[tuple[int, int]]:
+def _list_descendants() -> list[tuple[int, int]]:
     """Return the pid and the group of every descendant, parents first (Linux)."""
     children = _children_by_parent()
     family = list(children.get(os.getpid(), []))
@@ -301,7 +301,7 @@ def _children_by_parent() -> dict[int, list[tuple[int, int]]]:
     return children
 
 
-def _read_order(control: int, size_bytes: int) -> bytes:
+def _read_payload(control: int, size_bytes: int) -> bytes:
     order = b""
     while len(order) < size_bytes:
         chunk = os.read(control, size_bytes - len(order))

@@ -16,7 +16,7 @@ from toolpost.upstreams.process.command import COOKIE
 log = logging.getLogger("toolpost.process_tree")
 
 
-def descendants(pid: int) -> list[psutil.Process]:
+def find_descendants(pid: int) -> list[psutil.Process]:
     """Return everyone below a process, before it ends and they can no longer be told from others."""
     try:
         return psutil.Process(pid).children(recursive=True)
@@ -24,10 +24,10 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def family_of(pid: int) -> list[psutil.Process]:
+def find_tree(pid: int) -> list[psutil.Process]:
     """Return a process and everyone below it; nobody if it is gone."""
     try:
-        return [psutil.Process(pid), *descendants(pid)]
+        return [psutil.Process(pid), *find_descendants(pid)]
     except psutil.NoSuchProcess:
         return []
 
@@ -36,7 +36,7 @@ def end_strays(known: list[psutil.Process], cookie: str, grace_s: float, until: 
     """End who got away from the reaper: who was below it before, and who carries the cookie."""
     graced_until = min(time.monotonic() + grace_s, until - 0.5)
     asked: set[psutil.Process] = set()
-    while (strays := _alive(known, cookie)) and time.monotonic() < until:
+    while (strays := _find_alive(known, cookie)) and time.monotonic() < until:
         is_graced = time.monotonic() < graced_until
         for stray in strays - asked if is_graced else strays:
             with contextlib.suppress(psutil.Error):  # Who is gone is gone; who refused is warned of below, once.
@@ -47,7 +47,7 @@ def end_strays(known: list[psutil.Process], cookie: str, grace_s: float, until: 
         warn_unkilled(stray.pid, "it is still there")
 
 
-def _alive(known: Iterable[psutil.Process], cookie: str) -> set[psutil.Process]:
+def _find_alive(known: Iterable[psutil.Process], cookie: str) -> set[psutil.Process]:
     found = set(known)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

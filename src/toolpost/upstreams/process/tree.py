@@ -25,21 +25,21 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from toolpost.upstreams.process import posix as process_posix
 from toolpost.upstreams.process import windows as process_windows
-from toolpost.upstreams.process.command import Order, environment_of, order_of
+from toolpost.upstreams.process.command import PreparedCommand, make_environment, prepare_command
 from toolpost.upstreams.process.daemon import Daemon, birth_of, end_daemon, is_alive, start_daemon, this_process
-from toolpost.upstreams.process.pipes import Capture, LineListener, PipeReader, PipeWriter, feed, wait_for_the_end_of
+from toolpost.upstreams.process.pipes import Capture, LineListener, PipeReader, PipeWriter, feed, wait_for_end
 
 __all__ = [
+    "CompletedCommand",
     "Daemon",
-    "Finished",
     "LineListener",
     "PipeReader",
     "PipeWriter",
     "Process",
     "birth_of",
     "end_daemon",
-    "environment_of",
     "is_alive",
+    "make_environment",
     "open_process",
     "run",
     "start_daemon",
@@ -48,7 +48,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class CompletedCommand:
     """A command that ran to its end: its exit code and the tail of what it wrote."""
 
     returncode: int
@@ -105,7 +105,7 @@ class Process:
             # A task of its own, for anyio's shield keeps off anyio's cancellations, and not those of asyncio.
             self._ending = asyncio.create_task(self._end())
         with anyio.CancelScope(shield=True):
-            await _see_through(self._ending)
+            await _wait_uncancelled(self._ending)
 
     async def _end(self) -> None:
         if self.stdin:
@@ -121,7 +121,7 @@ class Process:
                 await self.stderr.aclose()
 
 
-async def _see_through(task: asyncio.Task[None]) -> None:
+async def _wait_uncancelled(task: asyncio.Task[None]) -> None:
     """Wait until a task is done; a cancellation meanwhile is raised only then."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -150,7 +150,7 @@ async def open_process(
     meant for it. `stdin` gives it a pipe to read from; otherwise it reads nothing. To end by itself it has
     `eof_s` from the end of its stdin until SIGTERM, and `grace_s` from there until SIGKILL; 3.5 s in all.
     """
-    order = order_of(command, cwd=cwd, env=env, stdin=stdin, grace_s=grace_s, eof_s=eof_s)
+    order = prepare_command(command, cwd=cwd, env=env, stdin=stdin, grace_s=grace_s, eof_s=eof_s)
     process = await _start(order)
     try:
         yield process
@@ -158,7 +158,7 @@ async def open_process(
         await process._close()  # noqa: SLF001 - opened here, closed here
 
 
-async def _start(order: Order) -> Process:
+async def _start(order: PreparedCommand) -> Process:
     if sys.platform == "win32":
         return Process(await process_windows.start_in_job(order))
     tree = process_posix.ReapedTree(order)
@@ -180,7 +180,7 @@ async def run(
     grace_s: float = 2.0,
     on_line: LineListener | None = None,
     tail_bytes: int = 16_384,
-) -> Finished:
+) -> CompletedCommand:
     """Run a command to its end; nothing that it started survives this call, also when cancelled.
 
     `on_line` is told each line as it comes, cut at 8 KiB. The environment is that of `environment_of(env)`.
@@ -188,7 +188,7 @@ async def run(
     async with open_process(command, cwd=cwd, env=env, stdin=input is not None, grace_s=grace_s) as process:
         stdout = Capture("stdout", process.stdout, tail_bytes=tail_bytes, on_line=on_line)
         stderr = Capture("stderr", process.stderr, tail_bytes=tail_bytes, on_line=on_line)
-        with _first_error_alone():
+        with _unwrap_group():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdout.read_all)
                 tasks.start_soon(stderr.read_all)
@@ -196,17 +196,17 @@ async def run(
                     tasks.start_soon(feed, process.stdin, input)
                 returncode = await process.wait()
                 # What the command left may hold its pipes: it gets a moment, and then its end.
-                await wait_for_the_end_of(stdout, stderr)
+                await wait_for_end(stdout, stderr)
                 await process.end()
-                await wait_for_the_end_of(stdout, stderr)
+                await wait_for_end(stdout, stderr)
                 tasks.cancel_scope.cancel()
-    return Finished(
+    return CompletedCommand(
         returncode=returncode, stdout=stdout.tail(), stderr=stderr.tail(), is_cut=stdout.is_cut or stderr.is_cut
     )
 
 
 @contextlib.contextmanager
-def _first_error_alone() -> Iterator[None]:
+def _unwrap_group() -> Iterator[None]:
     """Raise what a listener raised as it is, not as a group of one."""
     try:
         yield

@@ -14,13 +14,13 @@ if sys.platform == "win32":
     import anyio
     import anyio.abc
 
-    from toolpost.upstreams.process.command import Order, not_started
+    from toolpost.upstreams.process.command import PreparedCommand, make_start_error
     from toolpost.upstreams.process.strays import warn_unkilled
 
     class JobTree:
         """A command in a Job Object, which ends with the gateway's last handle and so with the gateway."""
 
-        def __init__(self, order: Order, process: anyio.abc.Process, job: int | None) -> None:
+        def __init__(self, order: PreparedCommand, process: anyio.abc.Process, job: int | None) -> None:
             assert process.stdout
             assert process.stderr
             self.stdin = process.stdin
@@ -57,7 +57,7 @@ if sys.platform == "win32":
             if self._process.returncode is None:
                 warn_unkilled(self._process.pid, "it is still there")
 
-    async def start_in_job(order: Order) -> JobTree:
+    async def start_in_job(order: PreparedCommand) -> JobTree:
         """Start a command, and put it into a job."""
         try:
             process = await anyio.open_process(  # noqa: TID251 - this is process_tree
@@ -68,7 +68,7 @@ if sys.platform == "win32":
                 creationflags=subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP,
             )
         except OSError as error:
-            raise not_started(order.command[0], error.errno or 0) from error
+            raise make_start_error(order.command[0], error.errno or 0) from error
         return JobTree(order, process, _new_job(process.pid))
 
     def _new_job(pid: int) -> int | None:

@@ -37,12 +37,12 @@ CHUNK_BYTES: Final = 65_536
 
 
 class Validators:
-    """Processes that validate. A source has one of them at a time, so that none can take them all."""
+    """Processes that validate. A provider has one of them at a time, so that none can take them all."""
 
     def __init__(self) -> None:
         self._tasks: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(PROCESSES)
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _ProviderLock] = {}
         self._free: list[_Validator] = []
         self._waiting = 0
 
@@ -57,17 +57,17 @@ class Validators:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
-    async def judge(self, old: Definition, new: Definition, *, source: str) -> Judgement:
+    async def judge(self, old: Definition, new: Definition, *, provider: str) -> Judgement:
         """Judge a change; one that takes too long, or does not survive it, is cut short."""
         pair = msgspec.json.encode(old), msgspec.json.encode(new)
         with anyio.move_on_after(JUDGE_S):
             try:
-                return await self._in_turn(source, lambda validator: validator.judge(*pair))
+                return await self._run_in_turn(provider, lambda validator: validator.judge(*pair))
             except ToolFailed:
                 pass
         return cut_short()
 
-    async def faults_in(self, schema: Schema, encoded: bytes, *, source: str) -> list[Fault]:
+    async def faults_in(self, schema: Schema, encoded: bytes, *, provider: str) -> list[Fault]:
         """List what is wrong with a value, given as JSON text; cancelling it ends the process that is at it.
 
         Raises `QueueOverloaded` if too many wait, and `ToolFailed` if the process did not survive it.
@@ -79,12 +79,12 @@ class Validators:
         raw = msgspec.json.encode(schema.raw)
         self._waiting += 1
         try:
-            return await self._in_turn(source, lambda validator: validator.faults_in(raw, encoded))
+            return await self._run_in_turn(provider, lambda validator: validator.faults_in(raw, encoded))
         finally:
             self._waiting -= 1
 
-    async def _in_turn(self, source: str, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
-        turn = self._turns.setdefault(source, _Turn())
+    async def _run_in_turn(self, provider: str, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
+        turn = self._turns.setdefault(provider, _ProviderLock())
         turn.users += 1
         try:
             async with turn.lock, self._slots:
@@ -92,7 +92,7 @@ class Validators:
         finally:
             turn.users -= 1
             if not turn.users:
-                del self._turns[source]
+                del self._turns[provider]
 
     async def _ask(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
         validator = self._free.pop() if self._free else await self._start()
@@ -114,8 +114,8 @@ class Validators:
         return validator
 
 
-class _Turn:
-    """Whose turn it is among the calls of one source."""
+class _ProviderLock:
+    """Whose turn it is among the calls of one provider."""
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
@@ -188,14 +188,14 @@ class _Validator:
         try:
             await self._process.stdin.send(HEAD.pack(kind, len(first), len(second)) + first + second)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _lost_error() from error
+            raise _make_lost_error() from error
 
     async def _answer(self) -> bytes:
         try:
             (length,) = LENGTH.unpack(await self._take(LENGTH.size))
             return await self._take(length)
         except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _lost_error() from error
+            raise _make_lost_error() from error
 
     async def _take(self, size: int) -> bytes:
         assert self._process is not None
@@ -206,7 +206,7 @@ class _Validator:
         return taken
 
 
-def _lost_error() -> ToolFailed:
+def _make_lost_error() -> ToolFailed:
     return ToolFailed(
         "The value could not be validated: the process that did it ended.",
         hint="the tool's schema needs too much memory for this value; ask for less at once",

@@ -30,7 +30,7 @@ MEMORY_LIMIT_BYTES: Final = 4 * 1024**3
 
 def main() -> None:
     """Answer what is asked, one after the other."""
-    _be_modest()
+    _limit_resources()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := asked.read(HEAD.size)) == HEAD.size:
         kind, first_bytes, second_bytes = HEAD.unpack(head)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _validate(raw: bytes, encoded: bytes) -> Iterator[Json]:
-    schema, value = _compile_schema_of(raw), msgspec.json.decode(encoded)
+    schema, value = _compile_schema(raw), msgspec.json.decode(encoded)
     try:
         is_valid = schema.is_valid(value)
     except ValueError:
@@ -60,11 +60,11 @@ def _judge_pair(old: bytes, new: bytes) -> Iterator[Json]:
 
 
 @lru_cache(maxsize=32)
-def _compile_schema_of(raw: bytes) -> Schema:
+def _compile_schema(raw: bytes) -> Schema:
     return compile_schema(msgspec.json.decode(raw), root_object=False)
 
 
-def _be_modest() -> None:
+def _limit_resources() -> None:
     """Leave the processor to whoever needs it, and the memory to everybody."""
     if sys.platform == "win32":
         return

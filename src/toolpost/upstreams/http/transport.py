@@ -18,13 +18,20 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers, header_value
 from toolpost.shares import FairQueue
 from toolpost.upstreams.envelope import Envelope
-from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, Started, header_lines
-from toolpost.upstreams.http.exchange import Exchange, has_forgotten_us, plain_result_in, result_in, result_of
-from toolpost.upstreams.message import Incoming
-from toolpost.upstreams.notifications import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
-from toolpost.upstreams.server_requests import CALLS, ROOTS_CHANGED, Questions, Respondent
+from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
+from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
+from toolpost.upstreams.message import IncomingMessage
+from toolpost.upstreams.notifications import (
+    ELICITATION_COMPLETE,
+    LOG_MESSAGE,
+    NO_CLIENTS,
+    Attribution,
+    NotificationListener,
+    send_log_to_clients,
+)
+from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
+from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -34,62 +41,69 @@ CONNECTIONS: Final = 128
 OWN_CONNECTIONS: Final = 8
 """For what is asked in nobody's name, and for the stream on which a server speaks by itself."""
 
-FAREWELL_S: Final = 1.0
+CLOSE_LIMIT_S: Final = 1.0
 RESUME_S: Final = 1.0
-_FORGOTTEN: Final = "it has forgotten our session"
+_SESSION_EXPIRED: Final = "it has forgotten our session"
 
 
 @asynccontextmanager
 async def open_http_server(
-    spec: ServerSpec, limits: ServerLimits, *, on_notice: Hear, on_gone: Callable[[str], None]
-) -> AsyncIterator["HttpWire"]:
+    spec: ServerSpec, limits: ServerLimits, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+) -> AsyncIterator["HttpTransport"]:
     """Keep a client for the server; nothing is sent until somebody asks."""
     assert spec.url is not None
     async with HttpClient(spec.url, headers=spec.headers, max_connections=CONNECTIONS + OWN_CONNECTIONS) as client:
         what = f"calls waiting for a connection to `{spec.name}`"
         # How many may wait is limited by the calls in flight.
         queue = FairQueue(what, limits.callers, at_once=CONNECTIONS, waiting=sys.maxsize)
-        wire = HttpWire(spec.name, client, on_notice=on_notice, queue=queue)
-        listening = asyncio.create_task(wire.listen(on_gone))
+        transport = HttpTransport(spec.name, client, on_notification=on_notification, queue=queue)
+        listening = asyncio.create_task(transport.listen(on_gone))
         try:
-            yield wire
+            yield transport
         finally:
             listening.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([listening])
-                await wire.leave()
+                await transport.leave()
 
 
-class _Apart(NamedTuple):
+class _DetachedOwner(NamedTuple):
     """What a question ends with that came on no call's own stream."""
 
     call: int
 
 
-class _Posted:
+class _PostedRequest:
     """A request that goes out on a kept connection."""
 
-    __slots__ = ("answer", "caller", "exchange", "method", "respondent", "started", "take_ahead")
+    __slots__ = ("answer", "caller", "client_channel", "exchange", "method", "started", "take_ahead")
 
     def __init__(
-        self, method: str, started: Started, exchange: Exchange, respondent: Respondent | None, caller: CallerId
+        self,
+        method: str,
+        started: StartedRequest,
+        exchange: Exchange,
+        client_channel: ClientChannel | None,
+        caller: CallerId,
     ) -> None:
         self.method = method
         self.started = started
         self.answer = started.answer
         self.exchange = exchange
-        self.respondent = respondent
+        self.client_channel = client_channel
         self.caller = caller
         self.take_ahead: Callable[[bytes], bool] | None = None
 
 
-class HttpWire:
+class HttpTransport:
     """Requests to one HTTP server, in either era."""
 
-    def __init__(self, server: str, client: HttpClient, *, on_notice: Hear, queue: FairQueue | None = None) -> None:
+    def __init__(
+        self, server: str, client: HttpClient, *, on_notification: NotificationListener, queue: FairQueue | None = None
+    ) -> None:
         self._server = server
         self._client = client
-        self._on_notice = on_notice
+        self._on_notification = on_notification
         self._ids = itertools.count(1)
         self._envelope = Envelope({})
         self._headers: Headers = ()
@@ -98,9 +112,9 @@ class HttpWire:
         self._session: bytes | None = None
         self._is_modern = False
         self._has_session = asyncio.Event()
-        self._errands: set[asyncio.Task[None]] = set()
-        self._questions = Questions(server, self._run_errand)
-        self._calls: dict[int, Respondent | None] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._server_requests = ServerRequests(server, self._send_in_background)
+        self._calls: dict[int, ClientChannel | None] = {}
         self._queue = queue
         self._callers: dict[int, CallerId] = {}
         """Whose request it is, of those in flight that are somebody's."""
@@ -123,27 +137,27 @@ class HttpWire:
         meta: JsonObject | None = None,
         name: str | None = None,
         mirrored: Headers = (),
-        on_notice: Notice | None = None,
-        respondent: Respondent | None = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result."""
         if caller is not None and self._queue is not None:
             await self._queue.enter(caller)
-        exchange = self._begin_exchange(respondent, caller, on_notice)
-        number, wants_progress = exchange.number, on_notice is not None
+        exchange = self._begin_exchange(client_channel, caller, on_progress)
+        number, wants_progress = exchange.number, on_progress is not None
         try:
             body = self._envelope.request(
-                number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
+                number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
             )
             lines = self._lines_for(method, name, mirrored)
         except BaseException:
-            self._end(number, respondent, caller)
+            self._end(number, client_channel, caller)
             raise
-        if method in CALLS:
-            self._calls[number] = respondent
+        if method in CALLBACK_METHODS:
+            self._calls[number] = client_channel
         responding = self._client.post(body, lines, on_event=exchange.take)
-        return await self._result(method, exchange, respondent, caller, responding)
+        return await self._result(method, exchange, client_channel, caller, responding)
 
     def send_ahead(
         self,
@@ -152,105 +166,107 @@ class HttpWire:
         *,
         name: str,
         meta: JsonObject,
-        respondent: Respondent | None,
+        client_channel: ClientChannel | None,
         caller: CallerId,
-    ) -> _Posted | None:
+    ) -> _PostedRequest | None:
         """Ask now, if a connection is at hand."""
         if self._queue is not None and not self._queue.try_enter(caller):
             return None
-        exchange = self._begin_exchange(respondent, caller, None)
-        body = self._envelope.request(exchange.number, method, fields, meta=meta, respondent=respondent)
+        exchange = self._begin_exchange(client_channel, caller, None)
+        body = self._envelope.request(exchange.number, method, fields, meta=meta, client_channel=client_channel)
         started = self._client.start(body, self._lines_for(method, name, ()), exchange.take)
         if started is None:
             self._callers.pop(exchange.number)
             if self._queue is not None:
                 self._queue.leave(caller)
             return None
-        self._calls[exchange.number] = respondent
-        posted = _Posted(method, started, exchange, respondent, caller)
-        started.connection.take_ahead = partial(self._taken_ahead, posted)
-        return posted
+        self._calls[exchange.number] = client_channel
+        request = _PostedRequest(method, started, exchange, client_channel, caller)
+        started.connection.take_ahead = partial(self._taken_ahead, request)
+        return request
 
-    async def answer_to(self, posted: _Posted, /) -> bytes:
+    async def answer_to(self, request: _PostedRequest, /) -> bytes:
         """Wait for the answer to what was sent, and return the JSON of the result."""
-        responding = self._client.finish(posted.started)
-        return await self._result(posted.method, posted.exchange, posted.respondent, posted.caller, responding)
+        responding = self._client.finish(request.started)
+        return await self._result(request.method, request.exchange, request.client_channel, request.caller, responding)
 
-    def _taken_ahead(self, posted: _Posted, response: Response) -> bool:
-        if posted.take_ahead is None or (result := plain_result_in(response, posted.exchange)) is None:
+    def _taken_ahead(self, request: _PostedRequest, response: Response) -> bool:
+        if request.take_ahead is None or (result := find_plain_result(response, request.exchange)) is None:
             return False
-        if not posted.take_ahead(result):
+        if not request.take_ahead(result):
             return False
-        self._end(posted.exchange.number, posted.respondent, posted.caller)
-        self._client.finished(posted.started)
+        self._end(request.exchange.number, request.client_channel, request.caller)
+        self._client.finished(request.started)
         return True
 
     def _begin_exchange(
-        self, respondent: Respondent | None, caller: CallerId | None, on_progress: Notice | None
+        self, client_channel: ClientChannel | None, caller: CallerId | None, on_progress: ProgressListener | None
     ) -> Exchange:
         number = next(self._ids)
         if caller is not None:
             self._callers[number] = caller
         # What comes on the response to a request is about that request.
-        take_question = lambda question: self._questions.take(question, (respondent,), owner=number)  # noqa: E731
-        take_notice = self._take_notice
-        if caller is not None or respondent is not None:
-            take_notice = partial(self._take_notice, respondent=respondent, caller=caller)
-        return Exchange(number, on_progress=on_progress, on_notice=take_notice, on_request=take_question)
+        take_request = lambda question: self._server_requests.take(question, (client_channel,), owner=number)  # noqa: E731
+        take_notification = self._take_notification
+        if caller is not None or client_channel is not None:
+            take_notification = partial(self._take_notification, client_channel=client_channel, caller=caller)
+        return Exchange(number, on_progress=on_progress, on_notification=take_notification, on_request=take_request)
 
-    def _end(self, number: int, respondent: Respondent | None, caller: CallerId | None) -> None:
+    def _end(self, number: int, client_channel: ClientChannel | None, caller: CallerId | None) -> None:
         self._calls.pop(number, None)
         if caller is not None:
             self._callers.pop(number, None)
             self._attribution.note_end(caller)
             if self._queue is not None:
                 self._queue.leave(caller)
-        if self._questions:
-            self._questions.end(number)
-            self._questions.end(_Apart(number), heir=self._heir_of(respondent))
+        if self._server_requests:
+            self._server_requests.end(number)
+            self._server_requests.end(_DetachedOwner(number), successor=self._find_successor(client_channel))
 
     async def _result(
         self,
         method: str,
         exchange: Exchange,
-        respondent: Respondent | None,
+        client_channel: ClientChannel | None,
         caller: CallerId | None,
         responding: Coroutine[Any, Any, Response],
     ) -> bytes:
         try:
             response = await self._wait_for_answer(responding, exchange)
         except asyncio.CancelledError:
-            self._call_off(exchange.number)
+            self._cancel(exchange.number)
             if caller is not None:
-                self._attribution.note_given_up(caller)
+                self._attribution.note_abandoned(caller)
             raise
         finally:
-            self._end(exchange.number, respondent, caller)
+            self._end(exchange.number, client_channel, caller)
         if method == "initialize":
             self._note_session(response)
         try:
             if exchange.answer is not None:
                 return result_of(exchange.answer)
-            if self._session is not None and has_forgotten_us(response):
-                raise WireLost(_FORGOTTEN, was_sent=False)
-            return result_in(response, method=method, number=exchange.number)
+            if self._session is not None and is_session_expired(response):
+                raise ConnectionLost(_SESSION_EXPIRED, was_sent=False)
+            return parse_result(response, method=method, number=exchange.number)
         except ServerRefused as refusal:
-            self._questions.note_refusal(refusal, respondent)
+            self._server_requests.note_error(refusal, client_channel)
             raise
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         """Tell the server something."""
-        await _wait_or_explain(self._client.post(_notification(method, fields), self._headers_for(method, None)))
+        await _translate_failure(
+            self._client.post(_write_notification(method, fields), self._headers_for(method, None))
+        )
 
-    async def roots_changed(self, respondent: Respondent) -> None:
+    async def roots_changed(self, client_channel: ClientChannel) -> None:
         """Tell the server that a client has other folders."""
-        if self._questions.stand_for_roots(respondent):
-            self._run_errand(_notification(ROOTS_CHANGED, b""))
+        if self._server_requests.allow_roots_requests(client_channel):
+            self._send_in_background(_write_notification(ROOTS_CHANGED, b""))
 
     async def listen(self, on_gone: Callable[[str], None]) -> None:
         """Hold the stream on which a server of the handshake era speaks by itself, where it has one."""
         await self._has_session.wait()
-        exchange = Exchange(0, on_progress=None, on_notice=self._take_notice, on_request=self._take_question)
+        exchange = Exchange(0, on_progress=None, on_notification=self._take_notification, on_request=self._take_request)
         while True:
             try:
                 response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
@@ -258,7 +274,7 @@ class HttpWire:
                 event(_log, logging.DEBUG, "event stream lost", server=self._server, reason=str(failure))
             else:
                 if response.status == 404:
-                    on_gone(_FORGOTTEN)
+                    on_gone(_SESSION_EXPIRED)
                 if response.status != 200:
                     return
             await asyncio.sleep(RESUME_S)
@@ -266,13 +282,13 @@ class HttpWire:
     async def leave(self) -> None:
         """Say what is still to be said, then close the session, as a polite client does."""
         with contextlib.suppress(HttpFailed, TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
-                if self._errands:
-                    await asyncio.wait(self._errands)
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                if self._background:
+                    await asyncio.wait(self._background)
                 if self._session is not None:
                     await self._client.request("DELETE", headers=self._headers)
-        for errand in self._errands:
-            errand.cancel()
+        for task in self._background:
+            task.cancel()
 
     def _headers_for(self, method: str, name: str | None, mirrored: Headers = ()) -> Headers:
         if not self._is_modern:
@@ -284,15 +300,15 @@ class HttpWire:
 
     def _lines_for(self, method: str, name: str | None, mirrored: Headers) -> HeaderLines:
         if method != "tools/call" or name is None or mirrored:
-            return header_lines(self._headers_for(method, name, mirrored))
+            return write_headers(self._headers_for(method, name, mirrored))
         if (lines := self._lines.get(name)) is None:
             # The names are those that the server lists, so there is an end to them.
-            lines = self._lines[name] = header_lines(self._headers_for(method, name))
+            lines = self._lines[name] = write_headers(self._headers_for(method, name))
         return lines
 
     async def _wait_for_answer(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
         """Wait for the answer, also where the server cuts the stream that it comes on."""
-        response = await _wait_or_explain(responding)
+        response = await _translate_failure(responding)
         while exchange.answer is None and self._may_resume(response):
             response = await self._resume(response, exchange)
         return response
@@ -314,64 +330,67 @@ class HttpWire:
             self._session = session
             self._has_session.set()
 
-    def _call_off(self, number: int) -> None:
+    def _cancel(self, number: int) -> None:
         """Tell an older server too: there, the closed connection alone is no cancellation."""
         if not self._is_modern and self._session is not None:
-            self._run_errand(_notification("notifications/cancelled", b'"requestId":%d' % number))
+            self._send_in_background(_write_notification("notifications/cancelled", b'"requestId":%d' % number))
 
-    def _take_question(self, message: Incoming) -> None:
+    def _take_request(self, message: IncomingMessage) -> None:
         """Have a question answered that came by itself, and does not say which call it is about."""
         number = next(reversed(self._calls), 0)
         candidates = [*self._calls.values()]
-        if number and self._attribution.works_for_others(self._callers.get(number)):
+        if number and self._attribution.may_serve_others(self._callers.get(number)):
             # It may be about a call that another caller gave up: then nobody is asked.
             candidates.append(None)
-        self._questions.take(message, candidates, owner=_Apart(number))
+        self._server_requests.take(message, candidates, owner=_DetachedOwner(number))
 
-    def _heir_of(self, respondent: Respondent | None) -> _Apart | None:
+    def _find_successor(self, client_channel: ClientChannel | None) -> _DetachedOwner | None:
         """Find another call of the same client: a question that came apart may well have been about that one."""
-        if respondent is None:
+        if client_channel is None:
             return None
         others = self._calls.items()
-        return next((_Apart(n) for n, other in others if other is not None and other.client == respondent.client), None)
+        return next(
+            (_DetachedOwner(n) for n, other in others if other is not None and other.client == client_channel.client),
+            None,
+        )
 
-    def _take_notice(
-        self, method: str, params: bytes, respondent: Respondent | None = None, caller: CallerId | None = None
+    def _take_notification(
+        self, method: str, params: bytes, client_channel: ClientChannel | None = None, caller: CallerId | None = None
     ) -> None:
         """Take a notification; what comes on the response to a request is about that request, whose caller is given."""
         if method == "notifications/cancelled":
-            self._questions.call_off(params)
+            self._server_requests.cancel_request(params)
             return
-        if method == ELICITED:
-            self._on_notice(method, params, self._questions.clients_of_page(params), None)
-        elif method != LOG:
-            self._on_notice(method, params, NOBODY, None)
-        elif respondent is not None:
-            tell_callers(params, (respondent,))
+        if method == ELICITATION_COMPLETE:
+            self._on_notification(method, params, self._server_requests.pop_elicitation_clients(params), None)
+        elif method != LOG_MESSAGE:
+            self._on_notification(method, params, NO_CLIENTS, None)
+        elif client_channel is not None:
+            send_log_to_clients(params, (client_channel,))
         elif caller is not None:
-            self._on_notice(LOG, params, NOBODY, caller)
+            self._on_notification(LOG_MESSAGE, params, NO_CLIENTS, caller)
         else:
             # It came by itself, and does not say which call it is about.
             caller = self._attribution.find_caller(self._callers.values())
-            told = tell_callers(params, self._calls.values()) if caller is not None else NOBODY
-            self._on_notice(LOG, params, told, caller)
+            told = send_log_to_clients(params, self._calls.values()) if caller is not None else NO_CLIENTS
+            self._on_notification(LOG_MESSAGE, params, told, caller)
 
-    def _run_errand(self, body: bytes) -> None:
+    def _send_in_background(self, body: bytes) -> None:
         """Send something that nobody waits for."""
 
         async def run() -> None:
             try:
-                async with asyncio.timeout(2 * FAREWELL_S):
-                    await _wait_or_explain(self._client.post(body, self._headers))
+                async with asyncio.timeout(2 * CLOSE_LIMIT_S):
+                    await _translate_failure(self._client.post(body, self._headers))
             except (UpstreamUnavailable, TimeoutError) as error:
                 event(_log, logging.DEBUG, "message not sent", server=self._server, reason=str(error))
 
         task = asyncio.create_task(run())
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
-async def _wait_or_explain(responding: Coroutine[Any, Any, Response]) -> Response:
+async def _translate_failure(responding: Coroutine[Any, Any, Response]) -> Response:
     """Wait for a response, and say in our words why there is none."""
     try:
         return await responding
@@ -379,8 +398,8 @@ async def _wait_or_explain(responding: Coroutine[Any, Any, Response]) -> Respons
         if failure.sent:
             # This request has failed; others on their way to the same server need not.
             raise UpstreamUnavailable(failure.reason) from failure
-        raise WireLost(failure.reason, was_sent=False, hint=failure.hint) from failure
+        raise ConnectionLost(failure.reason, was_sent=False, hint=failure.hint) from failure
 
 
-def _notification(method: str, fields: bytes) -> bytes:
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {}))
+def _write_notification(method: str, fields: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), write_params(fields, {}))

@@ -11,11 +11,11 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
 
 if TYPE_CHECKING:
-    from toolpost.upstreams.server_requests import Respondent
+    from toolpost.upstreams.server_requests import ClientChannel
 
 encode = msgspec.json.Encoder().encode
 
-Notice = Callable[[str, bytes], None]
+ProgressListener = Callable[[str, bytes], None]
 """Takes a notification: its method and the JSON of its parameters."""
 
 Ask = Callable[[str, bytes], "Any"]
@@ -31,7 +31,7 @@ class ServerRefused(Exception):
         self.data = data
 
 
-class WireLost(UpstreamUnavailable):
+class ConnectionLost(UpstreamUnavailable):
     """The connection to the server broke."""
 
     def __init__(self, message: str | None = None, /, *, was_sent: bool = True, **options: Any) -> None:
@@ -40,7 +40,7 @@ class WireLost(UpstreamUnavailable):
         """Whether the server may have seen the request: only one that it cannot have seen is tried again."""
 
 
-class Underway(Protocol):
+class PendingRequest(Protocol):
     """A request that was sent, and whose answer nobody waits for yet."""
 
     @property
@@ -52,7 +52,7 @@ class Underway(Protocol):
     """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """Requests to one server, in whatever era and over whatever transport it speaks."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
@@ -67,14 +67,14 @@ class Wire(Protocol):
         meta: JsonObject | None = None,
         name: str | None = None,
         mirrored: Headers = (),
-        on_notice: Notice | None = None,
-        respondent: "Respondent | None" = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: "ClientChannel | None" = None,
         caller: CallerId | None = None,
     ) -> bytes:
         """Ask, and return the JSON of the result; cancelling cancels upstream.
 
         `fields` is the inside of the parameters; `name` and `mirrored` go into headers too, where era and transport have it so.
-        `respondent` is whom the server may ask back while it handles this; `caller` is whose request it is, None for our own.
+        `client_channel` is whom the server may ask back while it handles this; `caller` is whose request it is, None for our own.
         """
         ...
 
@@ -85,13 +85,13 @@ class Wire(Protocol):
         *,
         name: str,
         meta: JsonObject,
-        respondent: "Respondent | None",
+        client_channel: "ClientChannel | None",
         caller: CallerId,
-    ) -> Underway | None:
+    ) -> PendingRequest | None:
         """Ask now, if nothing is to be waited for; `answer_to` must follow, unless the answer is taken ahead."""
         ...
 
-    async def answer_to(self, underway: Any, /) -> bytes:
+    async def answer_to(self, pending: Any, /) -> bytes:
         """Return the JSON of the result of what was sent ahead, as `request` does."""
         ...
 
@@ -99,12 +99,12 @@ class Wire(Protocol):
         """Tell the server something."""
         ...
 
-    async def roots_changed(self, respondent: "Respondent") -> None:
+    async def roots_changed(self, client_channel: "ClientChannel") -> None:
         """Tell the server that a client has other folders, if it knows of those; it may ask for them."""
         ...
 
 
-def parameters(fields: bytes, meta: JsonObject) -> bytes:
+def write_params(fields: bytes, meta: JsonObject) -> bytes:
     """Write parameters: the fields as they are, and `_meta` if there is any."""
     if not meta:
         return b"{%b}" % fields
