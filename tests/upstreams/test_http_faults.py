@@ -66,7 +66,7 @@ async def test_a_server_that_refuses_a_revision_and_lists_its_own_is_met_in_its_
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(401, "does not let us in"), (404, "HTTP 404"), (500, "HTTP 500"), (307, "has moved"), (200, "not MCP")],
+    [(401, "refused access"), (404, "HTTP 404"), (500, "HTTP 500"), (307, "has moved"), (200, "not MCP")],
 )
 async def test_a_status_is_told_and_harms_nobody_else(status: int, said: str, version: str) -> None:
     server = HttpServer(version=version, has_sessions=False)
@@ -90,7 +90,7 @@ async def test_a_status_is_told_and_harms_nobody_else(status: int, said: str, ve
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (401, "it does not let us in (HTTP 401)"),
+        (401, "it refused access (HTTP 401)"),
         (404, "there is no MCP server at this address (HTTP 404)"),
         (405, "there is no MCP server at this address (HTTP 405)"),
         (500, "it answered with HTTP 500"),

@@ -177,7 +177,7 @@ class Lane:
             if isinstance(begun, bytes):
                 return begun
             answer = begun
-        elif client_channel is None or not client_channel.takes_rounds:
+        elif client_channel is None or not client_channel.takes_input_required:
             answer = await self.gateway.call(call)
         else:
             assert isinstance(client_channel, Held)

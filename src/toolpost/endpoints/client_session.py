@@ -30,7 +30,7 @@ class Conversation:
         return bool(self.capabilities) or self.log_level is not None
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether the client has a question to answer."""
         return bool(self._asked)
 
@@ -73,7 +73,7 @@ class Conversation:
 class Correspondent:
     """A client of the handshake era during a call: asked and told by `send`."""
 
-    takes_rounds = False
+    takes_input_required = False
 
     def __init__(self, conversation: Conversation, send: Send) -> None:
         self._conversation = conversation
@@ -95,11 +95,11 @@ class Correspondent:
         return self._conversation.log_level
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a question is with the client."""
-        return self._conversation.is_asked
+        return self._conversation.has_open_request
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         """Whether a log message of this level is wanted; a client that has set none leaves it to the server."""
         return self._conversation.log_level is None or is_level_at_least(level, self._conversation.log_level)
 

@@ -61,7 +61,7 @@ class _Question:
 class Held:
     """A request of the stateless era as its server may turn to it; it is held here while a question is with the client."""
 
-    takes_rounds = True
+    takes_input_required = True
 
     def __init__(self, rounds: "Rounds", caller: Caller, meta: JsonObject, tell: Tell | None, *, bound_to: str) -> None:
         """Take also what its state is good for: `bound_to` names it."""
@@ -87,7 +87,7 @@ class Held:
         return {key: question for key, question in self._questions.items() if not question.answer.done()}
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a question is with the client."""
         return bool(self._questions)
 
@@ -102,7 +102,7 @@ class Held:
         finally:
             del self._questions[key]
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         """Whether a log message of this level is wanted: only where the request has asked for it."""
         return self.log_level is not None and is_level_at_least(level, self.log_level)
 

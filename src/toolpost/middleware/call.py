@@ -154,7 +154,7 @@ class Call:
     @property
     def waits_for_client(self) -> bool:
         """Whether the source has put a question to the client, which has not answered yet."""
-        return self.context.client_channel is not None and self.context.client_channel.is_asked
+        return self.context.client_channel is not None and self.context.client_channel.has_open_request
 
     @property
     def is_plain(self) -> bool:

@@ -133,11 +133,11 @@ class Relay:
         if (provider := self.providers.get(subscription.server)) is not None:
             await provider.supervisor.unsubscribe(subscription.uri, key=subscription.key)
 
-    async def roots_changed(self, asker: Requester) -> None:
+    async def notify_roots_changed(self, asker: Requester) -> None:
         """Tell the servers that know of a client's folders that these have changed."""
         if asker.client_channel is not None:
             for provider in tuple(self.providers.values()):
-                await provider.supervisor.roots_changed(asker.client_channel, caller=asker.caller, key=asker.key)
+                await provider.supervisor.notify_roots_changed(asker.client_channel, caller=asker.caller, key=asker.key)
 
     async def _ask_owner(self, uri: str, asker: Requester, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         if uri not in self._owner_of:
@@ -235,7 +235,7 @@ class Relay:
         """Get a server what it asks for; a client of its own era is asked by its own result."""
         client_channel = asker.client_channel
         parse_input_requests(fields, client_channel, server)
-        if client_channel is None or client_channel.takes_rounds:
+        if client_channel is None or client_channel.takes_input_required:
             return fields
 
         async def retry(resumption: Resumption) -> Fields:

@@ -347,7 +347,7 @@ class ServerProvider:
         client_channel = context.client_channel
         if client_channel is None or not client_channel.capabilities:
             raise _make_result_error(self.name, "a result of the kind input_required, which it was not asked for")
-        if client_channel.takes_rounds:
+        if client_channel.takes_input_required:
             parse_input_requests(fields, client_channel, self.name)
             return fields
 

@@ -1,4 +1,8 @@
-"""What a server has that changes: heard of in either era; tools are listed anew, a burst as one."""
+"""Keeps up with what changes on a running server: its list of tools, subscribed resources, and the log level.
+
+In the stateless era one `subscriptions/listen` request carries everything, and is made again when the filter changes; in the
+handshake era each subscription is a request of its own, and has to be repeated after a restart.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
@@ -10,35 +14,31 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams.handshake import Negotiation
-from toolpost.upstreams.notifications import TOOLS_CHANGED
 from toolpost.upstreams.transport import ServerRefused, Transport, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
-LIST_CHANGED: Final = TOOLS_CHANGED
 DEBOUNCE_S: Final = 0.2
 LISTEN_RETRY_S: Final = 5.0
 RESUBSCRIBE_LIMIT_S: Final = 10.0
 
 
 class ToolListRefresher:
-    """Lists tools anew when somebody says so: one listing at a time, after a moment of calm."""
+    """Lists the tools again on request: one listing at a time, and one for a burst of requests. `run` must be running."""
 
     def __init__(self, server: str, relist: Callable[[], Awaitable[None]]) -> None:
         self._server = server
         self._relist = relist
-        self._told = anyio.Event()
+        self._requested = anyio.Event()
 
-    def tell(self) -> None:
-        """Say that the tools may have changed."""
-        self._told.set()
+    def request_refresh(self) -> None:
+        self._requested.set()
 
-    async def follow(self) -> None:
-        """List whenever told, until cancelled."""
+    async def run(self) -> None:
         while True:
-            await self._told.wait()
+            await self._requested.wait()
             await anyio.sleep(DEBOUNCE_S)
-            self._told = anyio.Event()
+            self._requested = anyio.Event()
             try:
                 await self._relist()
             except Exception as error:  # noqa: BLE001 (the old list stands, whatever the server did)
@@ -46,22 +46,25 @@ class ToolListRefresher:
 
 
 class InstanceSubscriptions:
-    """What is wanted of one running server besides answers; it may change while the server runs."""
+    """The resources and the log level that one instance is to send notifications for."""
 
     def __init__(self, uris: Collection[str] = (), log_level: str | None = None) -> None:
         self.uris = sorted(uris)
         self.log_level = log_level
         self.changed = anyio.Event()
+        """Set when the resources change, and then replaced by a new event."""
 
-    def follow(self, uris: Collection[str]) -> None:
-        """Follow these resources from now on."""
+    def set_uris(self, uris: Collection[str]) -> None:
         self.uris = sorted(uris)
         self.changed.set()
         self.changed = anyio.Event()
 
 
 async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> None:
-    """See that a server tells us what is wanted of it. Ends with the transport, or at once where there is nothing to keep up."""
+    """Subscribe at a server that has just started, and in the stateless era for as long as it takes subscriptions.
+
+    Failures are logged: a server that does not take a subscription still answers calls.
+    """
     if negotiation.is_modern:
         changed = subscriptions.changed
         while await _listen(transport, _make_filter(negotiation, subscriptions), changed):
@@ -77,7 +80,7 @@ async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscr
             with anyio.fail_after(RESUBSCRIBE_LIMIT_S):
                 await transport.request(method, fields)
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
-            event(_log, logging.WARNING, "not followed again", method=method, reason=str(error))
+            event(_log, logging.WARNING, "subscription failed", method=method, reason=str(error))
 
 
 def _make_filter(negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> JsonObject:
@@ -87,20 +90,20 @@ def _make_filter(negotiation: Negotiation, subscriptions: InstanceSubscriptions)
     return lists | ({"resourceSubscriptions": subscriptions.uris} if subscriptions.uris else {})
 
 
-async def _listen(transport: Transport, wanted: JsonObject, changed: anyio.Event) -> bool:
-    """Subscribe, as the stateless era has it, until something else is wanted; False from a server that does not take it."""
+async def _listen(transport: Transport, notifications: JsonObject, changed: anyio.Event) -> bool:
+    """Hold a `subscriptions/listen` request open until `changed`; False if the server refuses or drops it."""
     is_taken = True
 
     async def listen() -> None:
         nonlocal is_taken
         try:
-            await transport.request("subscriptions/listen", b'"notifications":%b' % encode(wanted))
+            await transport.request("subscriptions/listen", b'"notifications":%b' % encode(notifications))
         except (ServerRefused, UpstreamUnavailable):
             is_taken = False
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        if wanted:
+        if notifications:
             tasks.start_soon(listen)
         await changed.wait()
         tasks.cancel_scope.cancel()

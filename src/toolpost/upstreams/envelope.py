@@ -1,4 +1,4 @@
-"""Requests as they go out: what all of them to one server carry is written once."""
+"""Writes requests to one server; the part that all of them share is encoded once."""
 
 from toolpost.base.ids import JsonObject
 from toolpost.upstreams.server_requests import ClientChannel, make_meta
@@ -6,7 +6,7 @@ from toolpost.upstreams.transport import write_params
 
 
 class Envelope:
-    """What the agreed revision puts into the `_meta` of every request; nothing in the handshake era."""
+    """The `_meta` that the agreed revision puts into every request; empty in the handshake era."""
 
     __slots__ = ("_carried", "_plain")
 
@@ -24,7 +24,7 @@ class Envelope:
         client_channel: ClientChannel | None = None,
         wants_progress: bool = False,
     ) -> bytes:
-        """Write a request; one whose caller wants nothing of it but the answer costs least."""
+        """Write the JSON of a request. With `wants_progress`, its id is its progress token too."""
         if meta or wants_progress or client_channel is not None:
             carried = make_meta(client_channel, self._carried, meta)
             if wants_progress:

@@ -1,4 +1,9 @@
-"""Meeting a server: which era it speaks, what it can do, which tools it has."""
+"""Negotiation with a server: which era and revision it speaks, its capabilities, and its tools.
+
+A server is asked `server/discover` first, which only the stateless era has. Older servers refuse it, or do not answer at all, so
+after `PROBE_LIMIT_S` a handshake is tried while the probe is still open: a server that was only slow to start answers the probe
+then, and its answer wins.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -27,7 +32,7 @@ from toolpost.upstreams.transport import ServerRefused, Transport, encode
 
 CLIENT: Final = {"name": "toolpost", "version": __version__}
 PROBE_LIMIT_S: Final = 5.0
-"""How long a server may think about which era it is of; one that says nothing is greeted as those before it were."""
+"""How long a server may take to answer the probe before a handshake is tried too."""
 
 VERSION_LIMIT: Final = 128
 DESCRIPTION_LIMIT: Final = 1_000
@@ -37,7 +42,7 @@ PAGES_LIMIT: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Negotiation:
-    """What a server said about itself."""
+    """What was agreed with a server, and what it said about itself."""
 
     version: str
     is_modern: bool
@@ -45,17 +50,17 @@ class Negotiation:
     info: JsonObject = field(default_factory=dict)
     instructions: str | None = None
     answers_probe: bool = True
-    """Whether it answered when it was asked for its era, so that it may be asked again."""
+    """Whether it answered the probe, if only by refusing it. One that did not is not probed at its next start."""
 
     def has_list_changed(self, kind: str) -> bool:
-        """Whether it says when its list of this kind changes: `tools`, `prompts` or `resources`."""
+        """Whether it announces changes of its list of this kind: `tools`, `prompts` or `resources`."""
         return bool(_get_object(self.capabilities, kind).get("listChanged"))
 
     @property
     def build(self) -> str:
-        """The version that the server gives itself, empty if it gives none that can be read on one line."""
-        told: Json = self.info.get("version")
-        return told[:VERSION_LIMIT] if isinstance(told, str) and told.isprintable() else ""
+        """The version in the server's own info; empty if there is none, or none that is printable on one line."""
+        version: Json = self.info.get("version")
+        return version[:VERSION_LIMIT] if isinstance(version, str) and version.isprintable() else ""
 
     @property
     def description(self) -> str:
@@ -68,62 +73,57 @@ class Negotiation:
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether it tells of changes of single resources."""
+        """Whether single resources can be subscribed to."""
         return bool(_get_object(self.capabilities, "resources").get("subscribe"))
 
 
 async def negotiate(transport: Transport, *, probe_first: bool = True) -> Negotiation:
-    """Agree on an era: the stateless one if the server knows it, else by a handshake."""
+    """Agree on an era: the stateless one if the server knows it, else by a handshake.
+
+    Raises `ServerRefused` or `UpstreamUnavailable` if neither is agreed.
+    """
     if not probe_first:
         return await _initialize(transport, answers_probe=False)
-    found: Negotiation | None = None
+    stateless: Negotiation | None = None
     answered = anyio.Event()
-    shaken = anyio.CancelScope()
+    initializing = anyio.CancelScope()
 
     async def probe() -> None:
-        nonlocal found
-        found = await _probe(transport)
+        nonlocal stateless
+        stateless = await _probe(transport)
         answered.set()
-        if found is not None:
-            shaken.cancel()
+        if stateless is not None:
+            initializing.cancel()
 
-    negotiation: Negotiation | None = None
+    by_handshake: Negotiation | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(probe)
         with anyio.move_on_after(PROBE_LIMIT_S):
             await answered.wait()
-        if found is None:
-            with shaken:
-                negotiation = await _greet_late(transport, lambda: found)
+        if stateless is None:
+            with initializing:
+                try:
+                    by_handshake = await _initialize(transport, answers_probe=False)
+                except (ServerRefused, UpstreamUnavailable):
+                    # A server of the stateless era that was slow to start refuses the handshake, and has answered the probe.
+                    if stateless is None:
+                        raise
         tasks.cancel_scope.cancel()
-    if found is not None:
+    if stateless is not None:
+        # The handshake that was tried beside it has set the transport to its own era.
         _use_stateless_era(transport)
-    # One that was slow has said by now what it makes of the question; one that never answered is not asked again.
-    return found or replace(_greeting_of(negotiation), answers_probe=answered.is_set())
-
-
-async def _greet_late(transport: Transport, found: Callable[[], Negotiation | None]) -> Negotiation | None:
-    """Shake hands; a server that was slow to start, not of another era, has meanwhile answered what it was asked first."""
-    try:
-        return await _initialize(transport, answers_probe=False)
-    except (ServerRefused, UpstreamUnavailable):
-        if found() is None:
-            raise
-        return None
-
-
-def _greeting_of(negotiation: Negotiation | None) -> Negotiation:
-    assert negotiation is not None, "whoever is not of the stateless era has shaken hands"
-    return negotiation
+        return stateless
+    assert by_handshake is not None, "without the stateless era, the handshake was made or has raised"
+    return replace(by_handshake, answers_probe=answered.is_set())
 
 
 async def refresh(transport: Transport, negotiation: Negotiation) -> Negotiation:
-    """Ask a server of the stateless era again what it says of itself; another one, or one that refuses, said it once."""
+    """Discover a server of the stateless era again; returns what is known already for any other, and if it refuses."""
     return (await _read_discovery(transport) if negotiation.is_modern else None) or negotiation
 
 
 async def _probe(transport: Transport) -> Negotiation | None:
-    """Ask as the stateless era does; None from a server that is not of it."""
+    """Ask `server/discover`; None from a server that is not of the stateless era."""
     _use_stateless_era(transport)
     return await _read_discovery(transport)
 
@@ -146,10 +146,10 @@ async def _read_discovery(transport: Transport) -> Negotiation | None:
 
 
 async def _discover(transport: Transport) -> bytes:
-    """Ask once more if the server refuses the revision and then lists it: it knows the era, so a handshake would be wrong."""
     try:
         return await transport.request("server/discover")
     except ServerRefused as refusal:
+        # A server that refuses the revision and lists it as supported knows the era: asked again, not by a handshake.
         if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or MODERN.version not in _supported_versions(refusal):
             raise
     return await transport.request("server/discover")
@@ -165,7 +165,7 @@ async def _initialize(transport: Transport, *, answers_probe: bool) -> Negotiati
     agreed = await _request_initialize(transport)
     version = agreed.get("protocolVersion")
     if not isinstance(version, str) or version not in HANDSHAKE_VERSIONS:
-        raise UpstreamUnavailable(f"it speaks MCP {version!r}, which is not known here")
+        raise UpstreamUnavailable(f"it speaks MCP {version!r}, which is not supported")
     transport.use(envelope={}, headers={"mcp-protocol-version": version})
     await transport.notify("notifications/initialized")
     return Negotiation(
@@ -179,20 +179,20 @@ async def _initialize(transport: Transport, *, answers_probe: bool) -> Negotiati
 
 
 async def _request_initialize(transport: Transport) -> JsonObject:
-    """Offer the latest revision, and an older one to a server that refuses it and says what it takes."""
+    """Offer the latest revision, then the latest one that the server lists in its refusal."""
     try:
         return _parse_object(await transport.request("initialize", _write_initialize(LATEST_HANDSHAKE)))
     except ServerRefused as refusal:
-        taken = _supported_versions(refusal)
-        shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if v in taken]
+        supported = _supported_versions(refusal)
+        shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if v in supported]
         if not shared:
             raise
     return _parse_object(await transport.request("initialize", _write_initialize(shared[0])))
 
 
 def _supported_versions(refusal: ServerRefused) -> list[Json]:
-    taken = refusal.data.get("supported") if isinstance(refusal.data, dict) else None
-    return taken if isinstance(taken, list) else []
+    supported = refusal.data.get("supported") if isinstance(refusal.data, dict) else None
+    return supported if isinstance(supported, list) else []
 
 
 def _write_initialize(version: str) -> bytes:
@@ -200,11 +200,11 @@ def _write_initialize(version: str) -> bytes:
 
 
 ToolsListener = Callable[[list[JsonObject], str, str], Awaitable[None]]
-"""Takes the tools of a server, the version that it gives itself, and its description of itself."""
+"""Takes the tools of a server, its own version, and its own description."""
 
 
 async def fetch_tools(transport: Transport, negotiation: Negotiation, server: str) -> list[JsonObject]:
-    """List the tools as they came: no field lost, no order changed, none beyond the limits of `lists`."""
+    """List the tools with all their fields, in their order, up to the limits of `lists`; empty without the capability."""
     if "tools" not in negotiation.capabilities:
         return []
     tools = ListReader(server, "tools")
@@ -218,7 +218,7 @@ async def fetch_tools(transport: Transport, negotiation: Negotiation, server: st
 
 
 class _InvalidAnswer(UpstreamUnavailable):
-    """The server's answer makes no sense."""
+    pass
 
 
 def _parse_object(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> JsonObject:

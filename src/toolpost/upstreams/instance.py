@@ -1,4 +1,4 @@
-"""One running server: the transport to it, what it said about itself, who is using it."""
+"""One running instance of a server: its transport, its process, and the calls on it."""
 
 import sys
 import time
@@ -19,14 +19,15 @@ from toolpost.upstreams.transport import ServerRefused, Transport
 START_LIMIT_S: Final = 30.0
 
 HANDSHAKE_SUFFIX: Final = "\thandshake"
-"""Ends the key of an instance that callers of the handshake era have beside the one that everybody uses."""
+"""Ends the key of the second instance, for callers of the handshake era (see `pool`)."""
 
 _TICK_S: Final = 0.02
+"""Start times of processes are known to a clock tick, which is 10 ms on Linux."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Instance:
-    """A server while it lives. Callers hold it from `acquire` to `release`."""
+    """A running or starting instance. A call uses it from `acquire` to `release`."""
 
     key: str
     transport: Transport | None = None
@@ -34,22 +35,22 @@ class Instance:
     process: ServerProcess | None = None
     began_at: float = field(default_factory=time.monotonic)
     starting: anyio.CancelScope = field(default_factory=lambda: _make_deadline(START_LIMIT_S))
-    """Has a deadline until the server is ready."""
+    """Has a deadline until the instance is ready, and none afterwards."""
     settled: anyio.Event = field(default_factory=anyio.Event)
-    """Set when it is known whether it started."""
+    """Set when the start has succeeded or failed."""
     failure: UpstreamUnavailable | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
     is_over: bool = False
     in_flight: int = 0
     callers: set[CallerId] = field(default_factory=set)
-    """Whose calls it has had; of more than two it is only known that they are several."""
+    """The callers that have used it. Stops at two, which is enough to know that they are several."""
     has_served: bool = False
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
     subscriptions: InstanceSubscriptions = field(default_factory=InstanceSubscriptions)
 
     def acquire(self, caller: CallerId | None) -> "Instance":
-        """Count a call, so that nobody stops the server under it."""
+        """Count a call in flight, so that the instance is not stopped under it; returns the instance."""
         self.in_flight += 1
         self.has_served = True
         if caller is not None and len(self.callers) < 2:
@@ -57,29 +58,28 @@ class Instance:
         return self
 
     def release(self) -> None:
-        """Note that a call is over."""
         self.in_flight -= 1
         self.used_at = time.monotonic()
 
     @property
     def is_handshake_only(self) -> bool:
-        """Whether it was met by a handshake although the server knows the other era too."""
+        """Whether it was opened by a handshake although the server knows the stateless era too."""
         return self.key.endswith(HANDSHAKE_SUFFIX)
 
     def linger(self) -> None:
-        """Read what a server that is quick says at once."""
+        """Poll the output of the process for a moment; see `ServerProcess.linger`."""
         if self.process is not None:
             self.process.linger()
 
     def stop(self) -> None:
-        """Ask it to end; one that is still starting need not go on with that."""
+        """Ask it to end after its calls; a start in progress is cancelled."""
         self.stopping.set()
         if not self.settled.is_set():
             self.starting.cancel()
 
     @property
     def is_lost(self) -> bool:
-        """Whether its process is gone, or can no longer be talked to."""
+        """Whether its process is gone, or has closed its pipes."""
         return self.process is not None and self.process.gone.is_set()
 
     @property
@@ -89,17 +89,17 @@ class Instance:
 
     @property
     def oddities(self) -> int:
-        """How often it said something that makes no sense."""
+        """How many of its messages made no sense; 0 over HTTP."""
         return self.transport.oddities if isinstance(self.transport, Peer) else 0
 
     @property
     def pid(self) -> int | None:
-        """The process, for a server that is one of ours."""
+        """The process id of a server that was started by a command, None for any other."""
         return self.process.process.pid if self.process else None
 
     @property
     def memory_bytes(self) -> int | None:
-        """What the process and its children hold."""
+        """Resident memory of the process and its descendants; None if there is no process."""
         if self.pid is None:
             return None
         try:
@@ -109,7 +109,7 @@ class Instance:
             return None
 
     def has_children_since(self, moment: float) -> bool:
-        """Whether the server runs processes that it has started since this moment of `now`."""
+        """Whether the server runs processes that it started after a moment as `now` returns it."""
         if self.pid is None:
             return False
         try:
@@ -119,7 +119,7 @@ class Instance:
             return False
 
     async def answers(self, limit_s: float) -> bool:
-        """Ask for a sign of life, in the words of the server's era."""
+        """Ping the server, with a request of its era; any answer counts, also an error."""
         assert self.transport is not None
         assert self.negotiation is not None
         try:
@@ -137,8 +137,8 @@ def _make_deadline(limit_s: float) -> anyio.CancelScope:
 
 
 def now() -> float:
-    """Return the time as `has_children_since` counts it."""
-    # On Linux a process knows when it started by this clock; psutil makes wall time of it, off by up to a second.
+    """Return the time on the clock that `has_children_since` compares with."""
+    # Linux records process starts on this clock; psutil converts them to wall time, which is off by up to a second.
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.time()
 
 

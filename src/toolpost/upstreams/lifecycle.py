@@ -1,4 +1,9 @@
-"""The life of one instance: opened, greeted, its tools learnt, kept while it is wanted, drained, ended."""
+"""One instance of a server from start to end.
+
+The transport is opened, the era negotiated, the tools listed; then the instance is watched (pings, idle time) until it stops,
+drained of its calls, and closed. If the negotiation fails in a way that another mode may cure (`HandshakeMode`), it is started
+once more in that mode. What happens to the server as a whole (which instances there are, backoff) is decided by the owner, `pool`.
+"""
 
 import math
 import time
@@ -29,17 +34,17 @@ DRAIN_POLL_S: Final = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class HandshakeMode:
-    """How a server is met: by the older SSE or not, and whether it is asked for its era first."""
+    """How the negotiation is made: over the older HTTP+SSE or not, and with a probe for the stateless era or not."""
 
     is_sse: bool = False
     probe_first: bool = True
 
-    def after(self, error: BaseException, spec: ServerSpec) -> "HandshakeMode | None":
-        """Return another mode that may do where this one met this error; None if there is none."""
+    def find_alternative(self, error: BaseException, spec: ServerSpec) -> "HandshakeMode | None":
+        """Return a mode that may succeed where this one failed with this error; None if there is none."""
         if isinstance(error, BaseExceptionGroup):
-            return self.after(error.exceptions[0], spec)
+            return self.find_alternative(error.exceptions[0], spec)
         if self.probe_first and spec.command is not None and isinstance(error, ConnectionLost):
-            # Some servers leave when the first word is one that they do not know.
+            # Some servers exit when the first message is one that they do not know.
             return HandshakeMode(probe_first=False)
         if not self.is_sse and spec.transport is None and isinstance(error, NotStreamable):
             return HandshakeMode(is_sse=True, probe_first=False)
@@ -47,46 +52,40 @@ class HandshakeMode:
 
 
 class InstanceOwner(Protocol):
-    """Whoever the instance lives for."""
+    """Decides about an instance, and is notified of its state."""
 
     @property
-    def limits(self) -> ServerLimits:
-        """What its callers share."""
-        ...
+    def limits(self) -> ServerLimits: ...
 
     def take_notification(
-        self, instance: Instance, method: str, params: bytes, told: ClientIds, caller: CallerId | None, /
-    ) -> None:
-        """Hear a notification."""
-        ...
+        self, instance: Instance, method: str, params: bytes, clients: ClientIds, caller: CallerId | None, /
+    ) -> None: ...
 
-    def subscriptions_of(self, instance: Instance, /) -> InstanceSubscriptions:
-        """Say what is wanted of it besides answers."""
-        ...
+    def subscriptions_of(self, instance: Instance, /) -> InstanceSubscriptions: ...
 
     def learn(self, tools: list[JsonObject], build: str, description: str, /) -> Awaitable[None]:
-        """Take the server's tools, the version that it gives itself, and its description of itself."""
+        """Take the server's tools, its own version, and its own description."""
         ...
 
     def note_ready(self, instance: Instance, mode: HandshakeMode, /) -> None:
-        """Hear that it can be used, and how it was met."""
+        """Note that the instance can be used, and the mode for the next start."""
         ...
 
     def note_failure(self, instance: Instance, error: BaseException, /) -> None:
-        """Hear that it could not be started."""
+        """Note that the instance could not be started."""
         ...
 
     def retire(self, instance: Instance, reason: str, /, *, is_fault: bool = False) -> None:
-        """Give it no more calls, and ask it to end; a fault of the server's own is remembered."""
+        """Send the instance no further calls, and stop it; `is_fault` records the reason as a failure of the server."""
         ...
 
     def may_leave(self, instance: Instance, /) -> bool:
-        """Whether it has been idle for long enough."""
+        """Whether the instance has been idle for long enough to be stopped."""
         ...
 
 
 async def run_instance(instance: Instance, spec: ServerSpec, mode: HandshakeMode, owner: InstanceOwner) -> None:
-    """Live a whole life. If the server cannot be met in this mode, try another; every failure is the owner's."""
+    """Run an instance until it ends. Failures are reported to the owner, and not raised."""
     with instance.starting:
         try:
             if (other := await _run_once(instance, spec, mode, owner)) is not None:
@@ -98,15 +97,15 @@ async def run_instance(instance: Instance, spec: ServerSpec, mode: HandshakeMode
 async def _run_once(
     instance: Instance, spec: ServerSpec, mode: HandshakeMode, owner: InstanceOwner
 ) -> HandshakeMode | None:
-    """Meet the server and stay with it, or return the mode in which to meet it instead."""
+    """Run the instance in this mode, or return the mode to try instead."""
     other: HandshakeMode | None = None
     try:
         async with _open_transport(spec, instance, mode, owner) as transport:
             try:
                 await _set_up(instance, transport, mode, owner, spec.name)
             except BaseException as error:
-                # Told before its processes are ended, which takes a while: whoever waits need not.
-                if (other := mode.after(error, spec)) is None:
+                # Reported before the process tree is ended, which may take seconds: waiting calls fail at once.
+                if (other := mode.find_alternative(error, spec)) is None:
                     owner.note_failure(instance, error)
                 raise
             async with anyio.create_task_group() as tasks:
@@ -116,7 +115,7 @@ async def _run_once(
                 tasks.cancel_scope.cancel()
             await _drain(instance)
     except Exception as error:
-        if (other := other or (None if instance.settled.is_set() else mode.after(error, spec))) is None:
+        if (other := other or (None if instance.settled.is_set() else mode.find_alternative(error, spec))) is None:
             raise
     return other
 
@@ -127,7 +126,7 @@ async def _set_up(
     instance.transport = transport
     instance.negotiation = await negotiate(transport, probe_first=mode.probe_first)
     if not instance.is_handshake_only:
-        # In another era the same tools may look different, and would seem to change to and fro.
+        # In another era the same tools may look different, and would seem to change back and forth.
         tools = await fetch_tools(transport, instance.negotiation, server)
         await owner.learn(tools, instance.negotiation.build, instance.negotiation.description)
     instance.starting.deadline = math.inf
@@ -137,7 +136,7 @@ async def _set_up(
 
 
 async def _watch(instance: Instance, spec: ServerSpec, owner: InstanceOwner) -> None:
-    """Keep it until it is stopped, gone, deaf, or idle for long enough."""
+    """Ping the instance while it is idle; return when it is to stop. Retires it if it does not answer, or is idle for long."""
     while not instance.stopping.is_set():
         with anyio.move_on_after(min(PING_S, max(0.05, spec.idle_s / 4))):
             await instance.stopping.wait()
@@ -150,7 +149,7 @@ async def _watch(instance: Instance, spec: ServerSpec, owner: InstanceOwner) -> 
 
 
 async def _drain(instance: Instance) -> None:
-    """Wait until its calls are answered, or cannot be."""
+    """Wait until its calls are answered, or its process is gone."""
     while instance.in_flight and not instance.is_lost:  # noqa: ASYNC110 (rare, and it may end in two ways)
         await anyio.sleep(DRAIN_POLL_S)
 
@@ -159,11 +158,10 @@ async def _drain(instance: Instance) -> None:
 async def _open_transport(
     spec: ServerSpec, instance: Instance, mode: HandshakeMode, owner: InstanceOwner
 ) -> AsyncIterator[Transport]:
-    """Reach the server by whatever transport it has."""
     on_notification = partial(owner.take_notification, instance)
 
     def on_gone(reason: str) -> None:
-        # One that is still being met is not given up: its negotiation fails, and says what follows.
+        # During the negotiation it is not retired: the negotiation fails, and may be tried in another mode.
         if instance.settled.is_set():
             owner.retire(instance, reason)
 

@@ -1,4 +1,4 @@
-"""What a server says, read: an answer, a notification, or a request of its own. No I/O."""
+"""Parses messages of a server: answers, notifications, and requests of its own. No I/O."""
 
 from typing import Final
 
@@ -10,8 +10,6 @@ from toolpost.upstreams.transport import ServerRefused
 
 
 class IncomingMessage(msgspec.Struct):
-    """A message from a server."""
-
     id: int | str | None = None
     method: str | None = None
     params: msgspec.Raw = msgspec.Raw(b"{}")
@@ -20,7 +18,7 @@ class IncomingMessage(msgspec.Struct):
 
     @property
     def refusal(self) -> bytes:
-        """The error, empty if there is none: some servers send `null` beside every result."""
+        """The JSON of the error, empty if there is none: some servers send `null` beside every result."""
         error = bytes(self.error)
         return b"" if error == b"null" else error
 
@@ -43,9 +41,9 @@ _token = msgspec.json.Decoder(_Token)
 
 
 def parse_message(raw: bytes) -> IncomingMessage | None:
-    """Read a message from a server, None if it is none, or one of its own that would take long to decode."""
+    """Parse a message; None if it is not JSON-RPC, or a request or notification whose parameters exceed the limits."""
     if raw[:1] != b"{" and raw.lstrip()[:1] != b"{":
-        return None  # What a server prints that never meant to: the decoder takes longer to say so.
+        return None  # Stray output on stdout is common, and the decoder takes longer to reject it.
     try:
         message = _incoming.decode(raw)
         if message.method is not None and len(raw) > _SMALL_BYTES:
@@ -56,14 +54,14 @@ def parse_message(raw: bytes) -> IncomingMessage | None:
 
 
 def _check_params(params: bytes) -> None:
-    """Hold what a server says by itself to limits: it is decoded, and the SDK may read it. A result is passed on in bytes."""
+    """Check parameters against limits, since they are decoded here, and perhaps by the SDK; results are forwarded as bytes."""
     if len(params) > DECODE_LIMIT_BYTES:
         raise BadShape(f"has more than {DECODE_LIMIT_BYTES} bytes")
     check_shape(params, value_limit=SDK_VALUE_LIMIT)
 
 
 def parse_error(raw: bytes) -> ServerRefused:
-    """Read the error of a JSON-RPC answer."""
+    """Parse the error of an answer; one that cannot be parsed becomes an internal error."""
     try:
         refusal = _refusal.decode(raw)
         data: Json = decode(bytes(refusal.data))
@@ -75,7 +73,7 @@ def parse_error(raw: bytes) -> ServerRefused:
 
 
 def parse_progress_token(params: bytes) -> int | str | None:
-    """Read whose progress a notification tells of."""
+    """Return the progress token of a progress notification, None if it has none."""
     try:
         return _token.decode(params).progressToken
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

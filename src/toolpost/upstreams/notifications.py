@@ -1,4 +1,7 @@
-"""What a server says by itself: what it logs, which of its lists and resources have changed, and for whom that is."""
+"""Notifications of a server (log messages, changed lists and resources), and which callers they concern.
+
+Transports receive them; `supervisor` forwards those in `FORWARDED`; which clients get them is decided by the endpoints.
+"""
 
 import time
 from collections.abc import Callable, Hashable, Iterable
@@ -20,39 +23,39 @@ ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
 FORWARDED: Final = frozenset({LOG_MESSAGE, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED, ELICITATION_COMPLETE})
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Of a log message, the least grave first."""
+"""Levels of log messages, the least severe first."""
 
 ClientIds = frozenset[Hashable]
-"""Clients that have heard of something already; of an elicitation that is complete, those that are to hear of it."""
+"""Clients that have received a log message already; for a completed elicitation, the clients that are to receive it."""
 
 NO_CLIENTS: Final[ClientIds] = frozenset()
 
 NotificationListener = Callable[[str, bytes, ClientIds, CallerId | None], None]
-"""Takes a notification: its method, the JSON of its parameters, who knows of it, and of a log message whose call it is about."""
+"""Takes a notification: its method, the JSON of its parameters, clients, and for a log message the caller that it is about."""
 
 LATE_S: Final = 2.0
-"""How long after the end of a call a server may still log something about it."""
+"""How long after the end of a call a server may still log about it."""
 
 ABANDONED_S: Final = 30.0
-"""How long a server may be at work on a call that was given up: what it says meanwhile may be about that one."""
+"""How long a server may go on with a cancelled call: messages during that time may be about that call."""
 
 _CALLERS_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notification:
-    """Something that a server said by itself."""
+    """A notification of a server, for the clients of the gateway."""
 
     server: str
     key: str
-    """Whose instance said it; empty for one that all share."""
+    """The key of the instance that sent it; empty for an instance that all callers share."""
     method: str
     params: bytes
-    told: ClientIds = NO_CLIENTS
+    clients: ClientIds = NO_CLIENTS
     caller: CallerId | None = None
-    """Of a log message, the caller whose call it is about; None if that cannot be told."""
+    """For a log message, the caller whose call it is about; None if that is not known."""
     tags: frozenset[str] | None = None
-    """Of what a part says in the name of its plugin, the tags of that; None for what a server says."""
+    """The tags of a plugin in whose name a part sends it; None for a notification of a server."""
 
 
 class _Level(msgspec.Struct):
@@ -63,7 +66,7 @@ _level = msgspec.json.Decoder(_Level)
 
 
 def parse_level(params: bytes) -> str:
-    """Read how grave a log message is."""
+    """Return the level of a log message, `info` if it has none."""
     try:
         return _level.decode(params).level
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -71,50 +74,50 @@ def parse_level(params: bytes) -> str:
 
 
 def is_level_at_least(level: str, threshold: str) -> bool:
-    """Whether a level is at least as grave as another; one that nobody knows always is."""
+    """Whether a level is at least as severe as another; an unknown level always is."""
     return (
         level not in LOG_LEVELS or threshold not in LOG_LEVELS or LOG_LEVELS.index(level) >= LOG_LEVELS.index(threshold)
     )
 
 
 class Attribution:
-    """Says which caller a log message is about that comes on a channel of all calls, such as a pipe, and does not say it.
+    """Finds the caller that a log message is about, on a channel that all calls share.
 
-    It is the caller whose calls are in flight, if that is one caller alone and no other one's call has ended a moment ago: what
-    a server says late is about a call that is over. Anybody else would read what another caller's call is about.
+    The protocol does not say it. It is the caller whose calls are in flight, if they are all of one caller, and no call of
+    another one has ended a moment ago (`LATE_S`) or was cancelled lately (`ABANDONED_S`): a late message may be about that
+    call, and must not reach a caller whom it does not concern.
     """
 
     __slots__ = ("_abandoned", "_earlier_at", "_last", "_last_at")
 
     def __init__(self) -> None:
         self._abandoned: dict[CallerId, float] = {}
-        """When callers last gave a call up, the latest last."""
-        # The caller of the call that ended last, and when the last call of anybody else did.
+        """When each caller last cancelled a call, the latest last."""
+        # The caller of the call that ended last, and when the last call of any other caller ended.
         self._last: CallerId | None = None
         self._last_at = self._earlier_at = float("-inf")
 
     def note_end(self, caller: CallerId) -> None:
-        """Take note that a call has ended."""
         if caller != self._last:
             self._last, self._earlier_at = caller, self._last_at
         self._last_at = time.monotonic()
 
     def note_abandoned(self, caller: CallerId) -> None:
-        """Take note that nobody waits for a call any longer, which the server may not heed."""
+        """Note that a call was cancelled, which the server may ignore."""
         self._abandoned.pop(caller, None)
         self._abandoned[caller] = time.monotonic()
         if len(self._abandoned) > _CALLERS_LIMIT:
             del self._abandoned[next(iter(self._abandoned))]
 
     def may_serve_others(self, caller: CallerId | None) -> bool:
-        """Whether the server may be at work on a call that a caller other than this one gave up."""
+        """Whether the server may still work on a call that another caller cancelled."""
         if not self._abandoned:
             return False
         since = time.monotonic() - ABANDONED_S
         return any(at > since for other, at in self._abandoned.items() if other != caller)
 
     def find_caller(self, in_flight: Iterable[CallerId | None]) -> CallerId | None:
-        """Return the caller, given those of all requests in flight (None for our own); None if it cannot be told."""
+        """Return the caller, given those of all requests in flight (None for the gateway's own); None if it is not certain."""
         callers = {caller for caller in in_flight if caller is not None}
         if len(callers) != 1:
             return None
@@ -126,12 +129,12 @@ class Attribution:
 
 
 def send_log_to_clients(params: bytes, client_channels: Iterable[ClientChannel | None]) -> ClientIds:
-    """Pass a log message at once to clients whose calls it is about, if they want to hear it; returns which clients these are."""
+    """Forward a log message to the clients that want its level; returns all clients whose calls it is about."""
     level = parse_level(params)
-    told: set[Hashable] = set()
+    clients: set[Hashable] = set()
     for client_channel in client_channels:
-        if client_channel is not None and client_channel.client not in told:
-            told.add(client_channel.client)
-            if client_channel.hears(level):
+        if client_channel is not None and client_channel.client not in clients:
+            clients.add(client_channel.client)
+            if client_channel.wants_log(level):
                 client_channel.tell(LOG_MESSAGE, params)
-    return frozenset(told)
+    return frozenset(clients)

@@ -1,4 +1,19 @@
-"""JSON-RPC with one server on a two-way channel: ids of our own, answers matched to them, late ones dropped."""
+"""JSON-RPC with one server over a two-way channel that carries whole messages, such as a pipe.
+
+Requests get ids of this process, and answers are matched to them; callers never see each other's ids. The channel is shared by
+all calls, which raises two questions that HTTP, with one response for each request, does not have:
+
+- Which answer is late? A cancelled request stays in `_abandoned` until its answer comes, so that it is dropped silently; any
+  other answer without a request is an oddity of the server, counted and logged.
+- Which call is a server's own request or log message about? The protocol does not say. It is attributed only where there is no
+  doubt: all calls in flight are of one client, and no other caller has ended or abandoned a call a moment ago (`Attribution`).
+  Otherwise a request is refused, and a log message goes to no caller: one caller must not see the data of another.
+
+Example: ann's call 7 and bob's call 8 are in flight, and the server sends `elicitation/create`. It gets an error, since two
+clients are candidates. After 8 has ended and some time has passed, the same request goes to ann's client.
+
+Reading and writing the channel is left to `stdio` and `sse`.
+"""
 
 import asyncio
 import itertools
@@ -27,18 +42,18 @@ from toolpost.upstreams.transport import ConnectionLost, ProgressListener, Serve
 _log = logging.getLogger("toolpost.upstreams")
 
 _NOT_CANCELLABLE = frozenset({"initialize", "server/discover"})
-"""What is never called off: the first must not be, and before it a server knows no cancellation."""
+"""Never cancelled: MCP forbids it for `initialize`, and `server/discover` may come before a server knows cancellation."""
 
 _ABANDONED_LIMIT = 1_000
 
 _REPORTED_ODDITIES = 10
-"""How many oddities of a server are told; the rest are counted."""
+"""How many messages that make no sense are logged; the rest are only counted."""
 
 _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)').match
 
 
 class PendingMessage:
-    """A request that was sent and not answered yet."""
+    """A request in flight on the channel."""
 
     __slots__ = ("answer", "caller", "client_channel", "method", "number", "on_progress", "raw", "take_ahead")
 
@@ -61,16 +76,16 @@ class PendingMessage:
         self.on_progress = on_progress
         self.client_channel = client_channel
         self.take_ahead: Callable[[bytes], bool] | None = None
-        """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
+        """See `PendingRequest`."""
 
     @property
     def is_call(self) -> bool:
-        """Whether the server may ask back about it."""
+        """Whether the server may send requests to the client while it handles this one."""
         return self.method in CALLBACK_METHODS
 
 
 class Peer:
-    """A `Wire` over a channel that takes messages one by one, such as a pipe."""
+    """A `Transport` over a channel. Its owner passes incoming messages to `take`, and calls `lose` when the channel ends."""
 
     def __init__(self, server: str, send: Callable[[bytes], None], *, on_notification: NotificationListener) -> None:
         self._server = server
@@ -80,16 +95,15 @@ class Peer:
         self._ids = itertools.count(1)
         self._pending: dict[int, PendingMessage] = {}
         self._abandoned: dict[int, None] = {}
-        """Requests that may still be answered, though nobody waits any more; the oldest first."""
+        """Cancelled requests whose answers may still come, the oldest first."""
         self._envelope = Envelope({})
         self._server_requests = ServerRequests(server, send)
         self._attribution = Attribution()
         self._lost: str | None = None
         self.oddities = 0
-        """How often the server said something that makes no sense."""
+        """How many messages of the server made no sense."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
-        """Carry this in every request's `_meta`."""
         self._envelope = Envelope(envelope)
 
     def request(
@@ -104,7 +118,6 @@ class Peer:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> Coroutine[Any, Any, bytes]:
-        """Ask, and return the JSON of the result."""
         return self.answer_to(
             self.send(method, fields, meta=meta, on_progress=on_progress, client_channel=client_channel, caller=caller)
         )
@@ -119,7 +132,7 @@ class Peer:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> PendingMessage:
-        """Ask; `answer_to` must follow, unless the answer is taken ahead."""
+        """Send a request; await `answer_to` unless `take_ahead` accepts the result. Raises `ConnectionLost`."""
         if self._lost is not None:
             raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
@@ -145,14 +158,12 @@ class Peer:
         client_channel: ClientChannel | None,
         caller: CallerId,
     ) -> PendingMessage | None:
-        """Ask now, unless the server is gone."""
         try:
             return self.send(method, fields, meta=meta, client_channel=client_channel, caller=caller)
         except ConnectionLost:
             return None
 
     async def answer_to(self, pending: PendingMessage, /) -> bytes:
-        """Wait for the answer to what was sent, and return the JSON of the result."""
         try:
             return await pending.answer
         except ServerRefused as refusal:
@@ -165,16 +176,14 @@ class Peer:
             self._forget(pending)
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
-        """Tell the server something."""
         self._notify(method, fields)
 
-    async def roots_changed(self, client_channel: ClientChannel) -> None:
-        """Tell the server that a client has other folders."""
+    async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
         if self._server_requests.allow_roots_requests(client_channel):
             self._notify(ROOTS_CHANGED, b"")
 
     def take(self, raw: bytes) -> None:
-        """Take a message from the server; nonsense is counted and passed over."""
+        """Handle a message from the server; one that makes no sense is counted and dropped."""
         message = parse_message(raw)
         if message is None:
             self._note_oddity("something that is not JSON-RPC", raw)
@@ -186,7 +195,7 @@ class Peer:
             self._take_request(message)
 
     def take_too_long(self, head: bytes, limit: int) -> None:
-        """Fail the one call that a message of over the limit answers, where it can be told which."""
+        """Fail the request that a message over the limit answers, given its first bytes; none, if it cannot be identified."""
         found = _head_id(head)
         pending = self._pending.get(int(found[1])) if found else None
         if pending is None and len(self._pending) == 1:
@@ -196,9 +205,10 @@ class Peer:
             pending.answer.set_exception(UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit"))
 
     def lose(self, reason: str, *, unsent: Iterable[bytes] = ()) -> None:
-        """Fail everything in flight: the channel is gone. What never left us may be tried elsewhere."""
+        """Fail everything in flight with `ConnectionLost`; requests among `unsent` are marked as safe to repeat."""
         if self._lost is None:
             self._lost = reason
+        # By identity: two requests may have equal bytes only if they had the same id.
         spared = {id(raw) for raw in unsent}
         for pending in self._pending.values():
             if not pending.answer.done():
@@ -208,11 +218,11 @@ class Peer:
         number = message.id if isinstance(message.id, int) else _parse_id(message.id)
         pending = self._pending.get(number)
         if pending is None and number in self._abandoned:
-            # It was on its way when we gave it up.
+            # The server sent it before it saw the cancellation.
             del self._abandoned[number]
         elif pending is None or pending.answer.done():
-            # Twice, or never asked for: whoever asked has been answered.
-            self._note_oddity("an answer that nobody waits for", raw)
+            # A second answer, or one without a request.
+            self._note_oddity("an answer without a request", raw)
         elif error := message.refusal:
             pending.answer.set_exception(parse_error(error))
         else:
@@ -230,16 +240,16 @@ class Peer:
             self._server_requests.end(pending, successor=self._find_successor(pending))
 
     def _take_request(self, message: IncomingMessage) -> None:
-        """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""
+        """Pass a request of the server to the client of the latest call; the channel does not say which call it is about."""
         calls = [pending for pending in self._pending.values() if pending.is_call and not pending.answer.done()]
         candidates = [pending.client_channel for pending in calls]
         if calls and self._attribution.may_serve_others(calls[-1].caller):
-            # It may be about a call that another caller gave up: then nobody is asked.
+            # It may be about a call that another caller has abandoned. A second candidate makes it ambiguous, and so refused.
             candidates.append(None)
         self._server_requests.take(message, candidates, owner=calls[-1] if calls else None)
 
     def _find_successor(self, ended: PendingMessage) -> PendingMessage | None:
-        """Find another call of the same client: a question may well have been about that one."""
+        """Find another call of the same client: a server request that is open may have been about that one."""
         if ended.client_channel is None:
             return None
         client = ended.client_channel.client
@@ -266,12 +276,11 @@ class Peer:
             pending.on_progress(method, params)
 
     def _take_log(self, params: bytes) -> None:
-        """Pass a log message to the one caller whose calls are in flight; a pipe does not say which call it is about."""
         caller = self._attribution.find_caller(pending.caller for pending in self._pending.values())
-        told = NO_CLIENTS
+        clients = NO_CLIENTS
         if caller is not None:
-            told = send_log_to_clients(params, (pending.client_channel for pending in self._pending.values()))
-        self._on_notification(LOG_MESSAGE, params, told, caller)
+            clients = send_log_to_clients(params, (pending.client_channel for pending in self._pending.values()))
+        self._on_notification(LOG_MESSAGE, params, clients, caller)
 
     def _cancel(self, pending: PendingMessage) -> None:
         self._abandoned[pending.number] = None
@@ -280,7 +289,7 @@ class Peer:
         if len(self._abandoned) > _ABANDONED_LIMIT:
             del self._abandoned[next(iter(self._abandoned))]
         if not pending.answer.cancelled():
-            # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
+            # The answer came in the same turn of the loop. Retrieved, or asyncio would log an exception that was never read.
             pending.answer.exception()
         if pending.method not in _NOT_CANCELLABLE and self._lost is None:
             self._notify("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
@@ -296,7 +305,7 @@ class Peer:
 
 
 def _parse_id(raw: int | str | None) -> int:
-    """Read an id of ours; some servers send it back as text. -1 is nobody's."""
+    """Parse the id of an answer, which some servers send back as text; -1, which no request has, if it is no number."""
     if isinstance(raw, int):
         return raw
     return int(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) < 20 else -1

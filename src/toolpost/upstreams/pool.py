@@ -44,14 +44,14 @@ from toolpost.upstreams.spec import ServerLimits, ServerSpec
 _log = logging.getLogger("toolpost.upstreams")
 
 YOUNG_S: Final = 5.0
-"""A server that dies younger than this without having been used would do so again."""
+"""A server that exits within this time after its start, without having been used, counts as a failed start."""
 
 FULL_RETRY_S: Final = 5.0
-"""When to try again where every server of one's own is at work, or on its way out."""
+"""When a caller is told to try again whose instances are all busy or stopping."""
 
 
 class InstancePool:
-    """The `Keeper` of every instance: those in use by key, and those that leave."""
+    """The instances of one server, as their `InstanceOwner`: those in use by key, and those that are stopping."""
 
     def __init__(
         self,
@@ -72,34 +72,34 @@ class InstancePool:
             is_sse=spec.transport == "sse", probe_first=spec.transport != "sse" and spec.era != "handshake"
         )
         self.is_modern: bool | None = None
-        """Whether the server knows the stateless era; None until it has been met."""
+        """Whether the server knows the stateless era; None before the first negotiation."""
         self._refuses_handshake = False
         self.capabilities: JsonObject | None = None
-        """Of the instance that was met last."""
+        """Of the instance that started last; None before the first negotiation."""
         self.starts = 0
         self.past_oddities = 0
-        """Of instances that are gone."""
+        """The sum over instances that have ended."""
         self.stopped: tuple[str, str] | None = None
-        """Why it is not to be started, and what can be done about it."""
+        """Why the server must not be started, and a hint; None if it may be."""
         self.tasks: TaskGroup | None = None
         self._spec = spec
         self._failure = failure
         self._by_key: dict[str, Instance] = {}
         self._leaving: set[Instance] = set()
-        self._one_left = anyio.Event()
+        self._one_ended = anyio.Event()
+        """Set when an instance has ended, and then replaced by a new event."""
 
     def adopt(self, spec: ServerSpec, on_tools: ToolsListener) -> None:
-        """Go on under another specification that reaches the server in the same way."""
+        """Keep the instances under another specification, which must reach the server in the same way."""
         self._spec = spec
         self.learn = on_tools
 
     def __iter__(self) -> Iterator[Instance]:
-        """Give every instance that there is, those that leave last."""
+        """Iterate over every instance, those that are stopping last."""
         return iter((*self._by_key.values(), *self._leaving))
 
     @property
     def state(self) -> ServerState:
-        """How the server is doing, in a word."""
         running = self._by_key.values()
         if any(i.ready_at and i.in_flight for i in running):
             return ServerState.BUSY
@@ -114,10 +114,13 @@ class InstancePool:
         has_failed = self._spec.problem is not None or self.backoff.failures > 0
         return ServerState.FAILED if has_failed and not self.stopped else ServerState.STOPPED
 
-    # They come
+    # Starting
 
     async def ready(self, key: str, caller: Caller | None = None) -> Instance:
-        """Return an instance that can be used: the one of this key, the spare one, or a new one."""
+        """Return an instance that is ready: the one of this key, a spare one, or a new one.
+
+        Raises `UpstreamUnavailable` if it does not start or may not be started, `QueueOverloaded` if the caller has too many.
+        """
         while True:
             if (instance := self._by_key.get(key)) is None:
                 self._make_room(key)
@@ -131,7 +134,7 @@ class InstancePool:
                 return instance
 
     async def ready_by_handshake(self, key: str, caller: Caller | None) -> Instance:
-        """Return an instance that was met by a handshake, if the server takes one, else the one that everybody uses."""
+        """Return an instance that was opened by a handshake; of a server that takes none, the one that all callers use."""
         if self.is_modern is None:
             await self.ready(key, caller)
         if not self.may_use_handshake():
@@ -144,26 +147,25 @@ class InstancePool:
             return await self.ready(key, caller)
 
     def may_use_handshake(self) -> bool:
-        """Whether callers of the handshake era may have an instance of their own era."""
+        """Whether callers of the handshake era get a second instance, opened by a handshake."""
         may_have = self._spec.era == "auto" and self._spec.strategy != "singleton"
         return may_have and bool(self.is_modern) and not self._refuses_handshake
 
     def subscriptions_of(self, instance: Instance) -> InstanceSubscriptions:
-        """Say what is wanted of an instance besides answers."""
         return self._subscriptions(instance.key)
 
     def find_ready(self, key: str) -> Instance | None:
-        """Return the instance of this key if it can be used at once."""
+        """Return the instance of this key if it is ready, else None."""
         instance = self._by_key.get(key)
         is_ready = instance is not None and instance.ready_at and not instance.stopping.is_set()
         return instance if is_ready else None
 
     def find_any_ready(self) -> Instance | None:
-        """Return some instance that can be used, None if there is none."""
+        """Return any instance that is ready, None if there is none."""
         return next((i for i in self._by_key.values() if i.ready_at), None)
 
     def _take_spare(self, key: str) -> Instance | None:
-        """Give a session an instance that was started for nobody and that nobody has used, one that is ready if there is."""
+        """Give a spare instance this key, preferably one that is ready; None if there is no spare."""
         spare = max(self._iterate_spares(), key=lambda i: i.ready_at is not None, default=None)
         if spare is not None:
             del self._by_key[spare.key]
@@ -172,7 +174,7 @@ class InstancePool:
         return spare
 
     async def start_missing(self) -> None:
-        """Start what is missing of `min_ready`: instances for nobody yet, which a session finds ready."""
+        """Start the instances that `min_ready` asks for and that do not run; with `per_session`, as spares for sessions."""
         is_for_sessions = self._spec.strategy == "per_session"
         if not is_for_sessions and self._spec.min_ready:
             await self.ready("")
@@ -186,7 +188,7 @@ class InstancePool:
                 raise instance.failure
 
     def _iterate_spares(self) -> Iterator[Instance]:
-        """Give the instances that are nobody's, and that nobody has used."""
+        """Iterate over instances that belong to no session and have had no call."""
         unused = (i for i in self._by_key.values() if not i.has_served and not i.is_handshake_only)
         return (i for i in unused if _owner_of(i.key) is None)
 
@@ -195,8 +197,8 @@ class InstancePool:
 
     async def _start(self, key: str, caller: Caller | None = None) -> Instance:
         while self._spec.strategy == "singleton" and self._leaving:
-            # One process at a time: its files and ports are free when the one before is gone.
-            await self._one_left.wait()
+            # One process at a time: the files and ports of the last one are free when it has ended.
+            await self._one_ended.wait()
         if (begun := self._by_key.get(key)) is not None:
             return begun
         self._check_startable(caller)
@@ -210,7 +212,7 @@ class InstancePool:
         if self.stopped is not None:
             raise failure.make_error(self.stopped[0], hint=self.stopped[1])
         if self._spec.problem is not None:
-            # No later attempt would go better: it is not counted, and so not logged again and again.
+            # Not counted as a failed start: it would fail in the same way each time, and be logged each time.
             raise failure.note(self._spec.problem, hint=self._spec.hint)
         if self.backoff.is_suspended:
             before = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: "
@@ -220,9 +222,9 @@ class InstancePool:
             raise failure.make_error_for(caller, hint=f"{hint}it may be started again in {wait_s:.1f} s")
 
     def _make_room(self, key: str) -> None:
-        """Let go of the owner's instance that was used longest ago, where there is no room for another one.
+        """Retire the owner's idle instance that was used longest ago, if a limit on instances is reached.
 
-        Only of their own: a caller who chooses many keys must not end the server of anybody else, which has state.
+        Only the owner's: sessions have state, and a caller with many sessions must not end those of others.
         """
         owner = _owner_of(key)
         if owner is None:
@@ -233,7 +235,7 @@ class InstancePool:
         if len(own) < share and not is_full:
             return
         idle = [i for i in own if i.ready_at and not i.in_flight]
-        # Those on their way out are processes too: with as many of them as there may be, no other one is begun.
+        # Instances that are stopping are processes too: as many of them as the limit allow no further start.
         is_leaving = sum(_owner_of(i.key) == owner for i in self._leaving) >= share
         if not idle or is_leaving:
             what = f"servers `{self._spec.name}` of your own" if len(own) >= share else f"servers `{self._spec.name}`"
@@ -249,7 +251,6 @@ class InstancePool:
             self._forget(instance)
 
     def note_ready(self, instance: Instance, mode: HandshakeMode) -> None:
-        """Let whoever waits use it."""
         if not instance.is_handshake_only and instance.negotiation is not None:
             self.mode = mode
             self.is_modern = instance.negotiation.is_modern
@@ -258,16 +259,15 @@ class InstancePool:
         event(_log, logging.INFO, "server ready", server=self._spec.name, pid=instance.pid)
 
     def note_failure(self, instance: Instance, error: BaseException) -> None:
-        """Tell whoever waits, and hold off the next start."""
         if instance.settled.is_set():
             return
         is_late = instance.starting.cancel_called and not instance.stopping.is_set()
         if isinstance(error, asyncio.CancelledError) and not is_late:
-            return  # Stopped: `_forget` says so.
+            return  # It was stopped, which `_forget` reports.
         reason = f"it did not get ready within {instances.START_LIMIT_S:g} s" if is_late else reason_of(error)
         instance.failure = self._failure.note(reason, words=instance.last_words, hint=hint_of(error))
         if instance.is_handshake_only and is_refusal(error):
-            # It knows one era only. That is no failure: the instance that it has serves everybody.
+            # The server knows the stateless era only. That is no failure: its first instance serves all callers.
             self._refuses_handshake = True
         else:
             self.backoff.note_failure(began_at=instance.began_at)
@@ -275,20 +275,20 @@ class InstancePool:
         self._move_to_leaving(instance)
         event(_log, logging.WARNING, "server failed to start", server=self._spec.name, reason=reason)
 
-    # They go
+    # Stopping
 
     def may_leave(self, instance: Instance) -> bool:
-        """Whether an instance has been idle for long enough, and is not one that is to be kept."""
+        """Whether an instance is idle for `idle_s`, has no subscriptions, and is not kept by `min_ready`."""
         if time.monotonic() - instance.used_at < self._spec.idle_s or instance.subscriptions.uris:
             return False
         if self._spec.strategy != "per_session":
             return instance.is_handshake_only or not self._spec.min_ready
-        # What was a session's is of no use to another one, and is not kept for it.
+        # The instance of a session has its state, so it cannot serve as a spare for another session.
         spares = list(self._iterate_spares())
         return instance not in spares or len(spares) > self._spec.min_ready
 
     def retire(self, instance: Instance, reason: str, *, is_fault: bool = False) -> None:
-        """Give it no more calls, and end it when those it has are answered."""
+        """Send an instance no further calls, and stop it when those in flight are answered."""
         if instance.stopping.is_set() or instance.is_over:
             return
         self._move_to_leaving(instance)
@@ -300,12 +300,11 @@ class InstancePool:
         event(_log, logging.INFO, "server leaves", server=self._spec.name, pid=instance.pid, reason=reason)
 
     def retire_all(self, reason: str) -> None:
-        """Let every instance go."""
         for instance in tuple(self._by_key.values()):
             self.retire(instance, reason)
 
     def _note_loss(self, instance: Instance, reason: str) -> None:
-        """Remember why a process went; one that dies young and idle would do so again, and is held off."""
+        """Record why a process ended by itself; an early exit without any call counts as a failed start."""
         self._failure.note(reason, words=instance.last_words, served=instance.callers)
         is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < YOUNG_S
         if is_young and not instance.has_served:
@@ -324,11 +323,11 @@ class InstancePool:
         if not instance.settled.is_set():
             instance.failure = self._failure.make_error("it was stopped while it started")
             instance.settled.set()
-        self._one_left.set()
-        self._one_left = anyio.Event()
+        self._one_ended.set()
+        self._one_ended = anyio.Event()
 
 
 def _owner_of(key: str) -> CallerId | None:
-    """Return the caller whose instance is kept under a key; None for one that is nobody's: a session's key has two parts."""
+    """Return the caller in the key of a session's instance, `caller\nsession`; None for any other key."""
     owner, separator, _ = key.partition("\n")
     return CallerId(owner) if separator else None

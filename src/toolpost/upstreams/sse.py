@@ -1,4 +1,4 @@
-"""A server of the older HTTP+SSE transport, through the SDK's client: rare, so it need not be fast."""
+"""Servers of the older HTTP+SSE transport, through the client of the MCP SDK: they are rare, so it need not be fast."""
 
 import logging
 import math
@@ -21,8 +21,8 @@ _log = logging.getLogger("toolpost.upstreams")
 async def open_sse_server(
     spec: ServerSpec, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
 ) -> AsyncIterator[Peer]:
-    """Connect; the SDK is loaded for this alone."""
-    # The SDK costs over a second to load, and servers of this kind are few.
+    """Connect; leaving closes the connection."""
+    # Imported here: the SDK takes over a second to load, and few servers need it.
     import mcp_types
     from mcp.client.sse import sse_client
     from mcp.shared.message import SessionMessage
@@ -34,7 +34,7 @@ async def open_sse_server(
     async def read(stream: Any) -> None:
         async for item in stream:
             if isinstance(item, Exception):
-                event(_log, logging.WARNING, "server sent nonsense", server=spec.name, reason=str(item)[:200])
+                event(_log, logging.WARNING, "invalid message from server", server=spec.name, reason=str(item)[:200])
             else:
                 peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         reason = "it closed its event stream"
@@ -62,7 +62,7 @@ async def open_sse_server(
 
 @asynccontextmanager
 async def _connect(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-    """Connect, or say in our words why that failed: mostly it is the address that is wrong."""
+    """Connect, and translate errors of the connection, but not those of the body."""
     async with AsyncExitStack() as stack:
         try:
             streams = await stack.enter_async_context(connecting)
@@ -77,11 +77,11 @@ def _translate_error(error: Exception) -> Exception:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return UpstreamUnavailable(
-            f"it does not let us in (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
+            f"it refused access (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
         )
     if status is not None or type(error).__name__ == "SSEError":
-        told = f" (HTTP {status})" if status is not None else ""
+        suffix = f" (HTTP {status})" if status is not None else ""
         return UpstreamUnavailable(
-            f"there is no MCP server at this address{told}", hint="check the `url` of this server, and the path in it"
+            f"there is no MCP server at this address{suffix}", hint="check the `url` of this server, and the path in it"
         )
     return error

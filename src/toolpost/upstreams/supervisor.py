@@ -1,4 +1,20 @@
-"""One server, whatever becomes of its processes: asked through here, started and stopped through here, reported on."""
+"""One server, whatever happens to its processes: requests go through here, and so do starting, stopping and reporting.
+
+A request takes an instance of the pool, which is started if need be, and counts as in flight on it until it is answered. Three
+rules keep calls safe:
+
+- A request is repeated only if the server cannot have seen it (`ConnectionLost.was_sent` is False), and only once, on another
+  instance: a tool may have side effects.
+- An instance that is retired (idle, restarted, replaced) gets no further calls, and is ended when those in flight are answered.
+- A cancelled call has to end. A process that still runs children of that call after half a second, or does not answer a ping
+  after that, is retired: it would go on working for a caller that is gone, and block other calls.
+
+Example: two calls are in flight when the process dies. Both fail with its exit code and its last line of stderr; a third one,
+which was still in the queue to its stdin, is repeated on the instance that the pool starts next. If starts fail, `backoff` delays
+the next one, up to suspension.
+
+Instances are left to `pool` and `lifecycle`, the meaning of results to `providers.servers`.
+"""
 
 import asyncio
 import logging
@@ -18,11 +34,11 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
 from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
-from toolpost.upstreams.changes import LIST_CHANGED, InstanceSubscriptions, ToolListRefresher
+from toolpost.upstreams.changes import InstanceSubscriptions, ToolListRefresher
 from toolpost.upstreams.failures import LastFailure
 from toolpost.upstreams.handshake import ToolsListener, fetch_tools, refresh
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance, now
-from toolpost.upstreams.notifications import FORWARDED, ClientIds, Notification, is_level_at_least
+from toolpost.upstreams.notifications import FORWARDED, TOOLS_CHANGED, ClientIds, Notification, is_level_at_least
 from toolpost.upstreams.pool import InstancePool
 from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.server_requests import ClientChannel
@@ -40,16 +56,16 @@ _log = logging.getLogger("toolpost.upstreams")
 
 CANCELLATION_GRACE_S: Final = 0.5
 CANCELLATION_PING_S: Final = 2.0
-"""How long a server may take to heed a cancellation, and how long after that to show that it still listens."""
+"""How long a server may take to act on a cancellation, and how long after that to answer a ping."""
 
 LOG_LEVEL_LIMIT_S: Final = 2.0
 
 _UNKNOWN_TOOL_CODES: Final = frozenset({-32602, -32601})
-"""What a server answers for a tool that it does not have, or no longer has in this form."""
+"""Error codes for a tool that a server does not have, or no longer has with this schema: its tools are listed again."""
 
 
 class SentRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request that went out before anybody waits for its answer. The instance is taken up."""
+    """A request that was sent before a task awaits its answer. Its instance is acquired."""
 
     instance: Instance
     transport: Transport
@@ -58,7 +74,7 @@ class SentRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Supervisor:
-    """Keeps one server. `run` must be running; everything else may be called from any task."""
+    """Supervises one server. `run` must be running; everything else may be called from any task."""
 
     def __init__(
         self,
@@ -72,10 +88,10 @@ class Supervisor:
         limits = limits or ServerLimits()
         self._on_tools = on_tools
         self._failure = LastFailure(spec.name, limits.callers, conceal=spec.conceal)
-        self._changes = ToolListRefresher(spec.name, self._relist)
+        self._tool_list = ToolListRefresher(spec.name, self._relist)
         self._on_notification = on_notification
-        self._followed: dict[str, Counter[str]] = {}
-        """How many follow which resources, by the key of an instance."""
+        self._subscribers: dict[str, Counter[str]] = {}
+        """The number of subscribers of each resource, by the key of an instance."""
         self._log_level: str | None = None
         self._pool = InstancePool(
             spec,
@@ -83,7 +99,7 @@ class Supervisor:
             failure=self._failure,
             on_tools=on_tools,
             on_notification=self._take_notification,
-            subscriptions=lambda key: InstanceSubscriptions(self._followed.get(key, ()), self._log_level),
+            subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
         )
         what = f"calls waiting for `{spec.name}`, which takes one at a time"
         self._turns = FairQueue(what, limits.callers, at_once=1, waiting=limits.waiting)
@@ -94,9 +110,9 @@ class Supervisor:
         async with anyio.create_task_group() as tasks:
             self._tasks = self._pool.tasks = tasks
             task_status.started()
-            await self._changes.follow()
+            await self._tool_list.run()
 
-    # What is asked of the server
+    # Requests
 
     def request(
         self,
@@ -112,21 +128,22 @@ class Supervisor:
         caller: Caller | None = None,
         sent: SentRequest | None = None,
     ) -> Coroutine[Any, Any, bytes]:
-        """Ask the server, starting it if need be; a request that it cannot have seen is tried once more.
+        """Send a request and return the JSON of its result; the server is started if need be.
 
-        With `sent`, the first attempt has been made already, and its answer is waited for.
+        `key` chooses an instance with `per_session`, and is ignored otherwise. With `sent`, the request was sent by `send_ahead`,
+        and only its answer is awaited. Raises `ServerRefused` or `UpstreamUnavailable`.
         """
-        own = self._own_key(key)
-        ask = partial(self._ask, method, fields, own, name, mirrored, meta, on_progress, client_channel, caller, sent)
+        key = self._instance_key(key)
+        ask = partial(self._ask, method, fields, key, name, mirrored, meta, on_progress, client_channel, caller, sent)
         return self._request_in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
     async def _request_in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        whose = caller.id if caller is not None else CallerId("")
-        await self._turns.enter(whose)
+        caller_id = caller.id if caller is not None else CallerId("")
+        await self._turns.enter(caller_id)
         try:
             return await ask()
         finally:
-            self._turns.leave(whose)
+            self._turns.leave(caller_id)
 
     async def _ask(
         self,
@@ -141,7 +158,7 @@ class Supervisor:
         caller: Caller | None,
         sent: SentRequest | None,
     ) -> bytes:
-        whose = None if caller is None else caller.id
+        caller_id = None if caller is None else caller.id
         for attempt in (1, 2):
             instance = sent.instance if sent else await self._acquire(key, caller)
             began = sent.began if sent else now()
@@ -159,7 +176,7 @@ class Supervisor:
                     mirrored=mirrored,
                     on_progress=on_progress,
                     client_channel=client_channel,
-                    caller=whose,
+                    caller=caller_id,
                 )
             except ConnectionLost as lost:
                 self._pool.retire(instance, lost.message)
@@ -170,7 +187,7 @@ class Supervisor:
                 raise self._make_call_error(instance, error, caller) from error
             except ServerRefused as refusal:
                 if refusal.code in _UNKNOWN_TOOL_CODES:
-                    self._changes.tell()
+                    self._tool_list.request_refresh()
                 raise
             except asyncio.CancelledError:
                 self._schedule_cancellation_check(instance, began)
@@ -183,11 +200,11 @@ class Supervisor:
         instance = self._ready_now(key, caller) or await self._ready(key, caller)
         return instance.acquire(None if caller is None else caller.id)
 
-    def _own_key(self, key: str) -> str:
+    def _instance_key(self, key: str) -> str:
         return key if self.spec.strategy == "per_session" else ""
 
     def _ready_now(self, key: str, caller: Caller | None) -> Instance | None:
-        """Return the instance of a caller if it can be used at once: in the caller's era, where the server knows both."""
+        """Return the instance for a caller if it is ready, else None: in the caller's era, if the server knows both."""
         if caller is None or not caller.answers_handshake:
             return self._pool.find_ready(key)
         if self._pool.is_modern is None:
@@ -209,9 +226,10 @@ class Supervisor:
         client_channel: ClientChannel | None,
         caller: Caller,
     ) -> SentRequest | None:
-        """Ask the server now, if it is ready and nobody has to take turns.
+        """Send a request now if a shared instance is ready, else return None.
 
-        `request` must follow, unless the answer is taken ahead and the instance put down.
+        The instance is acquired: `request` must follow with `sent`, unless `take_ahead` accepts the result and the instance is
+        released.
         """
         instance = self._ready_now("", caller) if self.spec.strategy == "shared" else None
         if instance is None or (transport := instance.transport) is None:
@@ -221,52 +239,51 @@ class Supervisor:
         )
         return None if pending is None else SentRequest(instance.acquire(caller.id), transport, pending, now())
 
-    # What is to be told of without being asked
+    # Subscriptions and log levels
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether somebody follows resources of the instance that all share."""
-        return bool(self._followed.get(""))
+        """Whether resources of the shared instance are subscribed to."""
+        return bool(self._subscribers.get(""))
 
     async def subscribe(self, uri: str, *, caller: Caller, key: str = "") -> str:
-        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed.
+        """Subscribe to a resource, also across restarts; subscriptions are counted.
 
-        Returns the key of the instance that has it, which `unsubscribe` takes.
+        Returns the key of the instance, for `unsubscribe`. Raises `ServerRefused` if the server has no subscriptions.
         """
-        instance = await self._ready(self._own_key(key), caller)
-        own = instance.key
+        instance = await self._ready(self._instance_key(key), caller)
+        key = instance.key
         assert instance.transport is not None
         assert instance.negotiation is not None
         if not instance.negotiation.has_subscriptions:
             raise ServerRefused(-32601, f"The server `{self.spec.name}` takes no subscriptions")
-        if not instance.negotiation.is_modern and uri not in self._followed.get(own, ()):
+        if not instance.negotiation.is_modern and uri not in self._subscribers.get(key, ()):
             await instance.transport.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
-        followed = self._followed.setdefault(own, Counter())
-        followed[uri] += 1
-        if followed[uri] == 1:
-            instance.subscriptions.follow(followed)
-        return own
+        subscribers = self._subscribers.setdefault(key, Counter())
+        subscribers[uri] += 1
+        if subscribers[uri] == 1:
+            instance.subscriptions.set_uris(subscribers)
+        return key
 
     async def unsubscribe(self, uri: str, *, key: str = "") -> None:
-        """Follow a resource no more, if nobody else does; `key` is what `subscribe` returned."""
-        own = key
-        followed = self._followed.get(own, Counter())
-        followed[uri] -= 1
-        if followed[uri] > 0:
+        """Remove one subscription; the last one for a resource also ends it at the server. `key` is from `subscribe`."""
+        subscribers = self._subscribers.get(key, Counter())
+        subscribers[uri] -= 1
+        if subscribers[uri] > 0:
             return
-        del followed[uri]
-        if not followed:
-            self._followed.pop(own, None)
-        instance = self._pool.find_ready(own)
+        del subscribers[uri]
+        if not subscribers:
+            self._subscribers.pop(key, None)
+        instance = self._pool.find_ready(key)
         if instance is None or instance.transport is None or instance.negotiation is None:
             return
-        instance.subscriptions.follow(followed)
+        instance.subscriptions.set_uris(subscribers)
         if not instance.negotiation.is_modern:
             await instance.transport.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
 
-    async def roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
-        """Tell a server of the handshake era that the folders of a client have changed, if it runs and knows of them."""
-        instance = self._ready_now(self._own_key(key), caller)
+    async def notify_roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
+        """Announce changed roots of a client to a running server of the handshake era that has asked for them before."""
+        instance = self._ready_now(self._instance_key(key), caller)
         if (
             instance is None
             or instance.transport is None
@@ -274,10 +291,10 @@ class Supervisor:
             or instance.negotiation.is_modern
         ):
             return
-        await instance.transport.roots_changed(client_channel)
+        await instance.transport.notify_roots_changed(client_channel)
 
     async def set_log_level(self, level: str) -> None:
-        """Have the server log from this level on, in the era that has such a thing; another instance will too."""
+        """Set the log level of all instances, running and future; the stateless era has none."""
         self._log_level = level
         for instance in tuple(self._pool):
             if instance.ready_at and instance.subscriptions.log_level != level:
@@ -303,7 +320,6 @@ class Supervisor:
     def _make_call_error(
         self, instance: Instance, error: UpstreamUnavailable, caller: Caller | None
     ) -> UpstreamUnavailable:
-        """Make the error of a call whose server broke under it."""
         words = instance.last_words if instance.is_lost else ()
         return self._failure.note(error.message, words=words, hint=error.hint, served=instance.callers, caller=caller)
 
@@ -312,7 +328,7 @@ class Supervisor:
             self._tasks.start_soon(self._check_cancellation, instance, began)
 
     async def _check_cancellation(self, instance: Instance, began: float) -> None:
-        """End a server that goes on with a call nobody waits for, as soon as no other call would be harmed."""
+        """Retire an instance that goes on with a cancelled call, after its other calls."""
         await anyio.sleep(CANCELLATION_GRACE_S)
         if instance.stopping.is_set():
             return
@@ -321,58 +337,57 @@ class Supervisor:
             reason = "it went on with a call that was cancelled"
             self._pool.retire(instance, reason, is_fault=True)
 
-    # What is asked of the supervisor
+    # Control and state
 
     async def ensure_ready(self) -> None:
-        """Start the server if it is not running, to learn its tools."""
+        """Start the shared instance if it does not run; its tools are listed then. Raises as `request` does."""
         await self._pool.ready("")
 
     async def keep_ready(self) -> None:
-        """Start what `min_ready` asks for and does not run."""
+        """Start the instances that `min_ready` asks for and that do not run. Raises as `request` does."""
         await self._pool.start_missing()
 
     def note_failure(self, reason: str) -> None:
-        """Remember what the server is to blame for, as whoever called it saw it."""
+        """Record a failure that only the caller could see, such as a missed deadline or an invalid result."""
         self._failure.note(reason)
 
     def start(self) -> None:
-        """Let a stopped or suspended server be started again."""
+        """Allow a stopped or suspended server to be started by the next call."""
         self._pool.stopped = None
         self._pool.backoff.forget()
 
     def stop(self, reason: str = "it was stopped", *, hint: str | None = None) -> None:
-        """End the server and start it no more until somebody says so; calls in flight keep their answers."""
+        """Stop the server until `start`; calls in flight are still answered."""
         self._pool.stopped = (reason, hint or f"`toolpost servers start {self.spec.name}` starts it")
         self._pool.retire_all(reason)
 
     def restart(self) -> None:
-        """End what runs and let it be started again; calls in flight keep their answers."""
+        """Retire all instances and allow a new start; calls in flight are still answered."""
         self.start()
         self._pool.retire_all("it was restarted")
 
     def adopt(self, spec: ServerSpec, *, on_tools: ToolsListener) -> None:
-        """Go on with the same processes under another specification, which reaches the server in the same way."""
+        """Keep the processes under another specification, which must reach the server in the same way."""
         self.spec = spec
         self._on_tools = on_tools
         self._pool.adopt(spec, on_tools)
 
     @property
     def capabilities(self) -> JsonObject | None:
-        """What the server says that it can; None until it has been met."""
+        """The server's capabilities; None before the first negotiation."""
         return self._pool.capabilities
 
     @property
     def state(self) -> ServerState:
-        """How the server is doing, in a word."""
         return self._pool.state
 
     @property
     def retry_in_s(self) -> float:
-        """How long it is until a server that failed may be started again; at most 0 if it may be now."""
+        """Seconds until a server that failed may be started again; at most 0 if it may be now."""
         return self._pool.backoff.wait_s
 
     def report(self) -> ServerReport:
-        """Say how the server is doing. Looks at every process of it: `state` alone is quicker."""
+        """Report the state of the server. Reads the memory of all its processes; `state` is cheaper."""
         known = list(self._pool)
         negotiation = next((i.negotiation for i in known if i.negotiation), None)
         memory = [size for i in known if (size := i.memory_bytes) is not None]
@@ -392,17 +407,20 @@ class Supervisor:
             oddities=self._pool.past_oddities + sum(i.oddities for i in known),
         )
 
-    # What the server says by itself
+    # Notifications
 
     def _take_notification(
-        self, instance: Instance, method: str, params: bytes, told: ClientIds, caller: CallerId | None
+        self, instance: Instance, method: str, params: bytes, clients: ClientIds, caller: CallerId | None
     ) -> None:
-        if method == LIST_CHANGED:
-            self._changes.tell()
+        if method == TOOLS_CHANGED:
+            self._tool_list.request_refresh()
         elif method in FORWARDED:
-            key = self._own_key(instance.key.removesuffix(HANDSHAKE_SUFFIX))
-            news = Notification(server=self.spec.name, key=key, method=method, params=params, told=told, caller=caller)
-            self._on_notification(news)
+            key = self._instance_key(instance.key.removesuffix(HANDSHAKE_SUFFIX))
+            self._on_notification(
+                Notification(
+                    server=self.spec.name, key=key, method=method, params=params, clients=clients, caller=caller
+                )
+            )
 
     async def _relist(self) -> None:
         instance = self._pool.find_any_ready()

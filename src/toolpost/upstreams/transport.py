@@ -1,4 +1,4 @@
-"""A way to a server, and what may go wrong on it."""
+"""The interface through which requests reach one server, whatever its transport and era, and the errors that it raises."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 encode = msgspec.json.Encoder().encode
 
 ProgressListener = Callable[[str, bytes], None]
-"""Takes a notification: its method and the JSON of its parameters."""
-
-Ask = Callable[[str, bytes], "Any"]
+"""Takes a notification about one request: its method and the JSON of its parameters."""
 
 
 class ServerRefused(Exception):
@@ -37,26 +35,26 @@ class ConnectionLost(UpstreamUnavailable):
     def __init__(self, message: str | None = None, /, *, was_sent: bool = True, **options: Any) -> None:
         super().__init__(message, **options)
         self.was_sent = was_sent
-        """Whether the server may have seen the request: only one that it cannot have seen is tried again."""
+        """Whether the server may have seen the request. Only a request that it cannot have seen is safe to repeat."""
 
 
 class PendingRequest(Protocol):
-    """A request that was sent, and whose answer nobody waits for yet."""
+    """A request that was sent by `send_ahead`, before a task awaits its answer."""
 
     @property
     def answer(self) -> "asyncio.Future[Any]":
-        """Is done when it is answered or lost, and was not taken ahead."""
+        """Done when the request is answered or lost; never, if `take_ahead` accepted the result."""
         ...
 
     take_ahead: Callable[[bytes], bool] | None
-    """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
+    """Called with the JSON of a result as soon as it arrives; True accepts it, and ends the request. Must not raise."""
 
 
 class Transport(Protocol):
-    """Requests to one server, in whatever era and over whatever transport it speaks."""
+    """Requests to one server."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
-        """Speak the revision that was agreed: what every request carries in `_meta`, and in HTTP headers."""
+        """Set what the agreed revision puts into the `_meta` of every request, and into its HTTP headers."""
         ...
 
     async def request(
@@ -71,10 +69,11 @@ class Transport(Protocol):
         client_channel: "ClientChannel | None" = None,
         caller: CallerId | None = None,
     ) -> bytes:
-        """Ask, and return the JSON of the result; cancelling cancels upstream.
+        """Send a request and return the JSON of its result; cancelling also cancels it on the server.
 
-        `fields` is the inside of the parameters; `name` and `mirrored` go into headers too, where era and transport have it so.
-        `client_channel` is whom the server may ask back while it handles this; `caller` is whose request it is, None for our own.
+        `fields` is the inside of `params`, without braces. `name` and `mirrored` become headers too, in the stateless era over
+        HTTP. `client_channel` takes the server's own requests while it handles this one. `caller` is None for requests of the
+        gateway itself. Raises `ServerRefused`, or `UpstreamUnavailable` (`ConnectionLost` if the connection is gone).
         """
         ...
 
@@ -88,24 +87,22 @@ class Transport(Protocol):
         client_channel: "ClientChannel | None",
         caller: CallerId,
     ) -> PendingRequest | None:
-        """Ask now, if nothing is to be waited for; `answer_to` must follow, unless the answer is taken ahead."""
+        """Send a request if that needs no waiting, else return None; await `answer_to` unless `take_ahead` accepts the result."""
         ...
 
     async def answer_to(self, pending: Any, /) -> bytes:
-        """Return the JSON of the result of what was sent ahead, as `request` does."""
+        """Await the result of a request that `send_ahead` sent; returns and raises as `request` does."""
         ...
 
-    async def notify(self, method: str, fields: bytes = b"") -> None:
-        """Tell the server something."""
-        ...
+    async def notify(self, method: str, fields: bytes = b"") -> None: ...
 
-    async def roots_changed(self, client_channel: "ClientChannel") -> None:
-        """Tell the server that a client has other folders, if it knows of those; it may ask for them."""
+    async def notify_roots_changed(self, client_channel: "ClientChannel") -> None:
+        """Announce that the roots of a client changed, if the server has asked for them before."""
         ...
 
 
 def write_params(fields: bytes, meta: JsonObject) -> bytes:
-    """Write parameters: the fields as they are, and `_meta` if there is any."""
+    """Write the JSON of `params`: the fields as they are, and `_meta` unless it is empty."""
     if not meta:
         return b"{%b}" % fields
     return b'{%b%b"_meta":%b}' % (fields, b"," if fields else b"", encode(meta))

@@ -17,8 +17,8 @@ from toolpost.upstreams.transport import ServerRefused
 class SdkRespondent:
     """Asks through the SDK's own session, as the handshake era has it. A client of the stateless era is `Held` instead."""
 
-    takes_rounds = False
-    is_asked = False
+    takes_input_required = False
+    has_open_request = False
 
     def __init__(self, context: Any, caller: Caller) -> None:
         self.client: Hashable = (caller.id, caller.session or object())
@@ -29,7 +29,7 @@ class SdkRespondent:
         )
         self.log_level: str | None = None
 
-    def hears(self, _level: str) -> bool:
+    def wants_log(self, _level: str) -> bool:
         """Logs are left to the session as a whole."""
         return False
 
@@ -45,7 +45,7 @@ class SdkRespondent:
             raise ServerRefused(error.code, error.message, error.error.data) from error
 
     def tell(self, method: str, params: bytes) -> None:
-        """Nothing is told here: `hears` says so."""
+        """Nothing is told here: `wants_log` says so."""
 
 
 class StandingRespondent(SdkRespondent):

@@ -108,14 +108,14 @@ class Audience:
             await self._tell_of_update(news)
         elif news.method == ELICITATION_COMPLETE:
             for listener in tuple(self._listeners.values()):
-                if (listener.seat.caller.id, listener.seat.caller.session) in news.told:
+                if (listener.seat.caller.id, listener.seat.caller.session) in news.clients:
                     await self._tell(listener, news.method, news.params)
         elif news.method == LOG_MESSAGE:
             level = parse_level(news.params)
             for listener in self._concerned(news):
                 is_wanted = listener.level is None or is_level_at_least(level, listener.level)
                 caller = listener.seat.caller
-                if is_wanted and self._may_read(news, caller) and (caller.id, caller.session) not in news.told:
+                if is_wanted and self._may_read(news, caller) and (caller.id, caller.session) not in news.clients:
                     await self._tell(listener, LOG_MESSAGE, news.params)
         else:
             if news.method == RESOURCES_CHANGED:
@@ -136,7 +136,7 @@ class Audience:
     async def roots_changed(self, client_channel: ClientChannel) -> None:
         """Pass on to servers that a client's folders have changed."""
         seat = SEAT.get()
-        await self._relay_of(seat).roots_changed(Requester(caller=seat.caller, client_channel=client_channel))
+        await self._relay_of(seat).notify_roots_changed(Requester(caller=seat.caller, client_channel=client_channel))
 
     def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
         """Let everybody who came over HTTP hear what they may see now; None ends what is open of one who may not come in."""

@@ -22,7 +22,7 @@ class _Question:
 class LaterRespondent:
     """A client that is not there while its call runs, and looks in now and then."""
 
-    takes_rounds = False
+    takes_input_required = False
     log_level: str | None = None
 
     def __init__(self, caller: CallerId, meta: JsonObject) -> None:
@@ -43,7 +43,7 @@ class LaterRespondent:
         }
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a question is with the client."""
         return bool(self._questions)
 
@@ -65,7 +65,7 @@ class LaterRespondent:
             del self._questions[key]
             self.on_change()
 
-    def hears(self, level: str) -> bool:  # noqa: ARG002
+    def wants_log(self, level: str) -> bool:  # noqa: ARG002
         """Hear nothing: logs have no way to a client that is not there."""
         return False
 

@@ -96,7 +96,7 @@ def make_response_error(response: Response, *, method: str) -> Exception:
     status = response.status
     if status in (401, 403):
         return UpstreamUnavailable(
-            f"it does not let us in (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
+            f"it refused access (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
         )
     if 300 <= status < 400:
         where = response.headers.get(b"location", b"").decode("latin-1")

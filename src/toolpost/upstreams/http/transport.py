@@ -258,7 +258,7 @@ class HttpTransport:
             self._client.post(_write_notification(method, fields), self._headers_for(method, None))
         )
 
-    async def roots_changed(self, client_channel: ClientChannel) -> None:
+    async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
         """Tell the server that a client has other folders."""
         if self._server_requests.allow_roots_requests(client_channel):
             self._send_in_background(_write_notification(ROOTS_CHANGED, b""))
