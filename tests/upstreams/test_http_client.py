@@ -721,7 +721,7 @@ async def test_connection_that_the_server_closed_while_idle_is_not_used() -> Non
 
     async with serving(answer) as server, HttpClient(server.url) as client:
         await client.post(b"{}")
-        await until(lambda: not client._kept)
+        await until(lambda: not client._idle)
         second = await client.post(b"{}")
 
     assert second.status == 200
@@ -769,7 +769,7 @@ async def test_close_that_the_loop_has_not_seen_yet_is_noticed(*, by_reset: bool
             # The loop is held up from here on, so it cannot tell the client.
             has_closed.wait(5)
             time.sleep(TRUST_LIMIT_S + 0.01)
-            (kept,) = client._kept
+            (kept,) = client._idle
             assert not kept._transport.is_closing()
 
             second = await client.post(b"{}")
@@ -782,7 +782,7 @@ async def test_write_that_fails_at_once_is_tried_on_a_fresh_connection() -> None
         async with HttpClient(f"http://127.0.0.1:{port}/") as client:
             await client.post(b"{}")
             has_closed.wait(5)
-            client._kept[0].idle_since_s = asyncio.get_running_loop().time()  # so that nobody looks
+            client._idle[0].idle_since_s = asyncio.get_running_loop().time()  # so that nobody looks
 
             second = await client.post(b"{}")
 
@@ -811,7 +811,7 @@ async def test_reused_connection_that_dies_with_the_request_is_not_tried_again()
 async def test_kept_connection_that_takes_no_byte_is_replaced() -> None:
     async with serving(OK) as server, HttpClient(server.url) as client:
         await client.post(b"{}")
-        client._kept[0]._transport.abort()
+        client._idle[0]._transport.abort()
         second = await client.post(b"{}")
 
     assert second.status == 200
@@ -863,7 +863,7 @@ async def test_answer_before_the_request_was_read_is_taken_and_ends_the_connecti
                 response = await client.post(b"x" * 32_000_000)
 
             assert response.status == 413
-            assert not client._kept
+            assert not client._idle
 
 
 # Many at once
@@ -913,7 +913,7 @@ async def test_cancelled_caller_leaves_the_line() -> None:
         calls[1].cancel()
         calls[3].cancel()
         await asyncio.wait([calls[1], calls[3]])
-        assert len(client._line) == 2
+        assert len(client._waiters) == 2
         may_answer.set()
         await asyncio.gather(calls[0], calls[2], calls[4])
 
@@ -1139,7 +1139,7 @@ async def test_tls_server_that_is_trusted(certificate: Certificate, host: str) -
         async with HttpClient(url, ssl_context=certificate.client_context()) as client:
             for _ in range(5):
                 assert (await client.post(body)).body == b"{}"
-            (kept,) = client._kept
+            (kept,) = client._idle
             assert not kept.has_unexpected_input()
         await until(lambda: server.ended == 1)
 

@@ -1,4 +1,4 @@
-"""Exponential backoff for a server whose starts fail; after five failures in a row it stays suspended until `Supervisor.start`."""
+"""Exponential backoff for a server whose starts fail; after five failures in a row it is suspended until `Supervisor.start`."""
 
 import time
 from typing import Final

@@ -2,7 +2,7 @@
 
 The transport is opened, the era negotiated, the tools listed; then the instance is watched (pings, idle time) until it stops,
 drained of its calls, and closed. If the negotiation fails in a way that another mode may cure (`HandshakeMode`), it is started
-once more in that mode. What happens to the server as a whole (which instances there are, backoff) is decided by the owner, `pool`.
+once more in that mode. What happens to the server as a whole (which instances it has, backoff) is decided by the owner, `pool`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""One request over HTTP and what came back: events as they come, and of the response a result or the right error. No I/O."""
+"""Interprets what one HTTP request returned: events as they arrive, then the response as a result or an error. No I/O."""
 
 import logging
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _NEGOTIATION_METHODS = frozenset({"server/discover", "initialize"})
 
 
 class NotStreamable(ServerRefused):
-    """The server knows no streamable HTTP, as far as its status says."""
+    """The HTTP status suggests that the server does not speak streamable HTTP."""
 
 
 class Exchange:
-    """The events of one request: notifications and requests as they come, and the answer."""
+    """The events of one request: passes on notifications and requests, and keeps the answer."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Exchange:
         self._on_request = on_request
 
     def take(self, data: bytes) -> bool:
-        """Take one event, and say whether the answer is there."""
+        """Handle one event; True once the answer has arrived."""
         message = parse_message(data)
         if message is None:
             if data:
@@ -59,19 +59,19 @@ class Exchange:
 
 
 def is_answer_to(number: int, message: IncomingMessage) -> bool:
-    """Whether a message answers this request; some servers send an id back as text."""
+    """Whether a message answers this request; some servers send the id back as text."""
     return message.method is None and message.id in (number, str(number))
 
 
 def result_of(message: IncomingMessage) -> bytes:
-    """Return the JSON of the result, or raise the server's error."""
+    """Return the JSON of the result, or raise the error as `ServerRefused`."""
     if error := message.refusal:
         raise parse_error(error)
     return bytes(message.result) or b"{}"
 
 
 def find_plain_result(response: Response, exchange: Exchange) -> bytes | None:
-    """Return the result that has come, as an event or by itself; None if there is anything more to be said about it."""
+    """Return the JSON of a result without complications; None for everything else, which `parse_result` explains."""
     message = exchange.answer
     if message is None and response.status == 200 and response.body:
         message = parse_message(response.body)
@@ -81,7 +81,7 @@ def find_plain_result(response: Response, exchange: Exchange) -> bytes | None:
 
 
 def parse_result(response: Response, *, method: str, number: int) -> bytes:
-    """Return the result that a response without events carries, or raise the right error."""
+    """Return the JSON of the result in the body of a response, or raise `ServerRefused` or `UpstreamUnavailable`."""
     message = parse_message(response.body) if response.body else None
     if message is not None and message.method is None:
         if message.refusal and (is_answer_to(number, message) or message.id is None):
@@ -92,7 +92,7 @@ def parse_result(response: Response, *, method: str, number: int) -> bytes:
 
 
 def make_response_error(response: Response, *, method: str) -> Exception:
-    """Say what is wrong with a response that is no answer."""
+    """Make the error for a response that is no answer; `method` is that of the request."""
     status = response.status
     if status in (401, 403):
         return UpstreamUnavailable(
@@ -114,11 +114,11 @@ def _make_negotiation_error(status: int, method: str) -> Exception:
     if status in (400, 404, 405, 406, 415):
         return NotStreamable(-32600, f"HTTP {status}")
     if method == "server/discover":
-        # Older servers stumble over what they do not know; the handshake will tell.
+        # Older servers fail on methods that they do not know; the handshake shows whether they work.
         return ServerRefused(-32600, f"HTTP {status}")
     return UpstreamUnavailable(f"it answered with HTTP {status}")
 
 
 def is_session_expired(response: Response) -> bool:
-    """Whether the response says that our session is gone; some servers say it with 400."""
+    """Whether the response says that the session is unknown; some servers use 400 for that."""
     return response.status == 404 or (response.status == 400 and b"session" in response.body[:2000].lower())

@@ -1,4 +1,10 @@
-"""A server over streamable HTTP: one client with kept connections, one POST a request, events as they come."""
+"""The streamable HTTP transport of MCP, in both eras: one POST for each request, whose response carries the answer.
+
+A response is plain JSON, or an event stream that also carries notifications and requests of the server; these belong to the
+request of the stream. In the handshake era there is a session id, a GET stream for messages outside requests (which are
+attributed to a call as in `peer`), and a stream that was cut can be resumed by its last event id. In the stateless era a
+cancellation is a closed connection; in the handshake era it is a notification too.
+"""
 
 import asyncio
 import contextlib
@@ -36,10 +42,10 @@ from toolpost.upstreams.transport import ConnectionLost, ProgressListener, Serve
 _log = logging.getLogger("toolpost.upstreams")
 
 CONNECTIONS: Final = 128
-"""To one server at once for calls: other calls wait, and callers take turns."""
+"""Connections for calls, at most: further calls wait, and callers take turns."""
 
 OWN_CONNECTIONS: Final = 8
-"""For what is asked in nobody's name, and for the stream on which a server speaks by itself."""
+"""Connections for requests of the gateway itself, and for the GET stream."""
 
 CLOSE_LIMIT_S: Final = 1.0
 RESUME_S: Final = 1.0
@@ -50,11 +56,11 @@ _SESSION_EXPIRED: Final = "it has forgotten our session"
 async def open_http_server(
     spec: ServerSpec, limits: ServerLimits, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
 ) -> AsyncIterator["HttpTransport"]:
-    """Keep a client for the server; nothing is sent until somebody asks."""
+    """Open a client for the server; nothing is sent before the first request. Leaving closes the session."""
     assert spec.url is not None
     async with HttpClient(spec.url, headers=spec.headers, max_connections=CONNECTIONS + OWN_CONNECTIONS) as client:
         what = f"calls waiting for a connection to `{spec.name}`"
-        # How many may wait is limited by the calls in flight.
+        # The limit on calls in flight already limits how many wait here.
         queue = FairQueue(what, limits.callers, at_once=CONNECTIONS, waiting=sys.maxsize)
         transport = HttpTransport(spec.name, client, on_notification=on_notification, queue=queue)
         listening = asyncio.create_task(transport.listen(on_gone))
@@ -64,17 +70,17 @@ async def open_http_server(
             listening.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([listening])
-                await transport.leave()
+                await transport.close()
 
 
 class _DetachedOwner(NamedTuple):
-    """What a question ends with that came on no call's own stream."""
+    """The owner of a server request that came on the GET stream: a call by its number, or 0 for none."""
 
     call: int
 
 
 class _PostedRequest:
-    """A request that goes out on a kept connection."""
+    """A request that `send_ahead` sent."""
 
     __slots__ = ("answer", "caller", "client_channel", "exchange", "method", "started", "take_ahead")
 
@@ -96,8 +102,6 @@ class _PostedRequest:
 
 
 class HttpTransport:
-    """Requests to one HTTP server, in either era."""
-
     def __init__(
         self, server: str, client: HttpClient, *, on_notification: NotificationListener, queue: FairQueue | None = None
     ) -> None:
@@ -108,7 +112,7 @@ class HttpTransport:
         self._envelope = Envelope({})
         self._headers: Headers = ()
         self._lines: dict[str, HeaderLines] = {}
-        """Of calls, by the tool's name."""
+        """The encoded headers of `tools/call`, by the tool's name."""
         self._session: bytes | None = None
         self._is_modern = False
         self._has_session = asyncio.Event()
@@ -117,11 +121,10 @@ class HttpTransport:
         self._calls: dict[int, ClientChannel | None] = {}
         self._queue = queue
         self._callers: dict[int, CallerId] = {}
-        """Whose request it is, of those in flight that are somebody's."""
+        """The callers of requests in flight, by the request's number; the gateway's own requests have none."""
         self._attribution = Attribution()
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
-        """Carry this in every request."""
         self._envelope = Envelope(envelope)
         self._is_modern = bool(envelope)
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
@@ -141,7 +144,6 @@ class HttpTransport:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> bytes:
-        """Ask, and return the JSON of the result."""
         if caller is not None and self._queue is not None:
             await self._queue.enter(caller)
         exchange = self._begin_exchange(client_channel, caller, on_progress)
@@ -169,7 +171,6 @@ class HttpTransport:
         client_channel: ClientChannel | None,
         caller: CallerId,
     ) -> _PostedRequest | None:
-        """Ask now, if a connection is at hand."""
         if self._queue is not None and not self._queue.try_enter(caller):
             return None
         exchange = self._begin_exchange(client_channel, caller, None)
@@ -186,7 +187,6 @@ class HttpTransport:
         return request
 
     async def answer_to(self, request: _PostedRequest, /) -> bytes:
-        """Wait for the answer to what was sent, and return the JSON of the result."""
         responding = self._client.finish(request.started)
         return await self._result(request.method, request.exchange, request.client_channel, request.caller, responding)
 
@@ -205,8 +205,8 @@ class HttpTransport:
         number = next(self._ids)
         if caller is not None:
             self._callers[number] = caller
-        # What comes on the response to a request is about that request.
-        take_request = lambda question: self._server_requests.take(question, (client_channel,), owner=number)  # noqa: E731
+        # Messages on the response to a request are about that request.
+        take_request = lambda message: self._server_requests.take(message, (client_channel,), owner=number)  # noqa: E731
         take_notification = self._take_notification
         if caller is not None or client_channel is not None:
             take_notification = partial(self._take_notification, client_channel=client_channel, caller=caller)
@@ -253,18 +253,16 @@ class HttpTransport:
             raise
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
-        """Tell the server something."""
         await _translate_failure(
             self._client.post(_write_notification(method, fields), self._headers_for(method, None))
         )
 
     async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
-        """Tell the server that a client has other folders."""
         if self._server_requests.allow_roots_requests(client_channel):
             self._send_in_background(_write_notification(ROOTS_CHANGED, b""))
 
     async def listen(self, on_gone: Callable[[str], None]) -> None:
-        """Hold the stream on which a server of the handshake era speaks by itself, where it has one."""
+        """Hold the GET stream of a server of the handshake era, if it has one; `on_gone` is called when its session expired."""
         await self._has_session.wait()
         exchange = Exchange(0, on_progress=None, on_notification=self._take_notification, on_request=self._take_request)
         while True:
@@ -279,8 +277,8 @@ class HttpTransport:
                     return
             await asyncio.sleep(RESUME_S)
 
-    async def leave(self) -> None:
-        """Say what is still to be said, then close the session, as a polite client does."""
+    async def close(self) -> None:
+        """Send what is still queued, then delete the session; gives up after `CLOSE_LIMIT_S`."""
         with contextlib.suppress(HttpFailed, TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 if self._background:
@@ -302,12 +300,12 @@ class HttpTransport:
         if method != "tools/call" or name is None or mirrored:
             return write_headers(self._headers_for(method, name, mirrored))
         if (lines := self._lines.get(name)) is None:
-            # The names are those that the server lists, so there is an end to them.
+            # Bounded: the names are those that the server lists.
             lines = self._lines[name] = write_headers(self._headers_for(method, name))
         return lines
 
     async def _wait_for_answer(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
-        """Wait for the answer, also where the server cuts the stream that it comes on."""
+        """Await the response; a stream that the server cut before the answer is resumed."""
         response = await _translate_failure(responding)
         while exchange.answer is None and self._may_resume(response):
             response = await self._resume(response, exchange)
@@ -317,7 +315,7 @@ class HttpTransport:
         return bool(response.last_event_id) and response.status == 200 and not self._is_modern
 
     async def _resume(self, response: Response, exchange: Exchange) -> Response:
-        """Ask for the rest of a stream that its server has cut, as the handshake era has it."""
+        """Request the rest of a stream by its last event id, after the pause that the server asked for."""
         await asyncio.sleep(RESUME_S if response.retry_ms is None else min(response.retry_ms, 10_000) / 1000)
         headers = (*self._headers, (b"last-event-id", response.last_event_id))
         try:
@@ -331,21 +329,21 @@ class HttpTransport:
             self._has_session.set()
 
     def _cancel(self, number: int) -> None:
-        """Tell an older server too: there, the closed connection alone is no cancellation."""
+        """Notify a server of the handshake era, where a closed connection is no cancellation."""
         if not self._is_modern and self._session is not None:
             self._send_in_background(_write_notification("notifications/cancelled", b'"requestId":%d' % number))
 
     def _take_request(self, message: IncomingMessage) -> None:
-        """Have a question answered that came by itself, and does not say which call it is about."""
+        """Pass on a request that came on the GET stream, which does not say which call it is about."""
         number = next(reversed(self._calls), 0)
         candidates = [*self._calls.values()]
         if number and self._attribution.may_serve_others(self._callers.get(number)):
-            # It may be about a call that another caller gave up: then nobody is asked.
+            # It may be about a call that another caller has abandoned. A second candidate makes it ambiguous, and so refused.
             candidates.append(None)
         self._server_requests.take(message, candidates, owner=_DetachedOwner(number))
 
     def _find_successor(self, client_channel: ClientChannel | None) -> _DetachedOwner | None:
-        """Find another call of the same client: a question that came apart may well have been about that one."""
+        """Find another call of the same client: an open request of the GET stream may have been about that one."""
         if client_channel is None:
             return None
         others = self._calls.items()
@@ -357,7 +355,7 @@ class HttpTransport:
     def _take_notification(
         self, method: str, params: bytes, client_channel: ClientChannel | None = None, caller: CallerId | None = None
     ) -> None:
-        """Take a notification; what comes on the response to a request is about that request, whose caller is given."""
+        """Handle a notification. Those on the response to a request come with its client and caller."""
         if method == "notifications/cancelled":
             self._server_requests.cancel_request(params)
             return
@@ -370,13 +368,13 @@ class HttpTransport:
         elif caller is not None:
             self._on_notification(LOG_MESSAGE, params, NO_CLIENTS, caller)
         else:
-            # It came by itself, and does not say which call it is about.
+            # It came on the GET stream, which does not say which call it is about.
             caller = self._attribution.find_caller(self._callers.values())
-            told = send_log_to_clients(params, self._calls.values()) if caller is not None else NO_CLIENTS
-            self._on_notification(LOG_MESSAGE, params, told, caller)
+            clients = send_log_to_clients(params, self._calls.values()) if caller is not None else NO_CLIENTS
+            self._on_notification(LOG_MESSAGE, params, clients, caller)
 
     def _send_in_background(self, body: bytes) -> None:
-        """Send something that nobody waits for."""
+        """Send a message without waiting for its response; failures are logged."""
 
         async def run() -> None:
             try:
@@ -391,12 +389,12 @@ class HttpTransport:
 
 
 async def _translate_failure(responding: Coroutine[Any, Any, Response]) -> Response:
-    """Wait for a response, and say in our words why there is none."""
+    """Await a response; `HttpFailed` becomes `ConnectionLost` if the request was not sent, else `UpstreamUnavailable`."""
     try:
         return await responding
     except HttpFailed as failure:
         if failure.sent:
-            # This request has failed; others on their way to the same server need not.
+            # Not `ConnectionLost`, which retires the instance: other requests to the same server may succeed.
             raise UpstreamUnavailable(failure.reason) from failure
         raise ConnectionLost(failure.reason, was_sent=False, hint=failure.hint) from failure
 
