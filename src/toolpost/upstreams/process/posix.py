@@ -2,7 +2,8 @@
 
 On Linux the gateway starts a guard, which starts the reaper and ends the tree if the reaper is killed or stopped; elsewhere the
 two are one process. A socket, the lifeline, connects the gateway and the reaper: the reaper reports events on it, one a line, and
-ends the tree when the gateway's side is closed. Where orphans cannot be adopted (not Linux), or both were killed, the sweep of `strays` follows.
+ends the tree when the gateway's side is closed. Where orphans cannot be adopted (not Linux), or both were killed,
+the sweep of `strays` follows.
 """
 
 import asyncio
