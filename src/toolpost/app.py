@@ -387,7 +387,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
     )
     body_limit = app.config.http.body_limit_bytes
     connections = Connections(limits_of(app.config), app.gateway.metrics)
-    admin = Admin(access, lambda: app.servers.providers, app.servers.watch, concealing)
+    admin = Admin(access, lambda: app.servers.providers, app.servers.findings, concealing)
     http = HttpContext(access=access, streams=app.shares.streams, body_limit=body_limit, health=app.health)
     endpoint = HttpEndpoint(
         app.lane,

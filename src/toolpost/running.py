@@ -85,7 +85,7 @@ class App:
                 ),
                 "toolpost_tools_suspicious": (
                     "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.watch.of(s.name)) for s in servers),
+                    sum(len(self.servers.findings.of(s.name)) for s in servers),
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 **self.parts.gauges(),

@@ -75,7 +75,7 @@ def problems_of(app: App) -> list[str]:
     failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
     failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
-        f"`{name}` is withheld: it is no longer as it was {source.statuses[name].since}; `toolpost diff` says why"
+        f"`{name}` is quarantined: it is no longer as it was {source.statuses[name].since}; `toolpost diff` says why"
         for source in app.servers.providers.values()
         for name in source.quarantined
     ]

@@ -82,7 +82,7 @@ class Call:
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
         self.scope: Limit | anyio.CancelScope = (
-            Limit(self.ends_at) if tool.waits and not runs_code else anyio.CancelScope(deadline=self.ends_at)
+            Limit(self.ends_at) if tool.is_remote and not runs_code else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
         self.held_by: str | None = None
@@ -148,8 +148,8 @@ class Call:
 
     def blame(self, reason: str) -> None:
         """Tell the source what it is to blame for."""
-        if self.tool.on_fault is not None:
-            self.tool.on_fault(reason)
+        if self.tool.on_failure is not None:
+            self.tool.on_failure(reason)
 
     @property
     def waits_for_client(self) -> bool:

@@ -1,4 +1,4 @@
-"""Plugin functions as a provider: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
+"""Functions of a plugin as tools: asynchronous ones run on the event loop, synchronous ones in threads."""
 
 import dataclasses
 import math
@@ -33,7 +33,11 @@ class FunctionProvider:
         threads: FairQueue | None = None,
         bare: bool = False,
     ) -> None:
-        """Take also how many synchronous tools run at once; without that, as many as there are threads by default."""
+        """Take the tools; those whose contract is refused are listed in `refused`.
+
+        `threads` limits how many synchronous tools run at once, fairly between callers; without it, anyio's limit applies. With
+        `bare`, the tools' names have no prefix.
+        """
         self._bare = bare
         self.name: PluginName = check_plugin_name(name)
         self.description = description
@@ -52,12 +56,11 @@ class FunctionProvider:
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
-        """None: what a function promises is checked when it is locked, not while it runs."""
+        """Always empty: functions are compared with the lock by `toolpost check`, not while they are served."""
         return {}
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
-        """The tools that were turned away."""
         return self._refused
 
     def _add(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
@@ -93,7 +96,7 @@ def _make_async_invoke(tool: Tool) -> Any:
 
 
 def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
-    # anyio's own limit knows no callers: one of them could hold every thread, and everybody else would wait.
+    # anyio's own limiter does not know callers: one of them could occupy every thread.
     limiter = CapacityLimiter(math.inf) if threads is not None else None
 
     def run(arguments: JsonObject, context: Context) -> Any:
@@ -105,7 +108,7 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
             thread.name = before
 
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
-        # Abandoned, not awaited: a thread cannot be stopped, and the caller has a right to its answer at the deadline.
+        # On cancellation the thread is abandoned: it cannot be stopped, and the caller must get an answer at the deadline.
         if threads is not None:
             await threads.enter(context.caller.id)
         try:
@@ -140,7 +143,7 @@ _REQUIRED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _check_block(block: Any) -> JsonObject:
-    """Refuse a block that no client would take: it would break the whole answer."""
+    """Return a copy of a content block; raises `ToolFailed` for one that clients reject, since it breaks the whole answer."""
     needed = _REQUIRED_KEYS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
     if needed is None or not all(key in block for key in needed):
         raise ToolFailed(

@@ -1,4 +1,8 @@
-"""A result that asks for input, which a server of the stateless era gives instead of an answer, and how it gets its answers."""
+"""Results of the kind `input_required`: a server of the stateless era asks for input instead of answering.
+
+A client of that era gets such a result unchanged, and sends its request again with the answers. A client of the handshake era is
+sent the requests in it one by one, and the request is made again on its behalf (`answer_input_requests`).
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -35,25 +39,24 @@ _decoder = msgspec.json.Decoder(_InputRequired)
 
 
 def is_input_required(fields: Fields) -> bool:
-    """Whether a result asks for input."""
     return bytes(fields.get("resultType", b"")) == b'"input_required"'
 
 
 def write_resumption(resumption: Resumption) -> bytes:
-    """Write answers into the parameters of a request that is made again, after its other fields."""
+    """Write the answers as fields for the end of the parameters of a request that is made again."""
     state = b"" if resumption.state is None else b',"requestState":%b' % encode(resumption.state)
     return b',"inputResponses":%b%b' % (encode(resumption.responses), state)
 
 
 def parse_input_requests(fields: Fields, client_channel: ClientChannel | None, server: str) -> dict[str, _InputRequest]:
-    """Return what a result asks for; a server that asks what the client cannot answer is at fault."""
+    """Return the requests in a result by their keys; raises `UpstreamUnavailable` if the client cannot answer one of them."""
     try:
         asked = _decoder.decode(encode(fields)).inputRequests or {}
         if len(asked) > INPUT_REQUESTS_LIMIT:
             raise ServerRefused(-32600, f"it asks more than {INPUT_REQUESTS_LIMIT} things at once")
         for question in asked.values():
             if question.method not in CAPABILITY_OF:
-                raise ServerRefused(-32601, f"{question.method[:60]} is no question of MCP")
+                raise ServerRefused(-32601, f"{question.method[:60]} is not a request that a client takes")
             check_client_can_answer(question.method, bytes(question.params), client_channel)
     except (msgspec.DecodeError, ServerRefused) as error:
         raise UpstreamUnavailable(
@@ -67,7 +70,10 @@ def parse_input_requests(fields: Fields, client_channel: ClientChannel | None, s
 async def answer_input_requests(
     fields: Fields, client_channel: ClientChannel, server: str, retry: Callable[[Resumption], Awaitable[Fields]]
 ) -> Fields:
-    """Ask the client what a result asks for, and make the request again, until there is an answer."""
+    """Send the client the requests in a result, and make the request again with its answers, until there is a final result.
+
+    Raises `ToolFailed` if the client refuses, `UpstreamUnavailable` after `ROUNDS_LIMIT` rounds.
+    """
     pause_s = PAUSE_S
     for _ in range(ROUNDS_LIMIT):
         asked = parse_input_requests(fields, client_channel, server)
@@ -83,7 +89,7 @@ async def answer_input_requests(
 
 
 def _write_handshake_params(question: _InputRequest) -> bytes:
-    """Write a question as the handshake era has it: there, one that leads to a page has an id."""
+    """Write the parameters as in the handshake era, where a URL elicitation has an id."""
     params = msgspec.json.decode(question.params)
     if question.method != ELICITATION or params.get("mode") != "url" or "elicitationId" in params:
         return bytes(question.params)
@@ -91,7 +97,7 @@ def _write_handshake_params(question: _InputRequest) -> bytes:
 
 
 async def _ask_client(asked: Mapping[str, _InputRequest], client_channel: ClientChannel) -> JsonObject:
-    """Ask everything at once; the first refusal of the client's ends it."""
+    """Send all requests at once, and return the answers by key; the first refusal cancels the others."""
     responses: JsonObject = {}
     refusals: list[ToolFailed] = []
 

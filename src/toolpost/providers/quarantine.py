@@ -1,4 +1,4 @@
-"""A tool that is not what it promised, held back: it answers every call with what changed."""
+"""Quarantined tools: a tool that changed against its lock or pin is not run, and answers every call with what changed."""
 
 from dataclasses import replace
 from typing import Final
@@ -12,13 +12,13 @@ from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Promises
 from toolpost.providers.tool import ProvidedTool, ToolReturn
 
 JUDGE_WAIT_S: Final = 2.0
-"""How long a call waits to hear what changed."""
+"""How long a call waits for the judgement on the change."""
 
 _ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
 
 
 def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -> ProvidedTool:
-    """Hold a tool back; its arguments are not looked at, since nobody knows which schema they were made for."""
+    """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
 
     async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
         now: ContractStatus | None = status
@@ -35,11 +35,11 @@ def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
     judgement = status.judgement
     if judgement is None or status.is_harmless:
         return ContractChanged(
-            f"`{contract.name}` has changed since {since}; how is being looked at.", hint="try again in a moment"
+            f"`{contract.name}` has changed since {since}; the change is being checked.", hint="try again in a moment"
         )
     return ContractChanged(
-        f"`{contract.name}` is no longer what it was when {since}, and is withheld.",
-        hint=f"whoever runs this server sees why with `toolpost diff`, and takes it over with"
+        f"`{contract.name}` is no longer what it was when {since}, and is quarantined.",
+        hint=f"the operator of this gateway can see why with `toolpost diff`, and accept the change with"
         f" `toolpost lock --accept {contract.name}`",
         tool=contract.name,
         promise=status.promise,
@@ -56,7 +56,7 @@ def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
 
 
 def _mask_place(place: str, status: ContractStatus) -> str:
-    """Say where, in the names that were promised: a new one may be meant for the model, as any other new word."""
+    """Cut a JSON pointer at the first name that the promised definition does not have: a new name may be meant for the model."""
     value: Json = status.promised.as_sent()
     steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
     for number, step in enumerate(steps):

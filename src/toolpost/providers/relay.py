@@ -1,4 +1,8 @@
-"""What servers have besides tools (resources, prompts, completions): listed together, asked of the one that has them."""
+"""Resources, prompts and completions of all servers: listed together, and requested from the server that has them.
+
+Prompts are renamed to `server__prompt`, as tools are. Resources keep their URIs, so a read goes to the server that listed the
+URI, or to each in turn if none did (a URI of a template).
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -33,7 +37,7 @@ LIST_LIMIT_S: Final = 20.0
 PAGES_LIMIT: Final = 100
 SEPARATOR: Final = "__"
 SELECTIONS_LIMIT: Final = 32
-"""How many parts of all servers are kept apart: callers choose them."""
+"""How many selections of servers are cached: callers choose them, so that their number is not bounded otherwise."""
 
 _T = TypeVar("_T")
 
@@ -43,39 +47,37 @@ INVALID_PARAMS: Final = -32602
 
 @dataclass(frozen=True, kw_only=True)
 class Requester:
-    """Who asks: the instance of a server is theirs, where each has one of their own."""
+    """The caller of a request, and its path back to the client."""
 
     caller: Caller
     meta: JsonObject = field(default_factory=dict)
     client_channel: ClientChannel | None = None
-    """Whom the server may ask back."""
+    """Takes requests of the server; None if the client takes none."""
 
     @property
     def key(self) -> str:
-        """Whose instance is asked."""
+        """The key of the instance, for servers with one instance per session."""
         return routing_key(self.caller, self.meta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription:
-    """A resource that is followed, and where."""
-
     server: str
     uri: str
     key: str
 
 
 class Relay:
-    """The servers behind one gateway, as far as their tools are not meant."""
+    """Everything but tools of the servers behind one gateway."""
 
     def __init__(self, providers: Mapping[str, ServerProvider]) -> None:
         self.providers = providers
         self._without: set[tuple[str, str]] = set()
-        """Servers that do not know a method: they are not asked again."""
+        """Servers and methods that they do not know, which are not requested again."""
         self._owner_of: dict[str, str] = {}
-        """Which server listed a URI."""
-        self.among = lru_cache(maxsize=SELECTIONS_LIMIT)(self._select)
-        """Return the same for the servers of these names alone: the others do not exist for it."""
+        """The server that listed a URI."""
+        self.select = lru_cache(maxsize=SELECTIONS_LIMIT)(self._select)
+        """Return a relay for the servers with these names alone."""
 
     def _select(self, names: frozenset[str]) -> "Relay":
         part = Relay(_SelectedServers(self.providers, names))
@@ -84,21 +86,21 @@ class Relay:
 
     @property
     def limit_s(self) -> float:
-        """How long a read may take: as long as a call of the most patient server."""
+        """The time limit of a read: the longest that any server has for a call."""
         return max((provider.timeout_s for provider in self.providers.values()), default=LIST_LIMIT_S)
 
     def select_visible(self, shows: Callable[[str, ServerProvider], bool]) -> "Relay":
-        """Return the same for the servers that are shown alone."""
+        """Return a relay for the servers that are visible alone."""
         names = frozenset(name for name, provider in self.providers.items() if shows(name, provider))
-        return self if len(names) == len(self.providers) else self.among(names)
+        return self if len(names) == len(self.providers) else self.select(names)
 
     def forget(self, server: str) -> None:
-        """Take note that a server has other resources now."""
+        """Forget which resources and methods a server has, after it announced a change."""
         for uri in [uri for uri, owner in self._owner_of.items() if owner == server]:
             del self._owner_of[uri]
         self._without -= {(known, method) for known, method in self._without if known == server}
 
-    async def resources(self, asker: Requester) -> list[JsonObject]:
+    async def resources(self, requester: Requester) -> list[JsonObject]:
         """List the resources of every server, under their own URIs."""
         owners: dict[str, str] = {}
 
@@ -106,66 +108,76 @@ class Relay:
             owners.setdefault(str(item.get("uri")), server)
             return item
 
-        listed = await self._list_all("resources/list", "resources", note_owner, asker)
+        listed = await self._list_all("resources/list", "resources", note_owner, requester)
         self._owner_of |= owners
         return listed
 
-    async def templates(self, asker: Requester) -> list[JsonObject]:
+    async def templates(self, requester: Requester) -> list[JsonObject]:
         """List the resource templates of every server."""
-        return await self._list_all("resources/templates/list", "resourceTemplates", lambda _server, item: item, asker)
+        return await self._list_all(
+            "resources/templates/list", "resourceTemplates", lambda _server, item: item, requester
+        )
 
-    async def prompts(self, asker: Requester) -> list[JsonObject]:
+    async def prompts(self, requester: Requester) -> list[JsonObject]:
         """List the prompts of every server, named `server__prompt`."""
-        return await self._list_all("prompts/list", "prompts", _add_prefix, asker)
+        return await self._list_all("prompts/list", "prompts", _add_prefix, requester)
 
-    async def read(self, uri: str, params: JsonObject, asker: Requester) -> tuple[str, JsonObject]:
-        """Read a resource from the server that listed it, else from the first that knows it; says which that was."""
-        return await self._ask_owner(uri, asker, lambda server: self._ask(server, "resources/read", params, asker))
+    async def read(self, uri: str, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
+        """Read a resource from the server that listed it, else from the first that has it; returns the server too."""
+        return await self._ask_owner(
+            uri, requester, lambda server: self._ask(server, "resources/read", params, requester)
+        )
 
-    async def subscribe(self, uri: str, asker: Requester) -> Subscription:
-        """Follow a resource at the server that has it."""
-        follow = lambda server: self.providers[server].supervisor.subscribe(uri, caller=asker.caller, key=asker.key)  # noqa: E731
-        server, key = await self._ask_owner(uri, asker, follow)
+    async def subscribe(self, uri: str, requester: Requester) -> Subscription:
+        """Subscribe to a resource at the server that has it."""
+
+        def subscribe_at(server: str) -> Awaitable[str]:
+            return self.providers[server].supervisor.subscribe(uri, caller=requester.caller, key=requester.key)
+
+        server, key = await self._ask_owner(uri, requester, subscribe_at)
         return Subscription(server=server, uri=uri, key=key)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """Follow a resource no more."""
         if (provider := self.providers.get(subscription.server)) is not None:
             await provider.supervisor.unsubscribe(subscription.uri, key=subscription.key)
 
-    async def notify_roots_changed(self, asker: Requester) -> None:
-        """Tell the servers that know of a client's folders that these have changed."""
-        if asker.client_channel is not None:
+    async def notify_roots_changed(self, requester: Requester) -> None:
+        """Announce changed roots of a client to the servers that have asked for them."""
+        if requester.client_channel is not None:
             for provider in tuple(self.providers.values()):
-                await provider.supervisor.notify_roots_changed(asker.client_channel, caller=asker.caller, key=asker.key)
+                await provider.supervisor.notify_roots_changed(
+                    requester.client_channel, caller=requester.caller, key=requester.key
+                )
 
-    async def _ask_owner(self, uri: str, asker: Requester, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
+    async def _ask_owner(self, uri: str, requester: Requester, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         if uri not in self._owner_of:
-            await self.resources(asker)
+            await self.resources(requester)
         owner = self._owner_of.get(uri)
-        asked = [owner] if owner in self.providers else list(self.providers)
+        candidates = [owner] if owner in self.providers else list(self.providers)
         refusal = ServerRefused(INVALID_PARAMS, f"No server has the resource {uri[:200]}", {"uri": uri[:200]})
-        for server in asked:
+        for server in candidates:
             try:
                 return str(server), await act(str(server))
             except ServerRefused as refused:
                 refusal = refused if owner in self.providers else refusal
         raise refusal
 
-    async def prompt(self, name: str, params: JsonObject, asker: Requester) -> tuple[str, JsonObject]:
-        """Get a prompt from its server; says which that was."""
+    async def prompt(self, name: str, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
+        """Get a prompt from its server; returns the server too."""
         server, prompt = self._split(name)
-        return server, await self._ask(server, "prompts/get", params | {"name": prompt}, asker)
+        return server, await self._ask(server, "prompts/get", params | {"name": prompt}, requester)
 
-    async def complete(self, params: JsonObject, asker: Requester) -> JsonObject:
+    async def complete(self, params: JsonObject, requester: Requester) -> JsonObject:
         """Complete an argument of a prompt, or of a resource template, at the server that has it."""
         reference = params.get("ref") or {}
         if reference.get("type") == "ref/prompt":
             server, prompt = self._split(str(reference.get("name")))
-            return await self._ask(server, "completion/complete", params | {"ref": reference | {"name": prompt}}, asker)
+            return await self._ask(
+                server, "completion/complete", params | {"ref": reference | {"name": prompt}}, requester
+            )
         for server in self.providers:
             try:
-                return await self._ask(server, "completion/complete", params, asker)
+                return await self._ask(server, "completion/complete", params, requester)
             except ServerRefused as refused:
                 event(_log, logging.DEBUG, "completion refused", server=server, reason=refused.message)
         raise ServerRefused(INVALID_PARAMS, "No server completes this")
@@ -177,15 +189,15 @@ class Relay:
         return server, rest
 
     async def _list_all(
-        self, method: str, field: str, shown: Callable[[str, JsonObject], JsonObject], asker: Requester
+        self, method: str, field: str, convert: Callable[[str, JsonObject], JsonObject], requester: Requester
     ) -> list[JsonObject]:
-        """Ask every server at once; one that fails is left out and named in the log."""
+        """List the items of all servers at once, in the order of the servers; one that fails is left out and logged."""
         found: dict[str, list[JsonObject]] = {}
 
         async def ask(server: str) -> None:
             try:
                 with anyio.fail_after(LIST_LIMIT_S):
-                    found[server] = await self._list_server(server, method, field, asker)
+                    found[server] = await self._list_server(server, method, field, requester)
             except (ServerRefused, ToolpostError, TimeoutError) as error:
                 event(_log, logging.INFO, "server left out of a list", server=server, method=method, reason=str(error))
 
@@ -193,36 +205,38 @@ class Relay:
             for server in self.providers:
                 if (server, method) not in self._without:
                     tasks.start_soon(ask, server)
-        # In the order in which the servers are configured: one that is quicker has no better right to a URI.
-        return [shown(server, item) for server in self.providers for item in found.get(server, ())]
+        # Not in the order of arrival: the first server with a URI owns it, which must not depend on which is faster.
+        return [convert(server, item) for server in self.providers for item in found.get(server, ())]
 
-    async def _list_server(self, server: str, method: str, field: str, asker: Requester) -> list[JsonObject]:
+    async def _list_server(self, server: str, method: str, field: str, requester: Requester) -> list[JsonObject]:
         listed = ListReader(server, field)
-        wish = b""
+        encoded = b""
         for _ in range(PAGES_LIMIT):
-            cursor = await listed.take(await self._request(server, method, wish, {}, asker))
+            cursor = await listed.take(await self._request(server, method, encoded, {}, requester))
             if cursor is None:
                 return listed.items
-            wish = b'"cursor":%b' % encode(cursor)
-        raise UpstreamUnavailable(f"`{server}` has a list without an end")
+            encoded = b'"cursor":%b' % encode(cursor)
+        raise UpstreamUnavailable(f"`{server}` has a list of more than {PAGES_LIMIT} pages")
 
-    async def _ask(self, server: str, method: str, params: JsonObject, asker: Requester) -> JsonObject:
-        wish = encode({key: value for key, value in params.items() if key != "_meta"})[1:-1]
-        raw = await self._request(server, method, wish, params, asker)
+    async def _ask(self, server: str, method: str, params: JsonObject, requester: Requester) -> JsonObject:
+        encoded = encode({key: value for key, value in params.items() if key != "_meta"})[1:-1]
+        raw = await self._request(server, method, encoded, params, requester)
         if b'"input_required"' in raw and is_input_required(fields := _parse_fields(raw, server)):
-            raw = encode(await self._answer_input_required(server, method, wish, params, asker, fields))
+            raw = encode(await self._answer_input_required(server, method, encoded, params, requester, fields))
         return _parse_object(raw, server)
 
-    async def _request(self, server: str, method: str, wish: bytes, params: JsonObject, asker: Requester) -> bytes:
+    async def _request(
+        self, server: str, method: str, encoded: bytes, params: JsonObject, requester: Requester
+    ) -> bytes:
         name = params.get("uri") or params.get("name")
         try:
             return await self.providers[server].supervisor.request(
                 method,
-                wish,
-                key=asker.key,
+                encoded,
+                key=requester.key,
                 name=name if isinstance(name, str) else None,
-                client_channel=asker.client_channel if method in CALLBACK_METHODS else None,
-                caller=asker.caller,
+                client_channel=requester.client_channel if method in CALLBACK_METHODS else None,
+                caller=requester.caller,
             )
         except ServerRefused as refused:
             if refused.code == METHOD_NOT_FOUND:
@@ -230,23 +244,23 @@ class Relay:
             raise
 
     async def _answer_input_required(
-        self, server: str, method: str, wish: bytes, params: JsonObject, asker: Requester, fields: Fields
+        self, server: str, method: str, encoded: bytes, params: JsonObject, requester: Requester, fields: Fields
     ) -> Fields:
-        """Get a server what it asks for; a client of its own era is asked by its own result."""
-        client_channel = asker.client_channel
+        """Answer the requests in a result, unless the client takes such results itself."""
+        client_channel = requester.client_channel
         parse_input_requests(fields, client_channel, server)
         if client_channel is None or client_channel.takes_input_required:
             return fields
 
         async def retry(resumption: Resumption) -> Fields:
-            again = wish + write_resumption(resumption)
-            return _parse_fields(await self._request(server, method, again, params, asker), server)
+            again = encoded + write_resumption(resumption)
+            return _parse_fields(await self._request(server, method, again, params, requester), server)
 
         return await answer_input_requests(fields, client_channel, server, retry)
 
 
 class _SelectedServers(Mapping[str, ServerProvider]):
-    """Some of the servers, whichever they are at the moment."""
+    """A live view of the servers with these names."""
 
     def __init__(self, providers: Mapping[str, ServerProvider], names: frozenset[str]) -> None:
         self._all = providers
@@ -265,7 +279,7 @@ class _SelectedServers(Mapping[str, ServerProvider]):
 
 
 def make_unknown_prompt_error(name: str) -> ServerRefused:
-    """Say that there is no such prompt, or none for whoever asks: they are not told which."""
+    """Make the error for a prompt that does not exist or is not visible: it must not tell which."""
     return ServerRefused(INVALID_PARAMS, f"No prompt is called `{name[:128]}`")
 
 

@@ -1,4 +1,9 @@
-"""A server behind the gateway as a provider: its tools held to their own schemas, its results passed on as they came."""
+"""The tools of a server: definitions are compiled to contracts, calls sent to the server, and its results passed on unchanged.
+
+A server decides what it sends, and how much. Definitions are compiled in a thread if they are large and compared with their lock
+or pin in slices of time; results are parsed only as far as needed to pass their fields on. Processes and connections are left to
+`upstreams`.
+"""
 
 import logging
 import math
@@ -39,7 +44,7 @@ from toolpost.upstreams.transport import ProgressListener, ServerRefused, encode
 _log = logging.getLogger("toolpost.providers")
 
 STRAY_LIMIT_BYTES = 64 * 1024
-"""How much a result may hold besides its content and its questions: `_meta`, and what is not known here."""
+"""How many bytes a result may have besides its content and its requests for input: `_meta`, and unknown fields."""
 
 _TRACE_KEYS = ("traceparent", "tracestate", "baggage")
 
@@ -64,7 +69,7 @@ _known_fields = msgspec.json.Decoder(_KnownFields)
 
 
 QUICK_DEFINITIONS_BYTES = 32 * 1024
-"""So much is compiled at once, in 20 ms if it was made to be slow; more is compiled in a thread."""
+"""Definitions up to this size are compiled on the event loop, in 20 ms at worst; larger ones are compiled in a thread."""
 
 
 class PreparedTools(NamedTuple):
@@ -76,7 +81,7 @@ class PreparedTools(NamedTuple):
 
 @dataclass(frozen=True)
 class _SortedTools:
-    """The tools of a server by how they stand to their promises."""
+    """The tools of a server, by how they compare with their lock or pin."""
 
     held: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
@@ -100,9 +105,10 @@ class ServerProvider:
         on_notification: Callable[[Notification], None] = lambda _notification: None,
         successor_of: "ServerProvider | None" = None,
     ) -> None:
-        """Take a specification; as a successor, take over the processes of a provider that reaches its server likewise.
+        """Take a specification; with `successor_of`, share the supervisor of a provider whose server is reached in the same way.
 
-        `on_described` is called when the server describes itself in other words and its tools are the same.
+        `on_seen` is called whenever the tools were listed, `on_change` when they changed, and `on_described` when the server's
+        own description changed and its tools did not.
         """
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
@@ -112,11 +118,11 @@ class ServerProvider:
             else Supervisor(spec, limits, on_tools=self.learn, on_notification=on_notification)
         )
         self.definitions: list[JsonObject] | None = None
-        """As they came; None until they are known."""
+        """The server's definitions, unchanged; None until they are known."""
         self.build = ""
-        """The version that the server gives itself."""
+        """The server's own version."""
         self.description = ""
-        """The server's title, description and instructions: words to find its tools by, not to be shown."""
+        """The server's title, description and instructions: indexed to find its tools by, and never shown."""
         self.timeout_s = spec.timeout_s or default_timeout_s
         self._on_seen = on_seen
         self._on_change = on_change
@@ -127,34 +133,31 @@ class ServerProvider:
         self._held: dict[ToolName, ProvidedTool] = {}
         self._quarantined: dict[ToolName, ProvidedTool] = {}
         self.statuses: dict[ToolName, ContractStatus] = {}
-        """The tools that are not as they promised, and how they differ."""
+        """The tools that differ from their lock or pin."""
         self._refused: list[ContractRefused] = []
         self.learned_many_at = -math.inf
-        """When it last took over a list that was long, on the monotonic clock."""
+        """When it last got a long list, on the monotonic clock."""
         self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
 
     @property
     def contracts(self) -> list[Contract]:
-        """What every tool promises, of those that are withheld too."""
+        """The contracts of all tools, also of quarantined ones."""
         return [tool.contract for tool in self._compiled.values()]
 
     @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
-        """The tools that can be called."""
         return self._held
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
-        """The tools that are not listed, and answer only with what changed."""
         return self._quarantined
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
-        """The tools that were turned away."""
         return self._refused
 
     async def copy_definitions(self, other: "ServerProvider") -> None:
-        """Take over what another provider of the same server knows, once it has learned what it was told of."""
+        """Copy what another provider of the same server knows, after any `learn` in progress; newer definitions are kept."""
         before = self.definitions
         async with self._learning:
             pass
@@ -162,17 +165,16 @@ class ServerProvider:
             await self.learn(other.definitions, other.build, other.description)
 
     async def learn(self, definitions: list[JsonObject], build: str, description: str = "") -> None:
-        """Take the server's definitions, version and description; what has not changed is not compiled again.
+        """Take the server's definitions, version and description; unchanged tools are not compiled again.
 
-        A server decides what it sends, and calls go on meanwhile: many definitions or large ones are compiled in a thread, and
-        compared with their promises in slices, beside the tools that are there. These are replaced at the end, together. Two
-        instances of a server may tell of its tools at once; the later one waits.
+        Calls use the previous tools until all new ones are ready; then all are replaced together. Two instances of a server may
+        list their tools at once; the later one waits.
         """
         async with self._learning:
-            is_described_anew, self.description = description != self.description, description
+            has_new_description, self.description = description != self.description, description
             if build == self.build and await are_same(definitions, self.definitions):
                 self._on_seen(self)
-                if is_described_anew:
+                if has_new_description:
                     self._on_described()
                 return
             if _is_quick(definitions):
@@ -180,19 +182,20 @@ class ServerProvider:
             else:
                 self.learned_many_at = time.monotonic()
                 prepared = await to_thread.run_sync(self._prepare, definitions, build, abandon_on_cancel=True)
-            placed = await self._place_all(prepared.tools)
+            sorted_tools = await self._sort_tools(prepared.tools)
             slices = Slices()
             for refusal in prepared.refused:
                 event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
                 await slices.give_way()
             self.definitions, self.build = definitions, build
             self._compiled, self._refused = prepared.tools, prepared.refused
-            self._use(placed)
+            self._use(sorted_tools)
             self._on_seen(self)
             self._on_change(self)
 
     def _find_compiled(self, build: str) -> dict[str, tuple[JsonObject, ProvidedTool]]:
-        """Return what is compiled already, by the server's own names; another build is in every contract."""
+        """Return compiled tools and their definitions, by the server's own names."""
+        # A contract contains the build, so that another build makes all of them new.
         if build != self.build:
             return {}
         definitions = {str(d.get("name")): d for d in self.definitions or ()}
@@ -205,7 +208,7 @@ class ServerProvider:
         prepared = PreparedTools({}, [])
         for definition in definitions:
             if not _has_name(definition):
-                prepared.refused.append(self._refusal(definition, "name", "a tool has a name"))
+                prepared.refused.append(self._refusal(definition, "name", "a tool must have a name"))
                 continue
             tool: str = definition["name"]
             name = names[tool]
@@ -222,33 +225,37 @@ class ServerProvider:
         return prepared
 
     async def recheck(self) -> None:
-        """Look again at how the tools stand to their promises: one was judged, or there is another lock.
-
-        In slices, as `learn` does, and one after the other with it: both replace the same tools.
-        """
+        """Compare all tools with their lock or pin again, after a judgement or a change of the lock."""
+        # Under the lock of `learn`: both replace the same tools.
         async with self._learning:
-            placed = await self._place_all(self._compiled)
-            is_same = placed.held.keys() == self._held.keys() and await _are_same(placed.statuses, self.statuses)
-            self._use(placed)
+            sorted_tools = await self._sort_tools(self._compiled)
+            is_same = sorted_tools.held.keys() == self._held.keys() and await _are_same(
+                sorted_tools.statuses, self.statuses
+            )
+            self._use(sorted_tools)
             if not is_same:
                 self._on_change(self)
 
-    async def _place_all(self, tools: Mapping[ToolName, ProvidedTool]) -> _SortedTools:
-        """List the tools that keep their promises; one that does not is quarantined, where that is enforced."""
-        placed, slices = _SortedTools(), Slices()
+    async def _sort_tools(self, tools: Mapping[ToolName, ProvidedTool]) -> _SortedTools:
+        """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
+        sorted_tools, slices = _SortedTools(), Slices()
         for name, tool in tools.items():
             status = await self._promises.check(self.name, tool.contract)
             if status is not None:
-                placed.statuses[name] = status
+                sorted_tools.statuses[name] = status
             if status is not None and self._contracts == "enforce" and not status.is_harmless:
-                placed.quarantined[name] = quarantine(tool, status, self._promises)
+                sorted_tools.quarantined[name] = quarantine(tool, status, self._promises)
             else:
-                placed.held[name] = tool
+                sorted_tools.held[name] = tool
             await slices.give_way()
-        return placed
+        return sorted_tools
 
-    def _use(self, placed: _SortedTools) -> None:
-        self._held, self._quarantined, self.statuses = placed.held, placed.quarantined, placed.statuses
+    def _use(self, sorted_tools: _SortedTools) -> None:
+        self._held, self._quarantined, self.statuses = (
+            sorted_tools.held,
+            sorted_tools.quarantined,
+            sorted_tools.statuses,
+        )
 
     def _make_tool(self, definition: JsonObject, name: ToolName, build: str) -> ProvidedTool:
         try:
@@ -266,14 +273,14 @@ class ServerProvider:
         except BadAnnotation as error:
             raise self._refusal(definition, "inputSchema", str(error)) from error
         except Exception as error:
-            # A schema may be strange in any way; the server's other tools are not.
+            # A broken schema can raise anything, and must not take the server's other tools with it.
             raise self._refusal(definition, "definition", str(error) or type(error).__name__) from error
         return ProvidedTool(
             contract=contract,
             provider=self.name,
             invoke=self._make_invoke(contract.terms.name, mirrors or None),
-            on_fault=self.supervisor.note_failure,
-            waits=True,
+            on_failure=self.supervisor.note_failure,
+            is_remote=True,
             ask_ahead=None if mirrors else self._make_ask_ahead(contract.terms.name),
             read=self._read,
         )
@@ -288,9 +295,9 @@ class ServerProvider:
 
         def ask_ahead(arguments: JsonObject, context: Context) -> SentRequest | None:
             meta, client_channel = _select_trace_meta(context), context.client_channel
-            wish = head + encode(arguments)
+            params = head + encode(arguments)
             return self.supervisor.send_ahead(
-                "tools/call", wish, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
+                "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
             )
 
         return ask_ahead
@@ -304,25 +311,27 @@ class ServerProvider:
         head = _write_params_head(tool)
 
         async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
-            wish = head + encode(arguments)
+            params = head + encode(arguments)
             mirrored = mirrors.headers_for(arguments) if mirrors is not None else ()
             if context.resumption is not None:
-                fields = await self._request(tool, wish + write_resumption(context.resumption), mirrored, context)
+                fields = await self._request(tool, params + write_resumption(context.resumption), mirrored, context)
             else:
-                fields = await self._request(tool, wish, mirrored, context)
+                fields = await self._request(tool, params, mirrored, context)
             if is_input_required(fields):
-                fields = await self._answer_input_required(tool, wish, mirrored, context, fields)
+                fields = await self._answer_input_required(tool, params, mirrored, context, fields)
             return ToolReturn(passed=fields, results=self.spec.results)
 
         return invoke
 
-    async def _request(self, tool: str, wish: bytes, mirrored: Headers, context: Context) -> Mapping[str, msgspec.Raw]:
-        # Used up by the first attempt: with answers to its questions a server is asked anew.
+    async def _request(
+        self, tool: str, params: bytes, mirrored: Headers, context: Context
+    ) -> Mapping[str, msgspec.Raw]:
+        # Used by the first request only: one with answers to `input_required` is a new request.
         sent, context.sent = context.sent, None
         try:
             raw = await self.supervisor.request(
                 "tools/call",
-                wish,
+                params,
                 key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
                 name=tool,
                 mirrored=mirrored,
@@ -341,9 +350,9 @@ class ServerProvider:
             raise
 
     async def _answer_input_required(
-        self, tool: str, wish: bytes, mirrored: Headers, context: Context, fields: Mapping[str, msgspec.Raw]
+        self, tool: str, params: bytes, mirrored: Headers, context: Context, fields: Mapping[str, msgspec.Raw]
     ) -> Mapping[str, msgspec.Raw]:
-        """Get a server what it asks for; a client of its own era is asked by its own result."""
+        """Answer the requests in a result, unless the client takes such results itself."""
         client_channel = context.client_channel
         if client_channel is None or not client_channel.capabilities:
             raise _make_result_error(self.name, "a result of the kind input_required, which it was not asked for")
@@ -352,7 +361,7 @@ class ServerProvider:
             return fields
 
         async def retry(resumption: Resumption) -> Mapping[str, msgspec.Raw]:
-            return await self._request(tool, wish + write_resumption(resumption), mirrored, context)
+            return await self._request(tool, params + write_resumption(resumption), mirrored, context)
 
         return await answer_input_requests(fields, client_channel, self.name, retry)
 
@@ -375,7 +384,7 @@ def _write_params_head(tool: str) -> bytes:
 
 
 def _select_trace_meta(context: Context) -> JsonObject:
-    """Return what of a request's `_meta` is meant for whoever is behind us."""
+    """Select the trace context in a request's `_meta`, which is forwarded to the server."""
     return {key: context.meta[key] for key in _TRACE_KEYS if key in context.meta}
 
 
@@ -385,10 +394,10 @@ def _has_name(definition: JsonObject) -> bool:
 
 
 def routing_key(caller: Caller, meta: JsonObject) -> str:
-    """Say whose server of their own a call goes to: the caller's, and of a caller's those of one session or key."""
+    """Make the key of an instance for `per_session`: the caller, and its session or the `routingKey` that it chose."""
     facts = meta.get(META_KEY)
     chosen = facts.get("routingKey") if isinstance(facts, dict) else None
-    # A tab marks the instance of another era (`MIRROR`), which is not the caller's to choose.
+    # A tab begins `HANDSHAKE_SUFFIX`, which a caller must not be able to choose.
     return f"{caller.id}\n{chosen.replace(chr(9), ' ') if isinstance(chosen, str) else caller.session or ''}"
 
 
@@ -419,7 +428,7 @@ def _parse_result(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
     if kind == b'"input_required"':
         return fields
     if kind != b'"complete"':
-        # It was not told that anybody here could do that.
+        # No capability for other kinds of results was declared.
         raise _make_result_error(
             server, f"a result of the kind {kind[:60].decode(errors='replace')}, which it was not asked for"
         )
@@ -429,7 +438,7 @@ def _parse_result(raw: bytes, server: str) -> dict[str, msgspec.Raw]:
 
 
 def _check_stray_fields(raw: bytes, server: str) -> None:
-    """Refuse a result that is made of fields nobody knows: they are passed on one by one, and there may be a million."""
+    """Refuse a result with too many unknown fields: they are passed on one by one, and there may be a million."""
     known = msgspec.structs.astuple(_known_fields.decode(raw))
     if len(raw) - sum(len(memoryview(field)) for field in known) > STRAY_LIMIT_BYTES:
         raise _make_result_error(server, f"a result with more than {STRAY_LIMIT_BYTES} bytes beside its content")

@@ -11,8 +11,8 @@ behind. Killing a process group is not enough for that, so each platform has its
 
 The order of ending: stdin is closed, `eof_s`, SIGTERM to the tree, `grace_s`, SIGKILL until nothing is left; 5 s in all.
 
-Example: `async with open_process(["sh", "-c", "sleep 99 & exec server"], stdin=True, eof_s=0.5)` starts two processes. Leaving the
-block closes the server's stdin; half a second later SIGTERM goes to both, and the block ends when both are gone.
+Example: `async with open_process(["sh", "-c", "sleep 99 & exec server"], stdin=True, eof_s=0.5)` starts two processes. Leaving
+the block closes the server's stdin; half a second later SIGTERM goes to both, and the block ends when both are gone.
 
 `command` prepares a command, `posix` and `windows` run it, `strays` sweeps, `pipes` reads and writes, and `daemon` starts what is
 to outlive the gateway. They are parts of this module: other packages import them from here.
