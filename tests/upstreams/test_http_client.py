@@ -1326,7 +1326,7 @@ async def test_an_answer_that_is_taken_ahead_leaves_the_connection_as_it_was() -
 
         def take(response: Response) -> bool:
             taken.append(response.body)
-            client.finished(first)
+            client.release(first)
             return True
 
         first.connection.take_ahead = take

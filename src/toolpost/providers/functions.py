@@ -13,7 +13,7 @@ from toolpost.authoring.context import Context
 from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool
 from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
-from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
+from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
 from toolpost.providers.tool import ProvidedTool, ToolReturn
 from toolpost.shares import FairQueue
@@ -64,28 +64,19 @@ class FunctionProvider:
         return self._refused
 
     def _add(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
-        terms = _versioned(tool.terms, version)
+        terms = tool.terms if tool.terms.tooling_version else dataclasses.replace(tool.terms, tooling_version=version)
         contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
         if contract.name in self._held:
-            raise _duplicate(contract, self.name)
+            reason = "this plugin has a tool of that name already"
+            raise ContractRefused(
+                f"plugin `{self.name}`, tool `{terms.name}`, name: {reason}",
+                plugin=self.name,
+                tool=terms.name,
+                place="name",
+                reason=reason,
+            )
         invoke = _make_async_invoke(tool) if tool.is_async else _make_thread_invoke(tool, threads)
         self._held[contract.name] = ProvidedTool(contract=contract, provider=self.name, invoke=invoke)
-
-
-def _versioned(terms: Terms, version: str) -> Terms:
-    return terms if terms.tooling_version else dataclasses.replace(terms, tooling_version=version)
-
-
-def _duplicate(contract: Contract, plugin: PluginName) -> ContractRefused:
-    tool = contract.terms.name
-    reason = "this plugin has a tool of that name already"
-    return ContractRefused(
-        f"plugin `{plugin}`, tool `{tool}`, name: {reason}",
-        plugin=plugin,
-        tool=tool,
-        place="name",
-        reason=reason,
-    )
 
 
 def _make_async_invoke(tool: Tool) -> Any:

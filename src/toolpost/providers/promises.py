@@ -218,19 +218,15 @@ class Promises:
         self._requested.set()
         return None
 
-    async def _judge_pair(self, pair: _Pair) -> _PairVerdict:
-        judgement, old, new = await anyio.to_thread.run_sync(_judge_if_quick, pair)
-        if judgement is None:
-            judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
-        return _PairVerdict(judgement=judgement, old=old, new=new)
-
     async def _judge_all(self) -> set[PluginName]:
         servers = set()
         while self._unjudged:
             name, pair = self._unjudged.popitem()
-            verdict = await self._judge_pair(pair)
-            self._judged[name] = pair, verdict
-            judgement, suspicions = verdict.judgement, (await self.names()).find_new(verdict.old, verdict.new)
+            judgement, old, new = await anyio.to_thread.run_sync(_judge_if_quick, pair)
+            if judgement is None:
+                judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
+            self._judged[name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
+            suspicions = (await self.names()).find_new(old, new)
             servers.add(pair.server)
             event(
                 _log,

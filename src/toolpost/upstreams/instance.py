@@ -114,7 +114,9 @@ class Instance:
             return False
         try:
             children = psutil.Process(self.pid).children(recursive=True)
-            return any(_start_time_of(child) >= moment - _TICK_S for child in children)
+            # psutil adds the boot time, which `now` does not have on Linux.
+            offset = psutil.boot_time() if sys.platform == "linux" else 0.0
+            return any(child.create_time() - offset >= moment - _TICK_S for child in children)
         except psutil.Error:
             return False
 
@@ -128,7 +130,7 @@ class Instance:
         except (TimeoutError, UpstreamUnavailable):
             return False
         except ServerRefused:
-            return True
+            pass
         return True
 
 
@@ -140,7 +142,3 @@ def now() -> float:
     """Return the time on the clock that `has_children_since` compares with."""
     # Linux records process starts on this clock; psutil converts them to wall time, which is off by up to a second.
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.time()
-
-
-def _start_time_of(process: psutil.Process) -> float:
-    return process.create_time() - psutil.boot_time() if sys.platform == "linux" else process.create_time()

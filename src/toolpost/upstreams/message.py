@@ -47,17 +47,14 @@ def parse_message(raw: bytes) -> IncomingMessage | None:
     try:
         message = _incoming.decode(raw)
         if message.method is not None and len(raw) > _SMALL_BYTES:
-            _check_params(bytes(message.params))
+            # These parameters are decoded here, and perhaps by the SDK; results are forwarded as bytes, and need no check.
+            params = bytes(message.params)
+            if len(params) > DECODE_LIMIT_BYTES:
+                return None
+            check_shape(params, value_limit=SDK_VALUE_LIMIT)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):
         return None
     return message
-
-
-def _check_params(params: bytes) -> None:
-    """Check parameters against limits, since they are decoded here, and perhaps by the SDK; results are forwarded as bytes."""
-    if len(params) > DECODE_LIMIT_BYTES:
-        raise BadShape(f"has more than {DECODE_LIMIT_BYTES} bytes")
-    check_shape(params, value_limit=SDK_VALUE_LIMIT)
 
 
 def parse_error(raw: bytes) -> ServerRefused:

@@ -140,6 +140,7 @@ class Peer:
         raw = self._envelope.request(
             number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
         )
+        # Sent before it is registered: if sending raises, nothing has to be undone.
         self._send(raw)
         answer = self._loop.create_future()
         pending = PendingMessage(
@@ -199,6 +200,7 @@ class Peer:
         found = _head_id(head)
         pending = self._pending.get(int(found[1])) if found else None
         if pending is None and len(self._pending) == 1:
+            # The id may come after the result, beyond the bytes that were kept; with one request in flight it is not needed.
             pending = next(iter(self._pending.values()))
         self._note_oddity(f"a message of over {limit} bytes", head)
         if pending is not None and not pending.answer.done():

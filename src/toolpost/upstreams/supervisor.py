@@ -180,6 +180,7 @@ class Supervisor:
                 )
             except ConnectionLost as lost:
                 self._pool.retire(instance, lost.message)
+                # A tool may have side effects: only a request that the server cannot have seen is repeated.
                 if lost.was_sent or attempt == 2:
                     raise self._make_call_error(instance, lost, caller) from lost
                 sent = None
@@ -208,6 +209,7 @@ class Supervisor:
         if caller is None or not caller.answers_handshake:
             return self._pool.find_ready(key)
         if self._pool.is_modern is None:
+            # Before the first negotiation it is not known which of the two instances is the right one.
             return None
         return self._pool.find_ready(key + HANDSHAKE_SUFFIX if self._pool.may_use_handshake() else key)
 
@@ -324,6 +326,7 @@ class Supervisor:
         return self._failure.note(error.message, words=words, hint=error.hint, served=instance.callers, caller=caller)
 
     def _schedule_cancellation_check(self, instance: Instance, began: float) -> None:
+        # In the background: the caller is gone, and its task must end now.
         if self._tasks is not None and instance.process is not None and not instance.stopping.is_set():
             self._tasks.start_soon(self._check_cancellation, instance, began)
 

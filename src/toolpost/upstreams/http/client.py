@@ -20,7 +20,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.connection import (
@@ -140,7 +140,7 @@ class HttpClient:
             self._release_slot()
 
     def start(self, body: bytes, headers: HeaderLines, on_event: EventListener) -> "StartedRequest | None":
-        """Send JSON if a connection is idle, else return None; `finish` must follow, or `finished` if `take_ahead` accepts.
+        """Send JSON if a connection is idle, else return None; `finish` must follow, or `release` if `take_ahead` accepts.
 
         If other requests are in flight, it is written together with all that are started in this turn of the loop: a server that
         gets them one by one sleeps in between, and waking it each time costs more than the call.
@@ -170,7 +170,7 @@ class HttpClient:
         finally:
             self._release_slot()
 
-    def finished(self, started: "StartedRequest") -> None:
+    def release(self, started: "StartedRequest") -> None:
         """Release the connection of a request whose answer `take_ahead` accepted."""
         self._keep(started.connection)
         self._release_slot()
@@ -195,11 +195,15 @@ class HttpClient:
             if not waiter.done():
                 waiter.set_exception(_make_closed_error(sent=False))
         for limit in self._connecting:
+            # An expired limit makes `_connect` fail at once; whether it is over time or closed is decided there.
             if not limit.expired():
                 limit.reschedule(0)
         for connection in list(self._open):
             connection.drop(_make_closed_error(sent=True))
-        await self._wait_until_emptied()
+        if self._open:
+            # Sockets are closed in a later turn of the loop. Shielded: several callers of `aclose` share the future.
+            self._emptied = self._emptied or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._emptied)
 
     async def __aenter__(self) -> Self:
         return self
@@ -340,11 +344,6 @@ class HttpClient:
         if self._idle:
             self._sweep_timer = loop.call_at(self._idle[0].idle_since_s + self._idle_s, self._sweep)
 
-    async def _wait_until_emptied(self) -> None:
-        if self._open:
-            self._emptied = self._emptied or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._emptied)
-
 
 class StartedRequest(NamedTuple):
     """A request that was started before a task awaits its answer."""
@@ -377,7 +376,7 @@ def _parse_url(url: str) -> _Address:
         raise _make_url_error("it must begin with http:// or https://")
     if parts.username is not None or parts.password is not None:
         raise _make_url_error("it contains a user name or password", hint="send credentials in a header instead")
-    target = _make_target(parts)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not _is_printable(host) or not _is_printable(target):
         raise _make_url_error("it has no host, or characters that must be percent-encoded")
     default = 443 if parts.scheme == "https" else 80
@@ -390,11 +389,6 @@ def _parse_url(url: str) -> _Address:
         authority=name if port == default else f"{name}:{port}",
         target=target,
     )
-
-
-def _make_target(parts: SplitResult) -> str:
-    path = parts.path or "/"
-    return f"{path}?{parts.query}" if parts.query else path
 
 
 def _make_url_error(why: str, *, hint: str = "write it as http://host:port/path") -> BadConfiguration:

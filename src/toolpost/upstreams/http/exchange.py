@@ -47,15 +47,11 @@ class Exchange:
                 self.answer = message
         elif message.id is not None:
             self._on_request(message)
-        else:
-            self._take_notification(message.method, bytes(message.params))
-        return self.answer is not None
-
-    def _take_notification(self, method: str, params: bytes) -> None:
-        if method != "notifications/progress":
-            self._on_notification(method, params)
+        elif message.method != "notifications/progress":
+            self._on_notification(message.method, bytes(message.params))
         elif self._on_progress is not None and self.answer is None:
-            self._on_progress(method, params)
+            self._on_progress(message.method, bytes(message.params))
+        return self.answer is not None
 
 
 def is_answer_to(number: int, message: IncomingMessage) -> bool:

@@ -183,20 +183,20 @@ class HttpTransport:
             return None
         self._calls[exchange.number] = client_channel
         request = _PostedRequest(method, started, exchange, client_channel, caller)
-        started.connection.take_ahead = partial(self._taken_ahead, request)
+        started.connection.take_ahead = partial(self._take_ahead, request)
         return request
 
     async def answer_to(self, request: _PostedRequest, /) -> bytes:
         responding = self._client.finish(request.started)
         return await self._result(request.method, request.exchange, request.client_channel, request.caller, responding)
 
-    def _taken_ahead(self, request: _PostedRequest, response: Response) -> bool:
+    def _take_ahead(self, request: _PostedRequest, response: Response) -> bool:
         if request.take_ahead is None or (result := find_plain_result(response, request.exchange)) is None:
             return False
         if not request.take_ahead(result):
             return False
         self._end(request.exchange.number, request.client_channel, request.caller)
-        self._client.finished(request.started)
+        self._client.release(request.started)
         return True
 
     def _begin_exchange(
@@ -240,12 +240,14 @@ class HttpTransport:
             raise
         finally:
             self._end(exchange.number, client_channel, caller)
-        if method == "initialize":
-            self._note_session(response)
+        if method == "initialize" and (session := response.headers.get(b"mcp-session-id")):
+            self._session = session
+            self._has_session.set()
         try:
             if exchange.answer is not None:
                 return result_of(exchange.answer)
             if self._session is not None and is_session_expired(response):
+                # Not sent, as far as it matters: a server that does not know the session has not run the call.
                 raise ConnectionLost(_SESSION_EXPIRED, was_sent=False)
             return parse_result(response, method=method, number=exchange.number)
         except ServerRefused as refusal:
@@ -307,12 +309,11 @@ class HttpTransport:
     async def _wait_for_answer(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
         """Await the response; a stream that the server cut before the answer is resumed."""
         response = await _translate_failure(responding)
-        while exchange.answer is None and self._may_resume(response):
+        # Only the handshake era can resume a stream, and only one whose events have ids.
+        may_resume = not self._is_modern
+        while exchange.answer is None and may_resume and response.last_event_id and response.status == 200:
             response = await self._resume(response, exchange)
         return response
-
-    def _may_resume(self, response: Response) -> bool:
-        return bool(response.last_event_id) and response.status == 200 and not self._is_modern
 
     async def _resume(self, response: Response, exchange: Exchange) -> Response:
         """Request the rest of a stream by its last event id, after the pause that the server asked for."""
@@ -322,11 +323,6 @@ class HttpTransport:
             return await self._client.request("GET", headers=headers, on_event=exchange.take)
         except HttpFailed as failure:
             raise UpstreamUnavailable(failure.reason) from failure
-
-    def _note_session(self, response: Response) -> None:
-        if session := response.headers.get(b"mcp-session-id"):
-            self._session = session
-            self._has_session.set()
 
     def _cancel(self, number: int) -> None:
         """Notify a server of the handshake era, where a closed connection is no cancellation."""

@@ -87,6 +87,7 @@ class ReapedTree:
     async def end(self) -> None:
         """Have the reaper end the tree, then sweep what it could not adopt."""
         until = time.monotonic() + END_LIMIT_S
+        # stdin is closed: most servers exit on that, and need no signal.
         with anyio.move_on_after(self._command.eof_s):
             await self._hung_up.wait()
         known = [] if self._adopts else await anyio.to_thread.run_sync(find_descendants, self._guard.pid)
@@ -116,6 +117,7 @@ class ReapedTree:
             # A guard follows a reaper that has ended its tree within a millisecond; otherwise it has the tree to end.
             await self._wait_for_guard(_GUARD_EXIT_S if self._is_gone else _SWEEP_S)
         if self._guard.poll() is None or not self._hung_up.is_set():
+            # Listed before the guard is killed: afterwards its descendants belong to init, and cannot be found by parentage.
             log.warning("the reaper of the command %d did not end it in time", self.pid)
             known = await anyio.to_thread.run_sync(find_descendants, self._guard.pid)
             if self._reaper is not None and not self._hung_up.is_set():
