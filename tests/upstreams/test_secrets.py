@@ -58,5 +58,5 @@ async def test_a_token_that_a_server_prints_reaches_nobody(
 
     assert error_of(crashed)["code"] == error_of(failed)["code"] == "UPSTREAM_UNAVAILABLE"
     assert "(redacted)" in str(error_of(crashed))
-    for shown in (str(crashed), str(failed), str(report.last_error), str(report.last_words), caplog.text):
+    for shown in (str(crashed), str(failed), str(report.last_error), str(report.stderr_tail), caplog.text):
         assert "s3cret" not in shown

@@ -85,7 +85,7 @@ async def test_a_crash_is_told_at_once_with_its_last_words(way: Way, version: st
     assert crash.took_s < 5
     assert seen.last_error is not None
     assert "boom" in seen.last_error
-    assert seen.last_words[-1] == "boom: the disk is on fire"
+    assert seen.stderr_tail[-1] == "boom: the disk is on fire"
     assert text_of(after) == "again"
 
 

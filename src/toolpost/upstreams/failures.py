@@ -22,7 +22,7 @@ class LastFailure:
         self.server = server
         self._callers = callers
         self._reason = ""
-        self._words: Sequence[str] = ()
+        self._lines: Sequence[str] = ()
         """The last lines of stderr of the process that failed now, empty if it was no process."""
         self._served: Collection[CallerId] = ()
         """The callers whose calls that process had: the lines may be about any of them."""
@@ -30,7 +30,7 @@ class LastFailure:
         self.last_error: str | None = None
         self.last_error_at: float | None = None
         """In seconds since 1970."""
-        self.last_words: tuple[str, ...] = ()
+        self.stderr_tail: tuple[str, ...] = ()
         """The last lines of stderr that any failed process left."""
         self.hint: str | None = None
 
@@ -38,18 +38,18 @@ class LastFailure:
         self,
         reason: str,
         *,
-        words: Sequence[str] = (),
+        lines: Sequence[str] = (),
         hint: str | None = None,
         served: Collection[CallerId] = (),
         caller: Caller | None = None,
     ) -> UpstreamUnavailable:
         """Remember a failure; returns the error that this caller sees."""
-        reason, words = self._conceal(reason), [self._conceal(word) for word in words]
-        self.last_words = tuple(words) or self.last_words
+        reason, lines = self._conceal(reason), [self._conceal(line) for line in lines]
+        self.stderr_tail = tuple(lines) or self.stderr_tail
         self.last_error_at = time.time()
-        self.last_error = f"{reason}; it said: {words[-1][:300]}" if words else reason
+        self.last_error = f"{reason}; it said: {lines[-1][:300]}" if lines else reason
         self.hint = hint
-        self._reason, self._words, self._served = reason, words, frozenset(served)
+        self._reason, self._lines, self._served = reason, lines, frozenset(served)
         return self.make_error_for(caller, hint=hint)
 
     def make_error_for(
@@ -60,21 +60,21 @@ class LastFailure:
         `before` is put before the reason. Lines of a process that had calls of others are left out for callers who may not see
         all calls.
         """
-        if not self._words:
+        if not self._lines:
             return self.make_error(f"{before}{self._reason}", hint=hint)
         is_theirs = caller is None or not self._callers.are_several or set(self._served) <= {caller.id}
         if caller is not None and not is_theirs and not self._callers.may_see_all(caller):
             return self.make_error(
                 f"{before}{self._reason}", hint=hint or "a caller with `admin = true` can see what it said last"
             )
-        reason = f"{before}{self._reason}; it said: {self._words[-1][:300]}"
-        return self.make_error(reason, hint=hint, words=self._words)
+        reason = f"{before}{self._reason}; it said: {self._lines[-1][:300]}"
+        return self.make_error(reason, hint=hint, lines=self._lines)
 
-    def make_error(self, reason: str, *, hint: str | None = None, words: Sequence[str] = ()) -> UpstreamUnavailable:
+    def make_error(self, reason: str, *, hint: str | None = None, lines: Sequence[str] = ()) -> UpstreamUnavailable:
         return UpstreamUnavailable(
             f"The server `{self.server}` is not available: {reason}",
             hint=hint or "the next call starts it again, if it can be",
-            stderr="\n".join(words[-_SHOWN_LINES:]) or None,
+            stderr="\n".join(lines[-_SHOWN_LINES:]) or None,
             server=self.server,
         )
 

@@ -83,9 +83,9 @@ class Instance:
         return self.process is not None and self.process.gone.is_set()
 
     @property
-    def last_words(self) -> tuple[str, ...]:
+    def stderr_tail(self) -> tuple[str, ...]:
         """The last lines of its stderr."""
-        return tuple(self.process.last_words) if self.process else ()
+        return tuple(self.process.stderr_tail) if self.process else ()
 
     @property
     def oddities(self) -> int:

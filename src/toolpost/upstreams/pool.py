@@ -116,7 +116,7 @@ class InstancePool:
 
     # Starting
 
-    async def ready(self, key: str, caller: Caller | None = None) -> Instance:
+    async def find_or_start(self, key: str, caller: Caller | None = None) -> Instance:
         """Return an instance that is ready: the one of this key, a spare one, or a new one.
 
         Raises `UpstreamUnavailable` if it does not start or may not be started, `QueueOverloaded` if the caller has too many.
@@ -130,21 +130,23 @@ class InstancePool:
                 await instance.settled.wait()
             if instance.failure is not None:
                 raise instance.failure
+            # It may have been retired while this task waited: then the next round starts another one.
             if not instance.stopping.is_set():
                 return instance
 
-    async def ready_by_handshake(self, key: str, caller: Caller | None) -> Instance:
+    async def find_or_start_by_handshake(self, key: str, caller: Caller | None) -> Instance:
         """Return an instance that was opened by a handshake; of a server that takes none, the one that all callers use."""
         if self.is_modern is None:
-            await self.ready(key, caller)
+            await self.find_or_start(key, caller)
         if not self.may_use_handshake():
-            return await self.ready(key, caller)
+            return await self.find_or_start(key, caller)
         try:
-            return await self.ready(key + HANDSHAKE_SUFFIX, caller)
+            return await self.find_or_start(key + HANDSHAKE_SUFFIX, caller)
         except UpstreamUnavailable:
+            # A refusal of the handshake has been noted by now, and is no failure of the server.
             if self.may_use_handshake():
                 raise
-            return await self.ready(key, caller)
+            return await self.find_or_start(key, caller)
 
     def may_use_handshake(self) -> bool:
         """Whether callers of the handshake era get a second instance, opened by a handshake."""
@@ -166,7 +168,7 @@ class InstancePool:
 
     def _take_spare(self, key: str) -> Instance | None:
         """Give a spare instance this key, preferably one that is ready; None if there is no spare."""
-        spare = max(self._iterate_spares(), key=lambda i: i.ready_at is not None, default=None)
+        spare = max(self._find_spares(), key=lambda i: i.ready_at is not None, default=None)
         if spare is not None:
             del self._by_key[spare.key]
             spare.key = key
@@ -177,30 +179,31 @@ class InstancePool:
         """Start the instances that `min_ready` asks for and that do not run; with `per_session`, as spares for sessions."""
         is_for_sessions = self._spec.strategy == "per_session"
         if not is_for_sessions and self._spec.min_ready:
-            await self.ready("")
+            await self.find_or_start("")
             return
         room = self.limits.instances - len(self._by_key)
-        missing = min(self._spec.min_ready - sum(1 for _ in self._iterate_spares()), room)
-        begun = [await self._start(self._spare_key()) for _ in range(missing)]
-        for instance in begun:
+        missing = min(self._spec.min_ready - sum(1 for _ in self._find_spares()), room)
+        started = [await self._start(self._make_spare_key()) for _ in range(missing)]
+        for instance in started:
             await instance.settled.wait()
             if instance.failure is not None:
                 raise instance.failure
 
-    def _iterate_spares(self) -> Iterator[Instance]:
+    def _find_spares(self) -> Iterator[Instance]:
         """Iterate over instances that belong to no session and have had no call."""
         unused = (i for i in self._by_key.values() if not i.has_served and not i.is_handshake_only)
         return (i for i in unused if _owner_of(i.key) is None)
 
-    def _spare_key(self) -> str:
+    def _make_spare_key(self) -> str:
         return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
 
     async def _start(self, key: str, caller: Caller | None = None) -> Instance:
         while self._spec.strategy == "singleton" and self._leaving:
             # One process at a time: the files and ports of the last one are free when it has ended.
             await self._one_ended.wait()
-        if (begun := self._by_key.get(key)) is not None:
-            return begun
+        # Another task may have started it while this one waited.
+        if (started := self._by_key.get(key)) is not None:
+            return started
         self._check_startable(caller)
         assert self.tasks is not None, "the supervisor is not running"
         instance = self._by_key[key] = Instance(key=key)
@@ -231,7 +234,7 @@ class InstancePool:
             return
         total, share = self.limits.instances, self.limits.callers.share_of(self.limits.instances)
         own = [i for i in self._by_key.values() if _owner_of(i.key) == owner]
-        is_full = len(self._by_key) >= total and not any(self._iterate_spares())
+        is_full = len(self._by_key) >= total and not any(self._find_spares())
         if len(own) < share and not is_full:
             return
         idle = [i for i in own if i.ready_at and not i.in_flight]
@@ -265,7 +268,7 @@ class InstancePool:
         if isinstance(error, asyncio.CancelledError) and not is_late:
             return  # It was stopped, which `_forget` reports.
         reason = f"it did not get ready within {instances.START_LIMIT_S:g} s" if is_late else reason_of(error)
-        instance.failure = self._failure.note(reason, words=instance.last_words, hint=hint_of(error))
+        instance.failure = self._failure.note(reason, lines=instance.stderr_tail, hint=hint_of(error))
         if instance.is_handshake_only and is_refusal(error):
             # The server knows the stateless era only. That is no failure: its first instance serves all callers.
             self._refuses_handshake = True
@@ -284,7 +287,7 @@ class InstancePool:
         if self._spec.strategy != "per_session":
             return instance.is_handshake_only or not self._spec.min_ready
         # The instance of a session has its state, so it cannot serve as a spare for another session.
-        spares = list(self._iterate_spares())
+        spares = list(self._find_spares())
         return instance not in spares or len(spares) > self._spec.min_ready
 
     def retire(self, instance: Instance, reason: str, *, is_fault: bool = False) -> None:
@@ -305,7 +308,7 @@ class InstancePool:
 
     def _note_loss(self, instance: Instance, reason: str) -> None:
         """Record why a process ended by itself; an early exit without any call counts as a failed start."""
-        self._failure.note(reason, words=instance.last_words, served=instance.callers)
+        self._failure.note(reason, lines=instance.stderr_tail, served=instance.callers)
         is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < YOUNG_S
         if is_young and not instance.has_served:
             self.backoff.note_failure(began_at=instance.began_at)

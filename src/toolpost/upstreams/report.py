@@ -27,7 +27,7 @@ class ServerReport:
     last_error: str | None
     last_error_at: float | None
     """In seconds since 1970."""
-    last_words: tuple[str, ...]
+    stderr_tail: tuple[str, ...]
     hint: str | None = None
     """What can be done about the last error."""
     oddities: int = 0

@@ -48,7 +48,7 @@ class ServerProcess:
     ) -> None:
         self.process = process
         self.peer = peer
-        self.last_words: deque[str] = deque(maxlen=STDERR_LINES)
+        self.stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self.gone = anyio.Event()
         self._outbox = outbox
         self._on_gone = on_gone
@@ -83,7 +83,7 @@ class ServerProcess:
 
     async def read_stderr(self) -> None:
         """Keep the last lines of stderr."""
-        await each_log_line(self.process.stderr, lambda line: self.last_words.append(self._conceal(line)))
+        await each_log_line(self.process.stderr, lambda line: self.stderr_tail.append(self._conceal(line)))
         self._stderr_ended.set()
 
     async def watch(self) -> None:

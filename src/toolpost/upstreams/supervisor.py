@@ -198,13 +198,13 @@ class Supervisor:
         raise AssertionError("two attempts end above")
 
     async def _acquire(self, key: str, caller: Caller | None) -> Instance:
-        instance = self._ready_now(key, caller) or await self._ready(key, caller)
+        instance = self._find_ready(key, caller) or await self._find_or_start(key, caller)
         return instance.acquire(None if caller is None else caller.id)
 
     def _instance_key(self, key: str) -> str:
         return key if self.spec.strategy == "per_session" else ""
 
-    def _ready_now(self, key: str, caller: Caller | None) -> Instance | None:
+    def _find_ready(self, key: str, caller: Caller | None) -> Instance | None:
         """Return the instance for a caller if it is ready, else None: in the caller's era, if the server knows both."""
         if caller is None or not caller.answers_handshake:
             return self._pool.find_ready(key)
@@ -213,10 +213,10 @@ class Supervisor:
             return None
         return self._pool.find_ready(key + HANDSHAKE_SUFFIX if self._pool.may_use_handshake() else key)
 
-    async def _ready(self, key: str, caller: Caller | None) -> Instance:
+    async def _find_or_start(self, key: str, caller: Caller | None) -> Instance:
         if caller is None or not caller.answers_handshake:
-            return await self._pool.ready(key, caller)
-        return await self._pool.ready_by_handshake(key, caller)
+            return await self._pool.find_or_start(key, caller)
+        return await self._pool.find_or_start_by_handshake(key, caller)
 
     def send_ahead(
         self,
@@ -233,7 +233,7 @@ class Supervisor:
         The instance is acquired: `request` must follow with `sent`, unless `take_ahead` accepts the result and the instance is
         released.
         """
-        instance = self._ready_now("", caller) if self.spec.strategy == "shared" else None
+        instance = self._find_ready("", caller) if self.spec.strategy == "shared" else None
         if instance is None or (transport := instance.transport) is None:
             return None
         pending = transport.send_ahead(
@@ -253,7 +253,7 @@ class Supervisor:
 
         Returns the key of the instance, for `unsubscribe`. Raises `ServerRefused` if the server has no subscriptions.
         """
-        instance = await self._ready(self._instance_key(key), caller)
+        instance = await self._find_or_start(self._instance_key(key), caller)
         key = instance.key
         assert instance.transport is not None
         assert instance.negotiation is not None
@@ -285,7 +285,7 @@ class Supervisor:
 
     async def notify_roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
         """Announce changed roots of a client to a running server of the handshake era that has asked for them before."""
-        instance = self._ready_now(self._instance_key(key), caller)
+        instance = self._find_ready(self._instance_key(key), caller)
         if (
             instance is None
             or instance.transport is None
@@ -322,8 +322,8 @@ class Supervisor:
     def _make_call_error(
         self, instance: Instance, error: UpstreamUnavailable, caller: Caller | None
     ) -> UpstreamUnavailable:
-        words = instance.last_words if instance.is_lost else ()
-        return self._failure.note(error.message, words=words, hint=error.hint, served=instance.callers, caller=caller)
+        lines = instance.stderr_tail if instance.is_lost else ()
+        return self._failure.note(error.message, lines=lines, hint=error.hint, served=instance.callers, caller=caller)
 
     def _schedule_cancellation_check(self, instance: Instance, began: float) -> None:
         # In the background: the caller is gone, and its task must end now.
@@ -344,7 +344,7 @@ class Supervisor:
 
     async def ensure_ready(self) -> None:
         """Start the shared instance if it does not run; its tools are listed then. Raises as `request` does."""
-        await self._pool.ready("")
+        await self._pool.find_or_start("")
 
     async def keep_ready(self) -> None:
         """Start the instances that `min_ready` asks for and that do not run. Raises as `request` does."""
@@ -405,7 +405,7 @@ class Supervisor:
             restarts=max(0, self._pool.starts - 1),
             last_error=self._failure.last_error,
             last_error_at=self._failure.last_error_at,
-            last_words=next((i.last_words for i in known if i.last_words), self._failure.last_words),
+            stderr_tail=next((i.stderr_tail for i in known if i.stderr_tail), self._failure.stderr_tail),
             hint=self._failure.hint,
             oddities=self._pool.past_oddities + sum(i.oddities for i in known),
         )

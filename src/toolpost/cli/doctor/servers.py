@@ -81,7 +81,7 @@ async def _started(spec: ServerSpec, config: Config) -> Group:
 def _failed(name: str, report: ServerReport, error: ToolpostError, conceal: Callable[[str], str]) -> Group:
     # How long the gateway would wait before it tries again is of no use to whoever mends it.
     hint = _AGAIN.sub("", error.hint or "") or None
-    words = report.last_words[-LAST_WORDS:]
+    words = report.stderr_tail[-LAST_WORDS:]
     found = problem("start", f"does not start: {report.last_error or error.message}", hint=hint, lines=words)
     return Group(kind="server", name=name, findings=(found.mapped(conceal),), facts={"transport": report.transport})
 

@@ -129,7 +129,7 @@ class Admin:
             "restarts": report.restarts,
             "lastError": conceal(report.last_error) if report.last_error is not None else None,
             "lastErrorAt": report.last_error_at and _written(report.last_error_at),
-            "lastWords": [conceal(line) for line in report.last_words],
+            "lastWords": [conceal(line) for line in report.stderr_tail],
             "oddities": report.oddities,
             "tags": sorted(source.spec.tags),
             "tools": len(source.tools),

@@ -102,6 +102,8 @@ class _PostedRequest:
 
 
 class HttpTransport:
+    """A `Transport` over streamable HTTP."""
+
     def __init__(
         self, server: str, client: HttpClient, *, on_notification: NotificationListener, queue: FairQueue | None = None
     ) -> None:
@@ -310,8 +312,7 @@ class HttpTransport:
         """Await the response; a stream that the server cut before the answer is resumed."""
         response = await _translate_failure(responding)
         # Only the handshake era can resume a stream, and only one whose events have ids.
-        may_resume = not self._is_modern
-        while exchange.answer is None and may_resume and response.last_event_id and response.status == 200:
+        while exchange.answer is None and response.last_event_id and response.status == 200 and not self._is_modern:
             response = await self._resume(response, exchange)
         return response
 
