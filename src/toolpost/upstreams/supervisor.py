@@ -259,8 +259,10 @@ class Supervisor:
         assert instance.negotiation is not None
         if not instance.negotiation.has_subscriptions:
             raise ServerRefused(-32601, f"The server `{self.spec.name}` takes no subscriptions")
+        # In the stateless era `set_uris` below changes the filter of the open `subscriptions/listen` instead.
         if not instance.negotiation.is_modern and uri not in self._subscribers.get(key, ()):
             await instance.transport.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
+        # Counted only now: a subscription that the server refused must not be repeated at its next start.
         subscribers = self._subscribers.setdefault(key, Counter())
         subscribers[uri] += 1
         if subscribers[uri] == 1:
@@ -303,6 +305,7 @@ class Supervisor:
                 await self._set_level(instance, level)
 
     async def _lower_level(self, instance: Instance, level: str | None) -> None:
+        # The level is one for all callers of an instance, so it is only ever lowered here; clients that want less are sent less.
         current = instance.subscriptions.log_level
         if level is not None and (current is None or not is_level_at_least(level, current)):
             await self._set_level(instance, level)
@@ -322,6 +325,7 @@ class Supervisor:
     def _make_call_error(
         self, instance: Instance, error: UpstreamUnavailable, caller: Caller | None
     ) -> UpstreamUnavailable:
+        # Of a process that still runs, the last lines need not be about this failure.
         lines = instance.stderr_tail if instance.is_lost else ()
         return self._failure.note(error.message, lines=lines, hint=error.hint, served=instance.callers, caller=caller)
 
@@ -335,6 +339,8 @@ class Supervisor:
         await anyio.sleep(CANCELLATION_GRACE_S)
         if instance.stopping.is_set():
             return
+        # Nothing in MCP confirms a cancellation, so it is inferred: from processes that the call started and that still run, and
+        # from a server that is too busy to answer a ping.
         if instance.has_children_since(began) or not await instance.answers(CANCELLATION_PING_S):
             event(_log, logging.WARNING, "server ignores cancellation", server=self.spec.name, pid=instance.pid)
             reason = "it went on with a call that was cancelled"

@@ -173,6 +173,7 @@ async def _start(command: PreparedCommand) -> Process:
     try:
         await tree.start()
     except BaseException:
+        # Also when cancelled: the reaper runs, and may have started the command.
         await process._close()  # noqa: SLF001 - half open
         raise
     return process
@@ -206,6 +207,7 @@ async def run(
                 # Descendants may hold the pipes, such as the `tee` of a pipeline: they get a moment, and are ended then.
                 await wait_for_end(stdout, stderr)
                 await process.end()
+                # All writers are dead, and what they wrote is read. A process that could not be killed must not block this.
                 await wait_for_end(stdout, stderr)
                 tasks.cancel_scope.cancel()
     return CompletedCommand(
