@@ -17,7 +17,7 @@ from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, S, Targe
 from bench.load import BenchError
 from bench.servers import toucan
 from toolpost.contracts import Definition, judge
-from toolpost.contracts.findings import suspicions
+from toolpost.contracts.findings import inspect_definition
 
 SAMPLE = 300
 SCENARIO = "judging changes"
@@ -111,7 +111,7 @@ def _all() -> dict[str, Any]:
     for old, _ in pairs:
         _ = old.digests
     digests_s = time.perf_counter() - began
-    suspected = sum(bool(suspicions(old)) for old, _ in pairs)
+    suspected = sum(bool(inspect_definition(old)) for old, _ in pairs)
     return {
         "tools": len(pairs),
         "judged_s": judged_s,

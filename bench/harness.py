@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.app import open_app, open_http
-from toolpost.base.caller import Caller, Standing
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.parts.conversations import AgentSpec, InvokeOptions, SessionOrder
 from toolpost.parts.conversations.acp_agent import AcpAgent
@@ -28,7 +28,7 @@ WARM: Final = "a warm turn"
 FIRST: Final = "the first turn of a thread"
 AFTER: Final = "a warm thread's, as soon after a prewarming"
 TURNS: Final = 60
-ME: Final = Standing(caller=Caller(id=CallerId("local"), transport="http"))
+ME: Final = Principal(caller=Caller(id=CallerId("local"), transport="http"))
 
 
 def measure(figures: Figures, pace: Pace) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from toolpost.contracts.drift import Drift
+    from toolpost.contracts.lockfile import Drift
 
 NEW: Final = "tools that are not in the lock"
 
@@ -73,7 +73,7 @@ class Comparison:
         """Give what is wrong with a tool, or with those that are new."""
         for drift in self._compared().values():
             is_asked_for = drift.kind == "added" if name == NEW else drift.name == name and drift.kind != "added"
-            if is_asked_for and (self._is_strict or drift.fault is not None):
+            if is_asked_for and (self._is_strict or drift.failure is not None):
                 yield drift
 
     def _compared(self) -> Mapping[str, "Drift"]:
@@ -81,7 +81,7 @@ class Comparison:
             from toolpost.cli.gateway import run_async
             from toolpost.cli.lock.live import live_tools
             from toolpost.contracts.compatibility import judge
-            from toolpost.contracts.drift import drifts
+            from toolpost.contracts.lockfile import drifts
 
             live = run_async(live_tools, self._config)
             self.missing = live.missing
@@ -117,7 +117,7 @@ class LockedTool(pytest.Item):
 def _lines(drift: "Drift") -> Iterator[str]:
     from toolpost.cli.lock.output import lines_about
 
-    reason = f": {drift.fault.reason}" if drift.fault is not None else ""
+    reason = f": {drift.failure.reason}" if drift.failure is not None else ""
     yield f"{drift.name} {drift.kind} ({drift.verdict.value}){reason}"
     for change in drift.judgement.changes:
         yield f"  {change.verdict.value} {change.rule} at {change.place}"

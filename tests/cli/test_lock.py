@@ -265,7 +265,7 @@ def test_rules_are_explained(invoke: Run) -> None:
         (lambda text: text.replace("{\n", "{\n<<<<<<< HEAD\n", 1), "line 2: a merge conflict is not resolved"),
         (lambda text: text.replace('"source": "maps"', '"source": 5'), "`maps__lookup`"),
         (lambda text: text.replace('"maps__lookup": {', '"maps__other": {', 1), "holds the definition of"),
-        (lambda _text: "[]", "is no lock of Toolpost"),
+        (lambda _text: "[]", "is not a lock file of Toolpost"),
         (lambda _text: "", "it ends too early or is no JSON"),
         (lambda _text: '{"a":' * 50_000, "toolpost.lock"),
     ],

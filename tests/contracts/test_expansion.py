@@ -8,19 +8,19 @@ import pytest
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.hostile.schemas import RECURSIVE, chain, holding
 from toolpost.contracts.closing import close_schema
-from toolpost.contracts.expansion import PATHS_LIMIT, InPlaceCycle, expansion_of
-from toolpost.contracts.parts import parts_of
-from toolpost.contracts.patterns import size_of_pattern
-from toolpost.contracts.references import References
+from toolpost.contracts.document import References
+from toolpost.contracts.expansion import PATHS_LIMIT, InPlaceCycle, measure_expansion
+from toolpost.contracts.patterns import estimate_pattern_size
 from toolpost.contracts.schema import QUICK_COST, SchemaProblem, compile_schema
+from toolpost.contracts.subschemas import walk_subschemas
 
 TEXT = {"type": "string"}
 T = {"$ref": "#/$defs/t"}
 
 
 def paths(raw: Any) -> float:
-    parts = list(parts_of(raw))
-    return expansion_of(raw, parts, References(raw, parts)).paths
+    parts = list(walk_subschemas(raw))
+    return measure_expansion(raw, parts, References(raw, parts)).paths
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_counting_and_closing_take_time_in_proportion_to_the_schema(name: str) -
 
 @pytest.mark.parametrize("pattern", ["[", "[[\\]", "\\p{", "(", "a{999999}", "{2}", "[^"])
 def test_patterns_are_measured_in_time_in_proportion_to_their_length(pattern: str) -> None:
-    assert_linear(lambda size: thread_cpu_s(lambda: size_of_pattern(pattern * size)), small=2_000)
+    assert_linear(lambda size: thread_cpu_s(lambda: estimate_pattern_size(pattern * size)), small=2_000)

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from tests.collected import DEFINITION_SETS, load_definitions
 from tests.hostile.attacks import attack
 from toolpost.contracts.closing import close_schema
-from toolpost.contracts.parts import with_numeric_bounds
 from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, as_object_schema, compile_schema
+from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"
@@ -99,9 +99,9 @@ def test_a_tool_without_properties_takes_nothing(raw: Any) -> None:
         ({"minimum": "1"}, "/minimum", "must be number"),
         ({"minLength": -1}, "/minLength", "breaks the rules"),
         ({"$schema": DRAFT_7, "items": 5}, "/items", ""),
-        ({"$schema": "http://example.com/mine"}, "/$schema", "no draft that is known"),
-        ({"$schema": "http://json-schema.org/draft-03/schema#"}, "/$schema", "no draft that is known"),
-        ({"$schema": 7}, "/$schema", "no draft that is known"),
+        ({"$schema": "http://example.com/mine"}, "/$schema", "is not a known draft"),
+        ({"$schema": "http://json-schema.org/draft-03/schema#"}, "/$schema", "is not a known draft"),
+        ({"$schema": 7}, "/$schema", "is not a known draft"),
         ({"default": float("nan")}, "", "not JSON"),
         ({"enum": [{1, 2}]}, "", "not JSON"),
         ({"default": "x" * 300_000}, "", "the limit is 262144"),
@@ -516,7 +516,7 @@ def test_a_reserved_property_cannot_be_set(draft: str) -> None:
 
 
 def problem_of(raw: Any) -> SchemaProblem | None:
-    raw = with_numeric_bounds(raw)
+    raw = rewrite_boolean_bounds(raw)
     try:
         compile_schema(raw, root_object=True)
     except SchemaProblem as problem:
@@ -537,7 +537,7 @@ def test_every_real_definition_compiles_or_is_refused_by_place_and_reason(name: 
 
 @pytest.mark.parametrize("name", DEFINITION_SETS)
 def test_every_real_definition_that_is_valid_is_validated_at_once(name: str) -> None:
-    definitions = [with_numeric_bounds(one["inputSchema"]) for one in load_definitions(name).listed]
+    definitions = [rewrite_boolean_bounds(one["inputSchema"]) for one in load_definitions(name).listed]
 
     quick = [compile_schema(raw, root_object=True).quick_bytes for raw in definitions if problem_of(raw) is None]
 
@@ -563,14 +563,15 @@ def test_bounds_of_draft_4_are_numbers_where_no_draft_is_named() -> None:
     bounded = {"minimum": 1, "exclusiveMinimum": True, "maximum": 5, "exclusiveMaximum": False}
     raw = {**an_object(n=bounded), "anyOf": [{"required": []}, {"items": bounded}]}
     before = copy.deepcopy(raw)
-    listed = with_numeric_bounds(raw)
+    listed = rewrite_boolean_bounds(raw)
     schema = compiled(close_schema(listed))
 
     assert raw == before
     assert listed["properties"]["n"] == listed["anyOf"][1]["items"] == {"exclusiveMinimum": 1, "maximum": 5}
     assert [schema.is_valid({"n": n}) for n in (1, 2, 5, 6)] == [False, True, True, False]
     assert (
-        refusal(with_numeric_bounds(an_object(n={"exclusiveMinimum": True}))).place == "/properties/n/exclusiveMinimum"
+        refusal(rewrite_boolean_bounds(an_object(n={"exclusiveMinimum": True}))).place
+        == "/properties/n/exclusiveMinimum"
     )
 
 
@@ -583,5 +584,5 @@ def test_bounds_of_draft_4_are_numbers_where_no_draft_is_named() -> None:
     ],
 )
 def test_a_schema_without_such_bounds_or_with_a_draft_is_left_as_it_is(raw: dict[str, Any]) -> None:
-    assert with_numeric_bounds(raw) is raw
+    assert rewrite_boolean_bounds(raw) is raw
     assert compiled(raw).is_valid({})

@@ -26,8 +26,8 @@ from toolpost.base.redaction import redact
 from toolpost.base.values import unique
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.errors import BadLock
-from toolpost.contracts.findings import look_at
-from toolpost.contracts.issues import faults_in
+from toolpost.contracts.findings import scan_definition
+from toolpost.contracts.issues import find_issues
 from toolpost.contracts.lockfile import parse_lock
 from toolpost.contracts.schema import Schema, compile_schema
 from toolpost.discovery.search.clauses import Request
@@ -35,7 +35,7 @@ from toolpost.discovery.search.words import words_of
 from toolpost.parts.conversations.agent_process import _message
 from toolpost.protocol import rpc
 from toolpost.protocol.lines import LineSplitter
-from toolpost.protocol.mirrored import Mirrors
+from toolpost.protocol.mirrored import MirroredArguments
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.settings.json_edit import with_member
@@ -109,7 +109,7 @@ def consts(size: int) -> Callable[[], Any]:
     """A value that none of many branches takes."""
     one_of = [{"const": number} for number in range(size // 10)]
     known = compile_schema({"type": "object", "properties": {"a": {"anyOf": one_of}}}, root_object=True)
-    return lambda: faults_in(known, {"a": "x"})
+    return lambda: find_issues(known, {"a": "x"})
 
 
 def split_bytes(raw: bytes) -> None:
@@ -134,9 +134,9 @@ FROM_CALLERS: dict[str, Work] = {
     "redaction of many names": calling(redact, lambda size: {f"{number}_token_id": 1 for number in range(size)}),
     "redaction of a deep value": calling(redact, lambda size: msgspec.json.decode(b"[%b1]" % (b'{"a":[[1]]},' * size))),
     "unknown properties": calling(
-        lambda value: faults_in(schema(abc={}), value), lambda size: {f"abd{number}": 1 for number in range(size)}
+        lambda value: find_issues(schema(abc={}), value), lambda size: {f"abd{number}": 1 for number in range(size)}
     ),
-    "one long unknown property": calling(lambda value: faults_in(schema(abc={}), value), lambda size: {"ab" * size: 1}),
+    "one long unknown property": calling(lambda value: find_issues(schema(abc={}), value), lambda size: {"ab" * size: 1}),
     "a value that fits none of many forms": consts,
     "options that repeat": calling(unique, lambda size: [[number] for number in range(size)]),
     "unknown names beside known ones": calling(
@@ -206,11 +206,11 @@ FROM_SERVERS: dict[str, Work] = {
     "a deep answer": calling(parse_message, lambda size: ENTRY % (b"[" * size)),
     "a dense answer": calling(parse_message, lambda size: ENTRY % (b"[" + b"[]," * size + b"1]")),
     "an error with data": calling(parse_error, lambda size: b'{"data":[' + b"[]," * size + b"1]}"),
-    "joiners in a description": calling(look_at, lambda size: definition(description="é\u200d" * size * 3)),
-    "a mark of spaces": calling(look_at, lambda size: definition(description="<" + " " * size)),
-    "orders without an end": calling(look_at, lambda size: definition(description="ignore previous " * (size // 8))),
+    "joiners in a description": calling(scan_definition, lambda size: definition(description="é\u200d" * size * 3)),
+    "a mark of spaces": calling(scan_definition, lambda size: definition(description="<" + " " * size)),
+    "orders without an end": calling(scan_definition, lambda size: definition(description="ignore previous " * (size // 8))),
     "mirrored arguments": calling(
-        Mirrors,
+        MirroredArguments,
         lambda size: {"properties": {f"a{n}": {"type": "string", "x-mcp-header": f"h{n}"} for n in range(size)}},
     ),
     "the instructions of a server": calling(

@@ -15,7 +15,7 @@ from tests.upstreams.behind import gateway, text_of
 from tests.upstreams.raw import raw_http
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import MODERN, QUICK_WAYS, Way
-from toolpost.protocol.mirrored import BadAnnotation, Mirrors
+from toolpost.protocol.mirrored import BadAnnotation, MirroredArguments
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = pytest.mark.anyio
@@ -138,10 +138,10 @@ SCHEMAS: list[Any] = [
 def test_the_rules_are_those_of_the_sdk(schema: Any) -> None:
     if find_invalid_x_mcp_header(schema) is not None:
         with pytest.raises(BadAnnotation):
-            Mirrors(schema)
+            MirroredArguments(schema)
         return
 
-    mirrors, known = Mirrors(schema), x_mcp_header_map(schema)
+    mirrors, known = MirroredArguments(schema), x_mcp_header_map(schema)
     for arguments in ({"a": "x", "x-mcp-header": "y"}, *ARGUMENTS):
         theirs = {name.lower().encode(): value.encode() for name, value in mcp_param_headers(known, arguments).items()}
         assert dict(mirrors.headers_for(arguments)) == theirs

@@ -14,7 +14,7 @@ from tests.hostile.schemas import RECURSIVE, SLOW, SLOW_VALUES
 from tests.upstreams.behind import until
 from toolpost.contracts.compatibility import Definition, judge
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
-from toolpost.contracts.issues import faults_in
+from toolpost.contracts.issues import find_issues
 from toolpost.contracts.schema import Schema, compile_schema
 from toolpost.upstreams.validation import pool as validation
 from toolpost.upstreams.validation.pool import Validators
@@ -53,8 +53,8 @@ async def validators() -> AsyncIterator[Validators]:
 async def test_faults_are_those_that_are_found_at_once(validators: Validators) -> None:
     schema = compiled(RECURSIVE["unevaluated-at-each-level"] | {"additionalProperties": False})
 
-    assert await validators.faults_in(schema, json.dumps(WRONG).encode(), provider="s") == faults_in(schema, WRONG)
-    assert await validators.faults_in(schema, b'{"a": {}}', provider="s") == []
+    assert await validators.find_issues(schema, json.dumps(WRONG).encode(), provider="s") == find_issues(schema, WRONG)
+    assert await validators.find_issues(schema, b'{"a": {}}', provider="s") == []
     assert len(processes()) == 1
 
 
@@ -81,9 +81,9 @@ async def test_a_process_that_dies_fails_what_it_was_at_and_nothing_else(validat
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kill)
         with pytest.raises(ToolFailed, match="could not be validated"):
-            await validators.faults_in(slow, value, provider="s")
+            await validators.find_issues(slow, value, provider="s")
 
-    assert await validators.faults_in(compiled({"type": "object"}), b"{}", provider="s") == []
+    assert await validators.find_issues(compiled({"type": "object"}), b"{}", provider="s") == []
 
 
 async def test_a_source_has_one_process_at_a_time_and_others_do_not_wait_for_it(validators: Validators) -> None:
@@ -91,9 +91,9 @@ async def test_a_source_has_one_process_at_a_time_and_others_do_not_wait_for_it(
 
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
-            tasks.start_soon(lambda: validators.faults_in(slow, value, provider="greedy"))
+            tasks.start_soon(lambda: validators.find_issues(slow, value, provider="greedy"))
         await until(processes)
-        assert await validators.faults_in(compiled({"type": "object"}), b"{}", provider="other") == []
+        assert await validators.find_issues(compiled({"type": "object"}), b"{}", provider="other") == []
         assert len(processes()) <= 2
         tasks.cancel_scope.cancel()
 
@@ -104,6 +104,6 @@ async def test_too_many_that_wait_are_refused(validators: Validators, monkeypatc
     monkeypatch.setattr(validation, "WAITING", 0)
 
     with pytest.raises(QueueOverloaded) as refusal:
-        await validators.faults_in(compiled({"type": "object"}), b"{}", provider="s")
+        await validators.find_issues(compiled({"type": "object"}), b"{}", provider="s")
 
     assert refusal.value.details["retryAfterMs"] == 1_000

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolpost.base.caller import Caller, Standing
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
 from toolpost.base.turns import TurnEnded, TurnEvent
 from toolpost.store.key_values import KeyValueStore
@@ -66,48 +66,48 @@ class Conversations(Protocol):
         """Where a plugin keeps values of each caller that survive a restart of the server."""
         ...
 
-    def has_room_for(self, standing: Standing) -> bool:
+    def has_room_for(self, standing: Principal) -> bool:
         """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
         ...
 
-    def standing_in(self, thread: ThreadId) -> Standing | None:
+    def standing_in(self, thread: ThreadId) -> Principal | None:
         """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
         ...
 
     async def create_thread(
-        self, standing: Standing, *, title: str = "", agent: str | None = None, model: str | None = None
+        self, standing: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
     ) -> Thread:
         """Begin a conversation."""
         ...
 
-    async def find_thread(self, standing: Standing, thread: ThreadId) -> Thread:
+    async def find_thread(self, standing: Principal, thread: ThreadId) -> Thread:
         """Return a thread of this caller's; anybody else's is not there."""
         ...
 
-    async def list_threads(self, standing: Standing, *, before: float | None = None, limit: int = 50) -> list[Thread]:
+    async def list_threads(self, standing: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
         """Return this caller's threads, those that changed last first."""
         ...
 
     async def read_messages(
-        self, standing: Standing, thread: ThreadId, *, after: int = 0, limit: int = 100
+        self, standing: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
     ) -> list[Message]:
         """Return what was said in a thread."""
         ...
 
     async def handle_message(
-        self, standing: Standing, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnEnded:
         """Answer a message, and return how that ended. Whoever is cancelled while waiting for it cancels the turn."""
         ...
 
-    async def invoke(self, standing: Standing, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
+    async def invoke(self, standing: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
         """Ask an agent and keep nothing: in the session of a thread, else in one that is named, else in the caller's own."""
         ...
 
-    async def cancel(self, standing: Standing, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
+    async def cancel(self, standing: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
         """Stop a turn of a thread, or all that have not ended; returns which were."""
         ...
 
-    async def delete_thread(self, standing: Standing, thread: ThreadId) -> None:
+    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
         """Forget a thread; a turn that runs in it is stopped."""
         ...

@@ -1,1 +1,1 @@
-"""What every layer may import: ids, callers, clocks, log events, redaction. Nothing here knows MCP."""
+"""What every layer may import: ids, callers, clocks, log events, redaction, JSON values. Nothing here knows MCP."""

@@ -1,4 +1,4 @@
-"""Who is calling, and what of all tools they may see: what an endpoint learnt before it let a request in."""
+"""Who is calling, and which tools they may see: what an endpoint finds out before it accepts a request."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,70 +8,72 @@ from typing import Final
 from toolpost.base.ids import CallerId, ThreadId
 
 EXCEPT: Final = "!"
-"""Begins a pattern of what is not seen."""
+"""Prefix of a pattern that excludes tools."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
-    """Somebody, as the audit will name them; never a secret."""
+    """An identified client, as the audit names it; never holds a secret."""
 
     id: CallerId
-    """`local` without authentication, `token` for the one token, else the caller's name."""
+    """`local` without authentication, `token` for the single token, otherwise the configured name."""
 
     transport: str
     """`stdio`, `http`, `memory` or `cli`."""
 
     session: str | None = None
-    """The MCP session, where the era has one."""
+    """The MCP session, in the handshake era."""
 
     thread: ThreadId | None = None
-    """The conversation whose agent calls, in the name of whoever leads it."""
+    """The conversation whose agent is calling, on behalf of the conversation's owner."""
 
     answers_handshake: bool = False
-    """Whether the client has shaken hands and can be asked something: a server that knows both eras is met in that one for it."""
+    """Whether the client has done a handshake and can answer server requests.
+
+    A server that speaks both eras is used in the handshake era for such a client.
+    """
 
     is_admin: bool = False
-    """Whether they may act on what belongs to others; never true of an agent that calls in somebody's name."""
+    """Whether the caller may act on what belongs to others; never true of an agent that calls on someone's behalf."""
 
 
 OPERATOR: Final = Caller(id=CallerId("cli"), transport="cli", is_admin=True)
-"""Who runs a command on the machine itself, with the store in their hands."""
+"""The person at the command line, who has access to the store itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What a caller, or an endpoint, is limited to. What is None does not limit; what is empty leaves nothing."""
+    """What a caller or an endpoint is limited to. None is no limit; an empty value leaves nothing."""
 
     tags: frozenset[str] | None = None
-    """A server is seen if it carries one of these; one without tags never is."""
+    """A server is visible if it has one of these tags; a server without tags never is."""
 
     tools: tuple[str, ...] | None = None
-    """Patterns of names, `github__*`; `!github__delete_*` takes away, wherever it stands."""
+    """Patterns of tool names, `github__*`; `!github__delete_*` excludes, in any position."""
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is left out."""
         return self.tags is not None or self.tools is not None
 
     def carries(self, tags: frozenset[str]) -> bool:
-        """Whether a source with these tags is seen."""
+        """Return whether a provider with these tags is visible."""
         return self.tags is None or bool(self.tags & tags)
 
     def admits(self, name: str) -> bool:
-        """Whether the patterns let a name through. With nothing but exceptions, everything else is."""
+        """Return whether the patterns allow a name. With exclusions only, every other name is allowed."""
         if self.tools is None:
             return True
-        wanted = [pattern for pattern in self.tools if not pattern.startswith(EXCEPT)]
-        unwanted = [pattern[1:] for pattern in self.tools if pattern.startswith(EXCEPT)]
-        return (_any(name, wanted) or (not wanted and bool(unwanted))) and not _any(name, unwanted)
+        included = [pattern for pattern in self.tools if not pattern.startswith(EXCEPT)]
+        excluded = [pattern[1:] for pattern in self.tools if pattern.startswith(EXCEPT)]
+        return (_matches_any(name, included) or (not included and bool(excluded))) and not _matches_any(name, excluded)
 
 
 UNLIMITED: Final = Scope()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """Who somebody is, and all that they are limited to."""
+class Principal:
+    """An authenticated caller with its limits: all scopes must allow a tool."""
 
     caller: Caller
     scopes: tuple[Scope, ...] = ()
@@ -79,13 +81,13 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
-    """A way in to the gateway that is lent, for one session of an agent."""
+class GatewayAccess:
+    """A URL and a token with which one agent session reaches the gateway."""
 
     url: str
     token: str = field(repr=False)
-    """Lets in nobody else, and them in the name of whoever leads the conversation."""
+    """Valid for this session only; calls count as those of the conversation's owner."""
 
 
-def _any(name: str, patterns: Iterable[str]) -> bool:
+def _matches_any(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,9 +1,8 @@
-"""Credentials in a text, masked: keys that known services give out, private keys, passwords in addresses, and literals that
-stand under a name such as `password`. Line structure is kept, so that line numbers stay true.
+"""Mask credentials in text: keys of known services, private keys, passwords in URLs, and literals named like `password`.
 
-`redaction` judges structured values by their names; here there is only text, so a value must look like a credential too. Every
-pattern is linear in its text: runs are possessive, and a run is entered at its beginning alone. A text is worked on in pieces,
-because Python's pattern engine lets no other thread run meanwhile.
+Line breaks are kept, so that line numbers stay correct. `redaction` judges structured values by their names; here there is only
+text, so a value must look like a credential too. Every pattern is linear in its text: repetitions are possessive, and can start
+only at the beginning of a run. A text is processed in pieces, because Python's regex engine holds the interpreter lock.
 """
 
 import re
@@ -13,17 +12,17 @@ from typing import Final, Literal
 from toolpost.base.redaction import REDACTED, is_secret_name
 
 Style = Literal["code", "config", "prose"]
-"""What an unquoted word after `name =` is: code has names there, a configuration has values, prose has either."""
+"""What an unquoted word after `name =` is: in code a name, in a configuration a value, in prose either."""
 
 _PIECE: Final = 1 << 15
-"""Characters that are worked on at once: a few milliseconds at most."""
+"""Characters processed at once: a few milliseconds at most."""
 
-# Most lines hold none of these, and are not looked at any closer.
+# Most lines have none of these, and are skipped.
 _HINT: Final = re.compile(
     r"pass|pwd|secret|token|key|auth|cred|cookie|jwt|bearer|basic|://|gh[pousr]_|github_pat|glpat|xox|xapp|akia|asia|aiza"
     r"|sk[-_]|rk_|whsec|npm_|hf_|pypi-|ya29|sg\.|dop_v1|shpat|glsa|eyj|connection"
 )
-"""Looked for in lower case: without regard to case Python's engine takes ten times as long."""
+"""Searched in lower case: a case-insensitive search takes ten times as long."""
 _KNOWN: Final = re.compile(
     r"(?<![\w-])(?:(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])|gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+|gl(?:pat|sa)[-_][\w-]{16,}+"
     r"|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+|AIza[\w-]{30,}+|sk-[\w-]{20,}+|[srp]k_(?:live|test)_\w{16,}+|whsec_\w{20,}+"
@@ -59,7 +58,7 @@ _END: Final = "-----END "
 _OF_A_KEY: Final = re.compile(
     r"[\s\"'#*/+>|,;\\-]*+(?:[A-Za-z0-9+/=]*+|[A-Z][\w-]{0,40}+:\s.*+)(?:\\[nr])*+[\s\"'+,;)\\]*+"
 )
-"""A line of a key's body, or one of its headers, also as a string or comment of a program."""
+"""A line of a private key's body, or one of its headers, also inside a string or comment of a program."""
 _BODY: Final = re.compile(r"(?:[A-Za-z0-9+/=]|\\[nr]){16,}+")
 _LONGEST_KEY: Final = 500
 
@@ -73,7 +72,7 @@ _ABOUT: Final = frozenset(
         *("ttl", "uri", "url", "version"),
     }
 )
-"""Last words of names that say something about a secret without being one."""
+"""Last words of names that describe a secret without being one."""
 _PASSWORDS: Final = frozenset({"passphrase", "passwd", "password", "passwords", "pwd"})
 _PLACEHOLDER: Final = re.compile(
     r"[$%<{].*+|[x*.\-_#•…]++|(?:your|my|the|some|any|a|an|enter|insert|replace|change|todo|fixme)(?![a-z0-9]).*+|.*?(?:example|placeholder"
@@ -86,14 +85,14 @@ _TEMPLATE: Final = re.compile(r"\$?\{[^{}]*+\}|%\(?\w*+\)?[sd]")
 
 
 def mask(text: str, style: Style) -> str:
-    """Return a text with its credentials replaced; the very same object when there are none."""
+    """Return a text with its credentials replaced; the same object if there are none."""
     masker = Masker(style)
     masked = "".join(map(masker.lines, _pieces(text, "\n")))
     return text if masked == text else masked
 
 
 def _pieces(text: str, ends: str) -> Iterator[str]:
-    """Cut a text behind one of these characters, the first of them that is found within another piece."""
+    """Split a text after one of these characters, the first in `ends` that is found within another piece."""
     start = 0
     while start < len(text):
         least = min(start + _PIECE, len(text))
@@ -104,25 +103,25 @@ def _pieces(text: str, ends: str) -> Iterator[str]:
 
 
 class Masker:
-    """Masks a text that comes in whole lines: a private key goes over many."""
+    """Masks a text that comes line by line: a private key spans many lines."""
 
     def __init__(self, style: Style) -> None:
         self._patterns = (*_FOR_ALL, *_OTHERS[style])
         self._is_strict = style == "prose"
         self._key_lines = 0
-        """Lines of a private key that may still come."""
+        """How many more lines may belong to a private key."""
 
     def pass_by(self, line: str) -> None:
-        """Take notice of a line that is not shown: a private key may begin in it."""
+        """Process a line that is not shown: a private key may begin in it."""
         if self._key_lines or "-----BEGIN " in line:
             self._without_keys(line)
 
     def lines(self, text: str) -> str:
-        """Mask some lines; those that hold nothing like a credential are not looked at one by one."""
+        """Mask several lines; lines without a hint are skipped as a block."""
         if self._key_lines or "-----BEGIN " in text:
             return "\n".join(map(self.line, text.split("\n")))
         lower = text.lower()
-        if len(lower) != len(text):  # Some letters are two in lower case.
+        if len(lower) != len(text):  # Some characters become two in lower case.
             return "\n".join(map(self.line, text.split("\n")))
         out: list[str] = []
         at = 0
@@ -134,12 +133,11 @@ class Masker:
         return "".join((*out, text[at:])) if out else text
 
     def line(self, text: str) -> str:
-        """Mask one line."""
         text = self._without_keys(text)
         return self._mask(text) if _HINT.search(text.lower()) else text
 
     def _without_keys(self, line: str) -> str:
-        """Replace the body of a private key; its first and last line may be seen."""
+        """Replace the body of a private key; its first and last line may be shown."""
         if self._key_lines:
             if (end := line.find(_END)) >= 0:
                 self._key_lines = 0
@@ -157,7 +155,7 @@ class Masker:
         return head + _BODY.sub(REDACTED, rest[:end]) + rest[end:]
 
     def _mask(self, line: str) -> str:
-        # Behind these no credential goes on, nor is a name parted from its value.
+        # After these characters a split separates neither a credential nor a name from its value.
         return (
             "".join(map(self._mask_piece, _pieces(line, ",;}{ "))) if len(line) > 2 * _PIECE else self._mask_piece(line)
         )
@@ -181,7 +179,7 @@ class Masker:
 
 
 def _mask_known(found: re.Match[str]) -> str:
-    # A digit: `sk-fading-circle-of-dots` is a name.
+    # Requires a digit: `sk-fading-circle-of-dots` is a name.
     return REDACTED if any(character.isdigit() for character in found[0]) else found[0]
 
 
@@ -192,7 +190,7 @@ def _mask_second(found: re.Match[str]) -> str:
 
 
 def is_credential(name: str, value: str, *, strict: bool = False) -> bool:
-    """Judge a literal by the name that it stands under; `strict` wants it to look random, whatever the name."""
+    """Judge a literal by the name that it is assigned to; `strict` requires it to look random, whatever the name."""
     value = value.strip()
     if value == REDACTED or not _is_secret(name) or len(value) < 4 or value.lower() == name.lower():
         return False
@@ -206,7 +204,7 @@ def is_credential(name: str, value: str, *, strict: bool = False) -> bool:
 
 
 def _is_secret(name: str) -> bool:
-    # Of `config.auth.tokens.url` the last part says what it is.
+    # In `config.auth.tokens.url` the last word says what it is.
     if not is_secret_name(name):
         return False
     words = _WORD.findall(name)
@@ -214,7 +212,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Tell what nobody would write as a name: `tok-8f3a9c01b2`, not `next-page-token-1`."""
+    """Return whether a value looks generated: `tok-8f3a9c01b2`, not `next-page-token-1`."""
     return len(value) >= 8 and not all(map(_is_word, _SEPARATOR.split(value)))
 
 

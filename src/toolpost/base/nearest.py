@@ -1,4 +1,4 @@
-"""The known name that somebody probably meant. Case and separators never count."""
+"""The known name that was probably meant. Case and separators never matter."""
 
 import difflib
 import functools
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 NAMES_COMPARED = 200
-"""A caller chooses the name and a stranger's schema the list: only so many are compared."""
+"""Both the name and the list may come from outside: only so many are compared."""
 
 PAIRS_COMPARED = 400
 PAIRS_GUESSED = 200
-"""Of many unknown names, each is compared with fewer: a comparison takes up to 100 µs, a guess twice that."""
+"""With many unknown names, each is compared with fewer: a comparison takes up to 100 µs, a guess twice that."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -22,24 +22,24 @@ _FAR = 1_000
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that comes nearest, None if none does."""
+    """Return the nearest known name, None if none is near."""
     return next(iter(nearest_names(name, known, 1)), None)
 
 
 def nearest_names(name: str, known: Iterable[str], limit: int) -> list[str]:
-    """Return the known names that come near, nearest first."""
-    # A set has no order, and what is suggested must not depend on chance.
+    """Return the known names that are near, nearest first."""
+    # A set has no fixed order, and suggestions must be reproducible.
     ordered = sorted(known) if isinstance(known, set | frozenset) else list(known)
     return _rank(name, ordered, may_guess=True)[:limit]
 
 
-def slip_of(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that this one is a slip of; unlike `nearest_name`, without guessing."""
+def correct_spelling(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that this one misspells, None if there is none; unlike `nearest_name`, without guessing."""
     return next(iter(_rank(name, known[:NAMES_COMPARED], may_guess=False)), None)
 
 
 def match_names(unknown: Sequence[str], known: Iterable[str], missing: Iterable[str]) -> dict[str, str]:
-    """Give each unknown name the nearest known one, each known one once; missing ones are meant first."""
+    """Map unknown names to their nearest known ones, each known one once; missing names are preferred."""
     wanted = set(missing)
     compared = list(dict.fromkeys([*missing, *known]))[: min(NAMES_COMPARED, PAIRS_COMPARED // max(1, len(unknown)))]
     may_guess = len(unknown) * len(wanted) <= PAIRS_GUESSED
@@ -64,9 +64,9 @@ def _distance(sent: str, known: str, *, may_guess: bool) -> int:
     a, b = _plain(sent), _plain(known)
     if a == b:
         return 0
-    slips = _slips(a, b, _tolerance(max(len(a), len(b))))
-    if slips < _FAR:
-        return slips
+    edits = _edit_distance(a, b, _tolerance(max(len(a), len(b))))
+    if edits < _FAR:
+        return edits
     if min(len(a), len(b)) >= 3 and (_shares_words(sent, known) or a.startswith(b) or b.startswith(a)):
         return _SAME_WORDS
     return _guess_distance(a, b) if may_guess else _FAR
@@ -92,7 +92,7 @@ def _words(name: str) -> frozenset[str]:
 
 
 def _guess_distance(a: str, b: str) -> int:
-    # Lengths alone rule out most pairs, before anything is made for them.
+    # The lengths alone rule out most pairs, before a matcher is built.
     if 2 * min(len(a), len(b)) < 0.6 * (len(a) + len(b)):
         return _FAR
     matcher = difflib.SequenceMatcher(None, a, b)
@@ -101,9 +101,9 @@ def _guess_distance(a: str, b: str) -> int:
     return _GUESS + round(100 * (1 - ratio))
 
 
-def _slips(a: str, b: str, limit: int) -> int:
-    """Count the letters to add, drop, change or swap with their neighbour; `_FAR` beyond the limit."""
-    # A slip changes the length by one at most, and which letters there are by two: most pairs end here.
+def _edit_distance(a: str, b: str, limit: int) -> int:
+    """Count the characters to insert, delete, replace or swap with their neighbor; `_FAR` beyond the limit."""
+    # An edit changes the length by at most one and the set of characters by two: this rules out most pairs.
     if abs(len(a) - len(b)) > limit or len(set(a) ^ set(b)) > 2 * limit:
         return _FAR
     beyond = limit + 1
@@ -113,7 +113,7 @@ def _slips(a: str, b: str, limit: int) -> int:
     for i, letter in enumerate(a, 1):
         above, before, row = before, row, [beyond] * (len(b) + 1)
         row[0] = min(i, beyond)
-        # Farther from the diagonal than the limit there are more slips than that.
+        # Cells farther from the diagonal than the limit have more edits than that.
         for j in range(max(1, i - limit), min(len(b), i + limit) + 1):
             other = b[j - 1]
             best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))

@@ -1,7 +1,7 @@
-"""Which names hold secrets, and values without them; and the secrets that this process was given, wherever they turn up.
+"""Which names hold secrets, values without them, and the known secrets of this process.
 
-Names are judged by their words. Values are not: the only ones that are known to be secret are those that were remembered, and
-log lines, tracebacks and errors are shown without them.
+Names are judged by their words; values are not. The only values known to be secret are those passed to `remember_secrets`: log
+lines, tracebacks and errors are shown without them. For credentials in text see `credentials`.
 """
 
 import functools
@@ -43,9 +43,9 @@ _SECRET_PAIRS = frozenset(
     for first in ("access", "api", "encryption", "private", "signing", "ssh")
     for second in ("key", "keys")
 ) | {("pass", "word"), ("pass", "phrase"), ("connection", "string")}
-# `tokens` are counted more often than kept, unless one of these says what they are for.
+# `tokens` is usually a count, unless one of these words says what they are for.
 _TOKEN_KINDS = frozenset({"access", "api", "auth", "bearer", "csrf", "id", "oauth", "refresh", "session"})
-# A token beside one of these is a place in a list or a piece of text, not a key to anything.
+# A token beside one of these is a position in a list or a piece of text, not a credential.
 _HARMLESS_BESIDE_TOKEN = frozenset(
     {
         "budget",
@@ -76,18 +76,18 @@ _HARMLESS_BESIDE_TOKEN = frozenset(
         "usage",
     }
 )
-# These say something about a secret without being one.
+# Last words of names that describe a secret without being one.
 _ABOUT = frozenset({"count", "enabled", "length", "name", "policy", "required", "type"})
 
 
 NAME_LIMIT = 256
-"""Longer names are taken for secret ones unread: no property is called so, and a caller may send one of megabytes."""
+"""Longer names count as secret unread: no real property is that long, and a caller may send megabytes."""
 DISTINCT_NAMES_LIMIT = 2_000
-"""To read a name takes microseconds, and a caller may send tens of thousands of different ones in a value."""
+"""Judging a name takes microseconds, and a value may have tens of thousands of different ones."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether what is kept under this name must not be shown; words are read in any spelling of names."""
+    """Return whether a value under this name must not be shown; `apiKey`, `api_key` and `API-KEY` are the same name."""
     return len(name) > NAME_LIMIT or _is_secret_name(name)
 
 
@@ -105,7 +105,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 SHORTEST = 4
-"""What is shorter gives nothing away, and would be found in every other word."""
+"""Shorter values give nothing away, and would be found in every other word."""
 
 _REMEMBERED_LIMIT = 10_000
 
@@ -114,7 +114,7 @@ _longest_first: tuple[str, ...] = ()
 
 
 def remember_secrets(secrets: Iterable[str]) -> None:
-    """Have these values taken out of whatever `conceal_known` is given from now on; the oldest of very many are forgotten."""
+    """Have `conceal_known` remove these values from now on; beyond 10,000 the oldest are forgotten."""
     global _longest_first  # noqa: PLW0603 (one process, one log)
     new = [secret for secret in secrets if len(secret) >= SHORTEST and secret not in _remembered]
     if not new:
@@ -126,7 +126,7 @@ def remember_secrets(secrets: Iterable[str]) -> None:
 
 
 def conceal_known(text: str) -> str:
-    """Return a text without the values of secrets that were remembered."""
+    """Return a text without the remembered secrets."""
     for secret in _longest_first:
         if secret in text:
             text = text.replace(secret, REDACTED)
@@ -134,9 +134,9 @@ def conceal_known(text: str) -> str:
 
 
 def redact(value: Json) -> Json:
-    """Return the value without what secret names hold; the very same object when there is nothing to hide.
+    """Return the value without the values of secret names; the same object if there is nothing to hide.
 
-    In a value with more than `DISTINCT_NAMES_LIMIT` different names the later ones are all taken for secret.
+    In a value with more than `DISTINCT_NAMES_LIMIT` different names, the later ones all count as secret.
     """
     if isinstance(value, dict):
         return _redact_object(value, {})
@@ -147,7 +147,7 @@ def redact(value: Json) -> Json:
 
 def _redact_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
     changed: dict[str, Json] = {}
-    for name, held in value.items():
+    for name, inner in value.items():
         if (is_secret := judged.get(name)) is None:
             if len(judged) < DISTINCT_NAMES_LIMIT:
                 is_secret = judged[name] = len(name) > NAME_LIMIT or _is_secret_name(name)
@@ -155,10 +155,10 @@ def _redact_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
                 is_secret = True
         if is_secret:
             changed[name] = REDACTED
-        elif isinstance(held, dict):
-            if (kept := _redact_object(held, judged)) is not held:
+        elif isinstance(inner, dict):
+            if (kept := _redact_object(inner, judged)) is not inner:
                 changed[name] = kept
-        elif isinstance(held, list) and (kept := _redact_array(held, judged)) is not held:
+        elif isinstance(inner, list) and (kept := _redact_array(inner, judged)) is not inner:
             changed[name] = kept
     return value | changed if changed else value
 

@@ -1,4 +1,4 @@
-"""What happens in a turn, as values: what an agent says and does, and what whoever listens is told."""
+"""The events of a turn of a conversation: what an agent streams, and what listeners receive."""
 
 from typing import Final, Literal
 
@@ -7,30 +7,30 @@ import msgspec
 from toolpost.base.ids import AgentSessionId, Json, JsonObject, ThreadId, TraceId, TurnId
 
 TurnState = Literal["running", "done", "failed", "cancelled", "interrupted"]
-"""`cancelled`: somebody asked for it. `interrupted`: the server ended, or was killed, meanwhile."""
+"""`cancelled`: on request. `interrupted`: the server ended, or was killed, during the turn."""
 
 EndReason = Literal["done", "cancelled", "refused", "limit"]
-"""Why an agent stopped: it had said all, was told to, would not, or had said all that it may."""
+"""Why an agent stopped: it was done, was cancelled, refused, or reached a limit."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", omit_defaults=True):
-    """Anything that happens."""
+    pass
 
 
-class Said(_Event, frozen=True, kw_only=True, tag="text"):
+class TextChunk(_Event, frozen=True, kw_only=True, tag="text"):
     """A piece of the answer."""
 
     text: str
 
 
-class Thought(_Event, frozen=True, kw_only=True, tag="thought"):
-    """A piece of what the agent thinks on the way to it."""
+class ThoughtChunk(_Event, frozen=True, kw_only=True, tag="thought"):
+    """A piece of the agent's reasoning."""
 
     text: str
 
 
 class ToolUsed(_Event, frozen=True, kw_only=True, tag="tool"):
-    """A tool as the agent uses it: once when it starts, and again whenever more is known."""
+    """A tool call of the agent: sent when it starts, and again whenever more is known."""
 
     id: str
     tool: str
@@ -40,20 +40,20 @@ class ToolUsed(_Event, frozen=True, kw_only=True, tag="tool"):
 
 
 class AgentEnd(_Event, frozen=True, kw_only=True, tag="end"):
-    """The end of an agent's stream; there is exactly one, and nothing after it."""
+    """The end of an agent's stream: exactly one, and nothing after it."""
 
     reason: EndReason = "done"
     session: AgentSessionId | None = None
-    """What the agent calls its session by now, where that has changed."""
+    """The agent's new id for its session, if that has changed."""
     usage: JsonObject | None = None
 
 
-AgentEvent = Said | Thought | ToolUsed | AgentEnd
+AgentEvent = TextChunk | ThoughtChunk | ToolUsed | AgentEnd
 """What an agent's stream consists of."""
 
 
 class TurnStarted(_Event, frozen=True, kw_only=True, tag="started"):
-    """A turn has begun: its message is kept."""
+    """The turn has begun, and its message is stored."""
 
     turn: TurnId
     thread: ThreadId
@@ -62,35 +62,35 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="started"):
     """The number of the message in its thread."""
 
 
-class Warmth(_Event, frozen=True, kw_only=True, tag="session"):
-    """The agent's session is there."""
+class SessionReady(_Event, frozen=True, kw_only=True, tag="session"):
+    """The agent's session is open."""
 
     is_warm: bool
     told: int = 0
-    """How many messages of the thread it had to be told first."""
+    """How many messages of the thread were replayed to it first."""
 
 
-class Beat(_Event, frozen=True, kw_only=True, tag="beat"):
-    """The agent is at work, and has said nothing for a while."""
+class Heartbeat(_Event, frozen=True, kw_only=True, tag="beat"):
+    """The agent is working, and has sent nothing for a while."""
 
 
 class TurnEnded(_Event, frozen=True, kw_only=True, tag="ended"):
-    """The end of a turn; there is exactly one, and nothing after it."""
+    """The end of a turn: exactly one, and nothing after it."""
 
     turn: TurnId
     thread: ThreadId
     trace_id: TraceId
     state: TurnState
     text: str = ""
-    """The whole answer, or as much of it as came."""
+    """The whole answer, or as much as arrived."""
     seq: int | None = None
-    """The number of the answer in its thread, if any of it came."""
+    """The number of the answer in its thread, if any of it arrived."""
     reason: EndReason | None = None
     error: JsonObject | None = None
     usage: JsonObject | None = None
 
 
-TurnEvent = TurnStarted | Warmth | Said | Thought | ToolUsed | Beat | TurnEnded
-"""What whoever listens to a turn is told, in this order: started, whatever comes, ended."""
+TurnEvent = TurnStarted | SessionReady | TextChunk | ThoughtChunk | ToolUsed | Heartbeat | TurnEnded
+"""What listeners of a turn receive, in this order: started, anything, ended."""
 
 encode_event: Final = msgspec.json.Encoder().encode

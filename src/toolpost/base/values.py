@@ -1,4 +1,4 @@
-"""JSON values as JSON sees them, where Python sees them otherwise."""
+"""JSON values compared and typed as JSON does, where Python differs."""
 
 import json
 from collections.abc import Hashable, Iterable, Sequence
@@ -7,11 +7,11 @@ from typing import Any
 from toolpost.base.ids import Json
 
 Path = tuple[str | int, ...]
-"""The way to a part of a value: names of properties and numbers of items."""
+"""The path to a part of a value: property names and item numbers."""
 
 
 class _Absent:
-    """Nothing at all, where null would be a value."""
+    """No value at all, where null would be a value."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -31,30 +31,29 @@ _TYPES: dict[type, str] = {
 
 
 def type_of(value: Json) -> str:
-    """Return JSON Schema's word for the type of a value."""
+    """Return JSON Schema's name for the type of a value."""
     return _TYPES.get(type(value), type(value).__name__)
 
 
 def is_of_type(value: Json, types: Sequence[str]) -> bool:
-    """Say whether a value is of one of these types; a whole number is an integer however it is written."""
+    """Return whether a value is of one of these types; 1.0 is an integer."""
     kind = type_of(value)
     is_whole = isinstance(value, float) and value.is_integer()
     return kind in types or (kind == "integer" and "number" in types) or (is_whole and "integer" in types)
 
 
 def is_among(value: Json, options: Iterable[Json]) -> bool:
-    """Say whether a value is one of the options."""
-    # True equals 1 in Python, and does not in JSON.
+    # True equals 1 in Python, but not in JSON.
     return any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in options)
 
 
 def is_same_json(one: Json, other: Json) -> bool:
-    """Say whether two values are the same JSON all through: true is not 1, however deep it lies; 1.0 is not 1."""
+    """Return whether two values are the same JSON at every depth: true is not 1, and 1.0 is not 1."""
     return one is other or (bool(one == other) and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
 
 
 def unique(values: Iterable[Json]) -> list[Json]:
-    """Return the values without repetitions, in order."""
+    """Return the values without duplicates, in order."""
     kept: dict[Hashable, Json] = {}
     for value in values:
         kept.setdefault((isinstance(value, bool), _hashable(value)), value)
@@ -62,16 +61,16 @@ def unique(values: Iterable[Json]) -> list[Json]:
 
 
 def _hashable(value: Json) -> Any:
-    """Return what equals that of another value if and only if the values are equal."""
+    """Return a key that is equal for equal values only."""
     if isinstance(value, dict):
-        return dict, frozenset((name, _hashable(held)) for name, held in value.items())
+        return dict, frozenset((name, _hashable(inner)) for name, inner in value.items())
     if isinstance(value, list):
         return list, tuple(_hashable(item) for item in value)
     return value
 
 
 def value_at(value: Json, path: Iterable[str | int]) -> Json:
-    """Return what lies at a path, None when there is nothing."""
+    """Return the value at a path, None if there is none."""
     for step in path:
         try:
             value = value[step]

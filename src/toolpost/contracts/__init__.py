@@ -1,21 +1,18 @@
-"""What was promised, and how it is held. Nothing here does I/O, but `clocks`, which asks the system.
+"""What tools promise, and how promises are checked. No I/O.
 
-contract     what a tool promises, compiled once; what could not be kept is refused
-schema       JSON Schema compiled, the one place that knows the validator
-expansion, patterns   what a schema costs a validator, counted before it is compiled
-closing      the closed form of a native tool's schema
-parts, references, document   where schemas sit in a schema, and where its references lead
-faults       what is wrong with a value, in words that a model can act on
-reading, branches, spots, wording, suggestions, shown, values   how a fault is found and said
-nearest      the known name that somebody probably meant
-envelope     the two shapes of an answer, and the schema of what is really sent
-compatibility  whether callers notice that a definition changed: `judge`
-suspicion    what in a definition may be meant for the model and not for the person
-lockfile     every tool's whole definition as text, and back
-drift        what is different between a lock and what is live
-errors       every error, who can put it right, and the object that a caller sees
-clocks       time that passes, and the name of this boot
-digest, redaction, events, ids, caller, version   names, secrets, log lines, ids, who calls
+contract     a tool's contract, compiled once and enforced on every call
+schema       JSON Schema compiled; the only module that knows the validator
+expansion, patterns   what a schema costs a validator, estimated before it is compiled
+closing      the closed form in which native tools publish their schemas
+subschemas, document  the schemas inside a schema, and where references lead
+issues/      what is wrong with a value, worded for the model that sent it
+display      values and schemas shortened for messages
+envelope     the two styles of an answer, and the schema of what is sent
+compatibility/  whether callers notice that a definition changed: `judge`
+findings, injection, decoding  what in a definition may be meant for the model and not for the person
+lockfile     `toolpost.lock` as text, and how live tools differ from it
+errors       every error, by who can fix it
+digest       SHA-256 digests of JSON
 """
 
 import importlib
@@ -23,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolpost.contracts.compatibility import RULES, Change, Definition, Judgement, Rule, Verdict, judge
-    from toolpost.contracts.drift import Drift, drifts
-    from toolpost.contracts.lockfile import LockedTool, lock_text, parse_lock
+    from toolpost.contracts.lockfile import Drift, LockedTool, drifts, lock_text, parse_lock
 
 __all__ = [
     "RULES",
@@ -41,14 +37,12 @@ __all__ = [
     "parse_lock",
 ]
 
-_ELSEWHERE = {"Drift": "drift", "drifts": "drift"} | dict.fromkeys(
-    ("LockedTool", "lock_text", "parse_lock"), "lockfile"
-)
+_OF_LOCKFILE = ("Drift", "LockedTool", "drifts", "lock_text", "parse_lock")
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever needs a contract need not pay for judging one.
+    # Looked up on first use: importing a contract must not load the code that compares definitions.
     if name in __all__:
-        module = _ELSEWHERE.get(name, "compatibility")
+        module = "lockfile" if name in _OF_LOCKFILE else "compatibility"
         return getattr(importlib.import_module(f"toolpost.contracts.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

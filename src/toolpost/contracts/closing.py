@@ -1,33 +1,33 @@
-"""A schema closed against what it does not name: how native tools publish theirs."""
+"""Close a schema against properties that it does not name: how the schemas of native tools are published."""
 
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.parts import (
-    HOLDS_MANY,
-    HOLDS_ONE,
-    HOLDS_SCHEMAS,
+from toolpost.contracts.document import REFERENCES, References
+from toolpost.contracts.subschemas import (
+    ONE_SUBSCHEMA,
+    SUBSCHEMA_KEYWORDS,
+    SUBSCHEMA_LIST,
     draft_of,
-    part_at,
-    parts_of,
-    pointer,
+    resolve_pointer,
     schemas_under,
+    to_pointer,
+    walk_subschemas,
 )
-from toolpost.contracts.references import REFERENCES, References
 
-# A branch describes the same value as the schema that it stands in: closing it would shut out its siblings.
+# A branch describes the same value as the schema around it: closing it would refuse the properties of its siblings.
 _BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
-# These ask a question of a value. To close them would change the answer, even turn it round.
-_QUESTIONS = frozenset({"contains", "if", "not"})
+# These test a value. Closing them would change the result of the test, or even invert it.
+_CONDITIONS = frozenset({"contains", "if", "not"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _CLOSERS = frozenset({"additionalProperties", "unevaluatedProperties"})
-_SHAPES = HOLDS_SCHEMAS - _BRANCHES - _DEFINITIONS
-# Whatever says something about the value's own parts, or leads to who does.
-_DESCRIBERS = (HOLDS_SCHEMAS - _DEFINITIONS) | {*REFERENCES}
+_SHAPES = SUBSCHEMA_KEYWORDS - _BRANCHES - _DEFINITIONS
+# Keywords that describe the value's own parts, or refer to a schema that does.
+_DESCRIBERS = (SUBSCHEMA_KEYWORDS - _DEFINITIONS) | {*REFERENCES}
 
-# What still counts beside a `$ref` before 2019-09: nothing that is asserted of a value.
+# Before 2019-09 a `$ref` hides every assertion beside it; these are the keywords that still count.
 _BESIDE_A_REFERENCE = _DEFINITIONS | {
     *("$schema", "$id", "id", "$comment", "title", "description", "default", "examples", "type")
 }
@@ -47,26 +47,26 @@ def close_schema(raw: JsonObject) -> JsonObject:
     - A choice between one object and null is no branch in this sense: it is how a nested object is optional.
     - What a reference leads to is closed only when no reference to it comes from inside a branch or has more
       of the same value described beside it, be it by way of a definition that must itself stay open.
-      So a shared base stays open, and whoever extends it stays valid.
+      So a shared base stays open, and schemas that extend it stay valid.
     - A property marked `x-reserved` gets `not: {}`.
     """
-    first = _Closing(raw, frozenset())
-    result = first.root()
+    first = _SchemaCloser(raw, frozenset())
+    result = first.close_root()
     if not first.extended:
         return result
     kept_open: set[str] = set()
     while waiting := first.extended - kept_open:
         kept_open |= waiting
         for place in waiting:
-            # What stays open may lead to more that must: only its own part is walked again, so that a long chain of
-            # definitions takes no longer than a short one of the same size.
+            # A schema that stays open may extend others, which must stay open too. Only that schema is walked again, so that
+            # the time is linear in a long chain of definitions.
             if (schema := first.walked.get(place)) is not None:
                 first.note_open(schema, place)
-    return _Closing(raw, frozenset(kept_open)).root()
+    return _SchemaCloser(raw, frozenset(kept_open)).close_root()
 
 
-class _Closing:
-    """One pass over a schema, which also notes the places that turn out to be extended elsewhere."""
+class _SchemaCloser:
+    """One pass over a schema, which also collects the places that are extended elsewhere (`extended`)."""
 
     def __init__(self, raw: JsonObject, kept_open: frozenset[str]) -> None:
         self._raw = raw
@@ -79,8 +79,8 @@ class _Closing:
     def _references(self) -> References:
         return References(self._raw)
 
-    def root(self) -> JsonObject:
-        result = self._copy(self._raw, "", may_close=True)
+    def close_root(self) -> JsonObject:
+        result = self._close(self._raw, "", may_close=True)
         if not self._is_since_2019 and _is_combined(self._raw):
             return self._close_by_names(result)
         if not _CLOSERS.isdisjoint(self._raw):
@@ -90,7 +90,7 @@ class _Closing:
         return result | {closer: False}
 
     def _close_by_names(self, result: JsonObject) -> JsonObject:
-        """Close a root with branches or a reference in a draft that has no `unevaluatedProperties`."""
+        """Close a root that has branches or a reference, in a draft without `unevaluatedProperties`."""
         refers = "$ref" in self._raw
         # Beside a reference, and in a draft that does not know the keyword, `false` was ignored so far.
         ignored = _CLOSERS if refers else {"unevaluatedProperties"}
@@ -100,8 +100,8 @@ class _Closing:
         if known is None:
             return result
         if refers:
-            # The reference would hide what is added beside it, as it hides whatever stands there now: that must not
-            # begin to count, and goes, unless something refers to it.
+            # The reference hides its siblings. Moved into `allOf` it no longer would, and they must not begin to count:
+            # they are dropped, unless a reference leads into them.
             hidden = {word for word in result if word not in _BESIDE_A_REFERENCE and not word.startswith("x-")}
             if self._refers_into(hidden):
                 return result
@@ -114,7 +114,7 @@ class _Closing:
         return result | {"additionalProperties": False}
 
     def _collect_names(self) -> dict[str, dict[str, None]] | None:
-        """Collect names and patterns that the root and its branches declare; None if a branch takes others as well."""
+        """Return the names and patterns that the root and its branches declare; None if a branch accepts others too."""
         known: dict[str, dict[str, None]] = {"properties": {}, "patternProperties": {}}
         waiting = deque([("", self._raw)])
         seen: set[str] = set()
@@ -134,10 +134,10 @@ class _Closing:
         return known
 
     def _branches_before_2019(self, place: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-        """Yield the schemas that describe the same value, and where they are: where there is a reference, only its target."""
+        """Yield the schemas that describe the same value, with their places; beside a `$ref` only its target counts."""
         if "$ref" in schema:
-            target = self._references.target(place, schema, "$ref")
-            if target is not None and isinstance(found := part_at(self._raw, target), dict):
+            target = self._references.find_target(place, schema, "$ref")
+            if target is not None and isinstance(found := resolve_pointer(self._raw, target), dict):
                 yield target, found
             return
         for keyword, value in schema.items():
@@ -146,20 +146,20 @@ class _Closing:
                 yield from ((place + step, child) for step, child in schemas_under(keyword, value))
 
     def _refers_into(self, keywords: set[str]) -> bool:
-        """Say whether a reference leads to a schema under one of these keywords of the root."""
-        places = {pointer((word,)) for word in keywords}
-        for part in parts_of(self._raw):
-            if "$ref" in part.schema:
-                target = self._references.target(part.place, part.schema, "$ref")
+        """Return whether a reference leads to a schema under one of these keywords of the root."""
+        places = {to_pointer((word,)) for word in keywords}
+        for subschema in walk_subschemas(self._raw):
+            if "$ref" in subschema.schema:
+                target = self._references.find_target(subschema.place, subschema.schema, "$ref")
                 if target and "/".join(target.split("/", 2)[:2]) in places:
                     return True
         return False
 
     def note_open(self, schema: JsonObject, place: str) -> None:
-        """Note what turns out to be extended by a schema that is kept open."""
-        self._copy(schema, place, may_close=False)
+        """Collect the places that a schema extends if it is kept open."""
+        self._close(schema, place, may_close=False)
 
-    def _copy(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
+    def _close(self, schema: JsonObject, place: str, *, may_close: bool) -> JsonObject:
         self.walked[place] = schema
         may_close = may_close and place not in self._kept_open
         self._note_references(schema, place, extends=not may_close or not _SHAPES.isdisjoint(schema))
@@ -168,39 +168,42 @@ class _Closing:
         copy = {}
         for keyword, value in schema.items():
             may_close_here = may_close_in_branch if keyword in _BRANCHES else may_close_inside
-            copy[keyword] = self._keyword(
+            copy[keyword] = self._close_keyword(
                 keyword, value, f"{place}/{keyword}", may_close=may_close_here or keyword in _DEFINITIONS
             )
         if place and may_close and _is_closable(schema):
             copy["additionalProperties"] = False
         return copy
 
-    def _keyword(self, keyword: str, value: Json, place: str, *, may_close: bool) -> Json:
-        if keyword in _QUESTIONS:
-            self._note_references_under(value, place)
+    def _close_keyword(self, keyword: str, value: Json, place: str, *, may_close: bool) -> Json:
+        if keyword in _CONDITIONS:
+            # Returned as it is, but what it refers to must stay open.
+            if isinstance(value, dict):
+                for inner in walk_subschemas(value):
+                    self._note_references(inner.schema, place + inner.place, extends=True)
             return value
-        if isinstance(value, dict) and keyword in HOLDS_ONE:
-            return self._copy(value, place, may_close=may_close)
-        if isinstance(value, dict) and keyword in HOLDS_SCHEMAS:
+        if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
+            return self._close(value, place, may_close=may_close)
+        if isinstance(value, dict) and keyword in SUBSCHEMA_KEYWORDS:
             return {
-                name: self._close_named(keyword, child, place + pointer((name,)), may_close=may_close)
+                name: self._close_named(keyword, child, place + to_pointer((name,)), may_close=may_close)
                 for name, child in value.items()
             }
-        if isinstance(value, list) and keyword in HOLDS_MANY:
-            return [self._child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
+        if isinstance(value, list) and keyword in SUBSCHEMA_LIST:
+            return [self._close_child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
         return value
 
     def _close_named(self, keyword: str, child: Json, place: str, *, may_close: bool) -> Json:
-        copy = self._child(child, place, may_close=may_close)
+        copy = self._close_child(child, place, may_close=may_close)
         if keyword == "properties" and isinstance(copy, dict) and copy.get("x-reserved") is True:
             return self._refuse_reserved(copy)
         return copy
 
-    def _child(self, child: Json, place: str, *, may_close: bool) -> Json:
+    def _close_child(self, child: Json, place: str, *, may_close: bool) -> Json:
         if child is True:
             # It means the same, and clients that take only objects for schemas take it too.
             return {}
-        return self._copy(child, place, may_close=may_close) if isinstance(child, dict) else child
+        return self._close(child, place, may_close=may_close) if isinstance(child, dict) else child
 
     def _refuse_reserved(self, schema: JsonObject) -> JsonObject:
         # Before 2019-09 whatever stands beside `$ref` is ignored.
@@ -211,24 +214,15 @@ class _Closing:
 
     def _note_references(self, schema: JsonObject, place: str, *, extends: bool) -> None:
         for keyword in REFERENCES:
-            if extends and keyword in schema and (target := self._references.target(place, schema, keyword)):
+            if extends and keyword in schema and (target := self._references.find_target(place, schema, keyword)):
                 self.extended.add(target)
-
-    def _note_references_under(self, value: Json, place: str) -> None:
-        if isinstance(value, dict):
-            for part in parts_of(value):
-                self._note_references(part.schema, place + part.place, extends=True)
 
 
 def _is_combined(schema: JsonObject) -> bool:
-    return any(_combines(keyword, value) for keyword, value in schema.items())
-
-
-def _combines(keyword: str, value: Json) -> bool:
-    if keyword == "dependencies":
-        # This one may also hold lists of required names, which describe nothing.
-        return any(True for _ in schemas_under(keyword, value))
-    return keyword in _BRANCHES or keyword in REFERENCES
+    # `dependencies` may also hold lists of required names, which describe nothing.
+    if any(True for _ in schemas_under("dependencies", schema.get("dependencies"))):
+        return True
+    return not schema.keys().isdisjoint((_BRANCHES - {"dependencies"}) | {*REFERENCES})
 
 
 def _is_closable(schema: JsonObject) -> bool:
@@ -238,7 +232,7 @@ def _is_closable(schema: JsonObject) -> bool:
 
 
 def _is_one_or_null(schema: JsonObject) -> bool:
-    """Say whether a schema is nothing but the choice that pydantic writes for an optional model."""
+    """Return whether a schema is only the choice that pydantic writes for an optional model."""
     branches = schema.get("anyOf") or schema.get("oneOf")
     is_alone = len(schema.keys() & _DESCRIBERS) == 1
     if not is_alone or not isinstance(branches, list) or len(branches) != 2:

@@ -1,4 +1,8 @@
-"""A contract: what a tool promises, compiled once and enforced on every call."""
+"""A contract: what a tool promises, compiled once and enforced on every call.
+
+`contract_of` compiles what a plugin's author wrote (`Terms`), `contract_of_upstream` what a server sent. Both raise
+`ContractRefused` for what could not be enforced. Validation itself is left to `schema`, explanations to `issues`.
+"""
 
 import math
 import re
@@ -12,11 +16,11 @@ import msgspec
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.closing import close_schema
 from toolpost.contracts.digest import canonical_digest, quick_digest
-from toolpost.contracts.envelope import ResultStyle, output_schema_to_publish
+from toolpost.contracts.envelope import ResultStyle, wrap_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
-from toolpost.contracts.issues import Fault, faults_in
-from toolpost.contracts.parts import with_numeric_bounds
+from toolpost.contracts.issues import Issue, find_issues
 from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
+from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 DEFAULT_TIMEOUT_S = 60.0
 NAME_LIMIT = 64
@@ -29,7 +33,7 @@ _PLUGIN_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 
 @dataclass(frozen=True)
 class Keyed:
-    """Calls with the same value of this argument wait for each other; others run side by side."""
+    """Calls with equal values of this argument run one after another; all others run in parallel."""
 
     argument: str
 
@@ -39,7 +43,7 @@ Concurrency = Literal["parallel", "serial"] | Keyed
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a tool's author writes down: a contract that nobody has checked yet."""
+    """A contract as its author wrote it, before it is checked."""
 
     name: str
     input_schema: JsonObject
@@ -58,35 +62,35 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """What is listed and enforced. Made by `contract_of`, which refuses what could not be kept."""
+    """What is listed and enforced. Make one with `contract_of` or `contract_of_upstream`."""
 
     name: ToolName
     terms: Terms
-    takes: Schema
-    gives: Schema | None
+    arguments_schema: Schema
+    result_schema: Schema | None
     timeout_s: float
     aliases: tuple[ToolName, ...]
     """Former names, which still answer and are not listed."""
-    came_as: JsonObject | None = None
-    """The definition of an upstream's tool, as it came: listed unchanged, but for its name and our facts."""
+    upstream_definition: JsonObject | None = None
+    """The definition as the upstream server sent it: listed unchanged except for its name and our `_meta`."""
 
     @property
     def is_upstream(self) -> bool:
         """Whether the tool is a server's, whose results have a form of their own."""
-        return self.came_as is not None
+        return self.upstream_definition is not None
 
-    def faults_in_arguments(self, arguments: Json) -> list[Fault]:
-        """Say what is wrong with these arguments; nothing, most of the time.
+    def find_argument_issues(self, arguments: Json) -> list[Issue]:
+        """Return what is wrong with arguments; an empty list if nothing is.
 
-        However long it takes: not for the event loop, unless the schema is ours.
+        The time is not bounded: do not call it on the event loop with a schema from outside.
         """
-        return faults_in(self.takes, arguments)
+        return find_issues(self.arguments_schema, arguments)
 
-    def admits_at_once(self, arguments: Json) -> bool:
-        """Say whether arguments are valid, as far as that is quickly seen; what is not may be valid all the same."""
-        takes = self.takes
+    def accepts_quickly(self, arguments: Json) -> bool:
+        """Return True if arguments are valid and that is certain to be found quickly; False does not mean invalid."""
+        schema = self.arguments_schema
         try:
-            return len(_encode(arguments)) <= takes.quick_bytes and takes.is_valid(arguments)
+            return len(_encode(arguments)) <= schema.quick_bytes and schema.is_valid(arguments)
         except (RecursionError, TypeError, ValueError):
             return False
 
@@ -94,23 +98,26 @@ class Contract:
     def definition(self) -> JsonObject:
         """The tool as `tools/list` shows it."""
         terms = self.terms
-        if self.came_as is not None:
-            return self.came_as | {"name": self.name, "_meta": (self.came_as.get("_meta") or {}) | self._facts}
+        if self.upstream_definition is not None:
+            return self.upstream_definition | {
+                "name": self.name,
+                "_meta": (self.upstream_definition.get("_meta") or {}) | self._meta_facts,
+            }
         listed: JsonObject = {"name": self.name}
         if terms.title:
             listed["title"] = terms.title
         if terms.description:
             listed["description"] = terms.description
-        listed["inputSchema"] = self.takes.raw
-        if self.gives is not None:
-            listed["outputSchema"] = output_schema_to_publish(self.gives.raw, terms.style)
+        listed["inputSchema"] = self.arguments_schema.raw
+        if self.result_schema is not None:
+            listed["outputSchema"] = wrap_output_schema(self.result_schema.raw, terms.style)
         if terms.annotations:
             listed["annotations"] = dict(terms.annotations)
-        listed["_meta"] = self._facts
+        listed["_meta"] = self._meta_facts
         return listed
 
     @property
-    def _facts(self) -> JsonObject:
+    def _meta_facts(self) -> JsonObject:
         terms = self.terms
         facts: JsonObject = {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}
         if self.aliases:
@@ -119,17 +126,17 @@ class Contract:
 
     @cached_property
     def mirrors_arguments(self) -> bool:
-        """Whether the schema mirrors arguments into HTTP headers (`x-mcp-header`); hardly any does."""
-        return b'"x-mcp-header"' in msgspec.json.encode(self.takes.raw)
+        """Whether the schema mirrors arguments into HTTP headers (`x-mcp-header`)."""
+        return b'"x-mcp-header"' in msgspec.json.encode(self.arguments_schema.raw)
 
     @cached_property
-    def digest_of_listing(self) -> Digest:
-        """The name of exactly what is listed: it changes when a client would see something else."""
+    def listing_digest(self) -> Digest:
+        """Identifies what is listed: different whenever a client would see a difference."""
         return quick_digest(self.definition)
 
     @cached_property
     def digest(self) -> Digest:
-        """The name of exactly this contract: what is listed, and what is promised beside it."""
+        """Identifies the whole contract: what is listed, and what is promised beside it."""
         terms = self.terms
         return canonical_digest(
             {
@@ -137,7 +144,7 @@ class Contract:
                 "aliases": list(self.aliases),
                 "errors": [code.value for code in terms.errors],
                 "timeoutMs": round(self.timeout_s * 1000),
-                "concurrency": _spell(terms.concurrency),
+                "concurrency": describe_concurrency(terms.concurrency),
             }
         )
 
@@ -145,21 +152,24 @@ class Contract:
 def contract_of(
     terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
 ) -> Contract:
-    """Compile what an author wrote, or refuse it, naming plugin, tool and place; a bare name goes without its plugin's."""
+    """Compile what an author wrote; raises `ContractRefused`, which names plugin, tool and place.
+
+    `is_bare` leaves the plugin's name out of the tool's name.
+    """
     name = _check_name(terms.name, plugin, is_bare=is_bare)
     _check_description(terms, plugin)
     _check_numbers(terms, plugin)
-    takes = _compile_part(terms.input_schema, "inputSchema", terms, plugin, close=True)
-    gives = None
+    arguments_schema = _compile_for_tool(terms.input_schema, "inputSchema", terms, plugin, close=True)
+    result_schema = None
     if terms.output_schema is not None:
         # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
         is_plain = terms.style is ResultStyle.PLAIN
-        gives = _compile_part(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+        result_schema = _compile_for_tool(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
     return Contract(
         name=name,
         terms=terms,
-        takes=takes,
-        gives=gives,
+        arguments_schema=arguments_schema,
+        result_schema=result_schema,
         timeout_s=terms.timeout_s or default_timeout_s,
         aliases=tuple(_check_name(alias, plugin, is_bare=is_bare) for alias in terms.aliases),
     )
@@ -168,36 +178,50 @@ def contract_of(
 def contract_of_upstream(
     definition: JsonObject, *, server: PluginName, name: ToolName, closes: bool, version: str, timeout_s: float
 ) -> Contract:
-    """Compile a definition as it came from a server, or refuse it, naming server, tool and place."""
+    """Compile a definition from a server; raises `ContractRefused`, which names server, tool and place."""
     tool = str(definition.get("name", ""))
     terms = Terms(
         name=tool,
-        input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # whatever came; compiling says what it is
+        input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # anything a server sends; compiling checks it
         output_schema=definition.get("outputSchema"),
         description=str(definition.get("description") or ""),
-        schema_version=_version_of(definition),
+        schema_version=_parse_version(definition),
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
-    takes = _compile_part(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
-    gives = None
+    arguments_schema = _compile_for_tool(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
+    result_schema = None
     if terms.output_schema is not None:
-        gives = _compile_part(terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server")
-    # As it came, but for what clients insist on (a root's type, bounds that are numbers) and the closing that was asked for.
-    came_as = definition | {"inputSchema": takes.raw} | ({} if gives is None else {"outputSchema": gives.raw})
-    return Contract(name=name, terms=terms, takes=takes, gives=gives, timeout_s=timeout_s, aliases=(), came_as=came_as)
+        result_schema = _compile_for_tool(
+            terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server"
+        )
+    # Unchanged except for what clients insist on (a root's type, numeric bounds) and the closing that was configured.
+    upstream_definition = (
+        definition
+        | {"inputSchema": arguments_schema.raw}
+        | ({} if result_schema is None else {"outputSchema": result_schema.raw})
+    )
+    return Contract(
+        name=name,
+        terms=terms,
+        arguments_schema=arguments_schema,
+        result_schema=result_schema,
+        timeout_s=timeout_s,
+        aliases=(),
+        upstream_definition=upstream_definition,
+    )
 
 
-def _version_of(definition: JsonObject) -> int:
-    """Read the version that a server gives its tool, in the definition itself or under our key; 1 if it gives none."""
+def _parse_version(definition: JsonObject) -> int:
+    """Return the `schemaVersion` that a server gives its tool, in the definition or under our `_meta` key; otherwise 1."""
     meta = definition.get("_meta")
     facts = meta.get(META_KEY) if isinstance(meta, dict) else None
-    told = (definition.get("schemaVersion"), facts.get("schemaVersion") if isinstance(facts, dict) else None)
-    return next((v for v in told if isinstance(v, int) and not isinstance(v, bool) and v >= 1), 1)
+    stated = (definition.get("schemaVersion"), facts.get("schemaVersion") if isinstance(facts, dict) else None)
+    return next((v for v in stated if isinstance(v, int) and not isinstance(v, bool) and v >= 1), 1)
 
 
 def check_plugin_name(name: str) -> PluginName:
-    """Refuse a plugin whose tools could not be told apart by name."""
+    """Return the name, or raise `ContractRefused` if tool names with it would be ambiguous."""
     if not _PLUGIN_NAME.fullmatch(name):
         raise ContractRefused(
             f"plugin `{name}`: a plugin's name is letters, digits, `-` and single `_`",
@@ -215,7 +239,7 @@ def _check_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> Tool
         reason = f"`{full}` has {len(full)} characters, and several clients stop at {NAME_LIMIT}"
     else:
         return ToolName(name if is_bare else full)
-    raise _refusal(plugin, name, "name", reason)
+    raise _make_refusal(plugin, name, "name", reason)
 
 
 def _check_description(terms: Terms, plugin: PluginName) -> None:
@@ -224,21 +248,21 @@ def _check_description(terms: Terms, plugin: PluginName) -> None:
         reason = (
             "it has no description, by which a model decides when to call it; write a docstring, or give `description`"
         )
-        raise _refusal(plugin, terms.name, "description", reason)
+        raise _make_refusal(plugin, terms.name, "description", reason)
 
 
 def _check_numbers(terms: Terms, plugin: PluginName) -> None:
     version: object = terms.schema_version
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise _refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
+        raise _make_refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
     limit = terms.timeout_s
     if limit is not None and not (math.isfinite(limit) and limit > 0):
-        raise _refusal(plugin, terms.name, "timeout_s", "a time limit is a number of seconds above 0")
+        raise _make_refusal(plugin, terms.name, "timeout_s", "a time limit is a number of seconds above 0")
     concurrency: object = terms.concurrency
     if not isinstance(concurrency, Keyed) and concurrency not in ("parallel", "serial"):
-        raise _refusal(plugin, terms.name, "concurrency", 'concurrency is "parallel", "serial" or Keyed(argument)')
+        raise _make_refusal(plugin, terms.name, "concurrency", 'concurrency is "parallel", "serial" or Keyed(argument)')
     if isinstance(concurrency, Keyed) and concurrency.argument not in _properties(terms.input_schema):
-        raise _refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
+        raise _make_refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
 
 
 def _properties(schema: Json) -> Mapping[str, Any]:
@@ -246,7 +270,7 @@ def _properties(schema: Json) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _compile_part(
+def _compile_for_tool(
     raw: JsonObject,
     place: str,
     terms: Terms,
@@ -257,27 +281,27 @@ def _compile_part(
     kind: str = "plugin",
 ) -> Schema:
     try:
-        return compile_schema(_schema_to_list(raw, root_object=root_object, close=close), root_object=root_object)
+        return compile_schema(_prepare_schema(raw, root_object=root_object, close=close), root_object=root_object)
     except SchemaProblem as problem:
-        raise _refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
+        raise _make_refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 
 
-def _schema_to_list(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
+def _prepare_schema(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
     """Return a schema as it is listed: with what clients insist on, and closed.
 
-    One that is too broken for that stays as it is, and is refused when it is compiled.
+    A schema too broken for that is returned unchanged, and refused when it is compiled.
     """
     check_bounds(raw)
     if not isinstance(raw, dict):
         return raw
-    listed = with_numeric_bounds(as_object_schema(raw) if root_object else raw)
+    listed = rewrite_boolean_bounds(as_object_schema(raw) if root_object else raw)
     try:
         return close_schema(listed) if close else listed
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return listed
 
 
-def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:
+def _make_refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:
     return ContractRefused(
         f"{kind} `{plugin}`, tool `{tool}`, {place}: {reason}",
         plugin=plugin,
@@ -287,5 +311,6 @@ def _refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: st
     )
 
 
-def _spell(concurrency: Concurrency) -> str:
+def describe_concurrency(concurrency: Concurrency) -> str:
+    """Return `parallel`, `serial` or `keyed:ARGUMENT`, as contracts and locks write it."""
     return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

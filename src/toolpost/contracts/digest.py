@@ -1,4 +1,4 @@
-"""Digests: the same JSON gives the same name, on any machine."""
+"""SHA-256 digests of JSON: the same JSON has the same digest on every machine."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 
 def canonical_digest(value: Json) -> Digest:
-    """Name a contract for good: SHA-256 over its RFC 8785 form, which other languages can recompute."""
+    """Digest the RFC 8785 form, which other languages can recompute; used for what is stored, such as contracts."""
     try:
         return digest_of_bytes(rfc8785.dumps(value))
     except rfc8785.IntegerDomainError:
@@ -19,7 +19,7 @@ def canonical_digest(value: Json) -> Digest:
 
 
 def _as_doubles(value: Json) -> Json:
-    """Return the value with its huge whole numbers as JavaScript would read them, which is what RFC 8785 writes."""
+    """Return the value with its huge integers as JavaScript reads them, which is what RFC 8785 writes."""
     match value:
         case dict():
             return {key: _as_doubles(inner) for key, inner in value.items()}
@@ -31,10 +31,9 @@ def _as_doubles(value: Json) -> Json:
 
 
 def quick_digest(value: Json) -> Digest:
-    """Name the arguments of one call, or what is listed: keys sorted, compact JSON, at a tenth of the cost of RFC 8785."""
+    """Digest compact JSON with sorted keys, at a tenth of the cost of RFC 8785; used for arguments and listings."""
     return digest_of_bytes(_sorted.encode(value))
 
 
 def digest_of_bytes(data: bytes) -> Digest:
-    """Name these very bytes."""
     return Digest(f"sha256:{hashlib.sha256(data).hexdigest()}")

@@ -1,4 +1,4 @@
-"""The two shapes of an answer, and the schema that describes what is really sent.
+"""The two styles of an answer, and the schema of what is really sent.
 
 `envelope`: `{"ok": true, "data": …}` or `{"ok": false, "error": {…}}`. `plain`: the tool's own value, or the bare error object.
 """
@@ -27,7 +27,7 @@ ERROR_SCHEMA: Final[JsonObject] = {
     },
     "required": ["code", "message"],
 }
-"""The error object, as a client's validator sees it. Open, so that a field may be added without breaking anybody."""
+"""The error object as a client validates it. Open, so that fields can be added without breaking clients."""
 
 _DATA_PLACE = "/properties/data"
 
@@ -39,8 +39,8 @@ class ResultStyle(StrEnum):
     PLAIN = "plain"
 
 
-def output_schema_to_publish(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
-    """Describe what is sent, given what the tool returns."""
+def wrap_output_schema(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
+    """Return the schema of what is sent, given the schema of what the tool returns."""
     if style is ResultStyle.PLAIN:
         return result_schema
     inner = _move_schema(result_schema) if isinstance(result_schema, dict) else result_schema
@@ -58,38 +58,38 @@ def output_schema_to_publish(result_schema: JsonObject | bool, style: ResultStyl
 
 
 def success_payload(result: bytes, style: ResultStyle) -> bytes:
-    """Wrap the JSON of a result."""
+    """Wrap the JSON of a result in the style's envelope."""
     return b'{"ok":true,"data":%b}' % result if style is ResultStyle.ENVELOPE else result
 
 
 def failure_payload(error: JsonObject, style: ResultStyle) -> bytes:
-    """Wrap an error object."""
+    """Wrap an error object in the style's envelope."""
     encoded = _encode_error(error)
     return b'{"ok":false,"error":%b}' % encoded if style is ResultStyle.ENVELOPE else encoded
 
 
 def _encode_error(error: JsonObject) -> bytes:
-    """Encode an error whatever its author put into it: an answer is owed."""
+    """Encode an error whatever values its author put into it: the caller needs an answer."""
     try:
         return _encode(error)
     except ValueError:
-        # Half a surrogate pair, as in a file name that is not UTF-8: no parser takes it, not even escaped.
+        # Half of a surrogate pair, as in a file name that is not UTF-8: parsers refuse it even escaped.
         return json.dumps(error, default=repr, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _move_schema(schema: JsonObject) -> JsonObject:
-    """Copy a schema for its place inside the envelope: references to its own root follow it there."""
+    """Copy a schema for its place inside the envelope, with the references to its own root adjusted."""
     if "$id" in schema or "id" in schema:
-        # A schema with an identity of its own resolves its references against that, wherever it stands.
+        # A schema with an `$id` resolves its references against that, wherever it is.
         return dict(schema)
-    moved = _with_references_moved(schema)
+    moved = _move_references(schema)
     assert isinstance(moved, dict)
     return moved
 
 
-def _with_references_moved(node: Json) -> Json:
+def _move_references(node: Json) -> Json:
     if isinstance(node, list):
-        return [_with_references_moved(item) for item in node]
+        return [_move_references(item) for item in node]
     if not isinstance(node, dict):
         return node
     return {key: _move_reference(key, value) for key, value in node.items()}
@@ -100,4 +100,4 @@ def _move_reference(key: str, value: Json) -> Json:
         return value
     if key in ("$ref", "$dynamicRef") and isinstance(value, str) and (value == "#" or value.startswith("#/")):
         return f"#{_DATA_PLACE}{value[1:]}"
-    return _with_references_moved(value)
+    return _move_references(value)

@@ -1,7 +1,7 @@
-"""Every error that Toolpost knows, who can put it right, and the object that a caller sees.
+"""Every error that Toolpost raises on purpose, by who can fix it, and the error object that a caller sees.
 
 ToolpostError
-├── CallerError                  whoever calls can put it right
+├── CallerError                  the caller can fix it
 │   ├── InvalidRequest           INVALID_REQUEST
 │   │   └── UnknownTool          INVALID_REQUEST
 │   ├── InvalidArguments         INVALID_PARAMS
@@ -12,13 +12,13 @@ ToolpostError
 │   ├── CallCancelled            CANCELLED
 │   ├── QueueOverloaded          QUEUE_OVERLOADED
 │   └── StaleLease               STALE_LEASE
-├── SourceError                  the tool or the server behind it
+├── SourceError                  the tool or the server behind it failed
 │   ├── ToolTimedOut             TOOL_TIMEOUT
 │   ├── ToolFailed               HANDLER_ERROR
 │   ├── InvalidResult            OUTPUT_VALIDATION_FAILED
 │   ├── UpstreamRefused          HANDLER_ERROR      (passed on as the JSON-RPC error that it was)
 │   └── UpstreamUnavailable      UPSTREAM_UNAVAILABLE
-├── OperatorError                whoever runs or configures this server
+├── OperatorError                the operator of this server can fix it
 │   ├── ContractChanged          CONTRACT_CHANGED
 │   ├── CapabilityMissing        CAPABILITY_MISSING
 │   ├── DownloadUnverified       DOWNLOAD_VERIFY_FAILED
@@ -28,8 +28,10 @@ ToolpostError
 │   ├── PluginFailed             CAPABILITY_MISSING (at start, never on the wire)
 │   └── BadConfiguration         INVALID_REQUEST    (at start, never on the wire)
 │       └── BadLock              INVALID_REQUEST    (at start, never on the wire)
-└── GatewayError                 INTERNAL, a bug of ours
-    └── StoreUnavailable         INTERNAL           (the database is away, or too slow)
+└── GatewayError                 INTERNAL, a bug in Toolpost
+    └── StoreUnavailable         INTERNAL           (the database is unreachable, or too slow)
+
+The first line of a class's docstring is the message of an error that is raised without one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,7 +114,7 @@ def _tail(text: str) -> str:
 
 
 class CallerError(ToolpostError):
-    """The caller can put this right."""
+    """The caller can fix this."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -176,9 +178,9 @@ class QueueOverloaded(CallerError):
         hint: str | None = None,
         **details: Any,
     ) -> None:
-        """Take when to try again, and whether it is the caller's own share that is used up, not everything."""
+        """`retry_s` is when to try again; `is_own` says that the caller's own share is used up, not the whole queue."""
         if isinstance(given_ms := details.get("retryAfterMs"), int | float):
-            # An error of another gateway, passed on: its hint says when already.
+            # An error that another gateway passed on: its hint already says when to retry.
             retry_s = given_ms / 1000
         else:
             details["retryAfterMs"] = round(retry_s * 1000)
@@ -190,7 +192,7 @@ class QueueOverloaded(CallerError):
 
 
 class StaleLease(CallerError):
-    """The task was given to another worker meanwhile."""
+    """The task has been given to another worker."""
 
     code = ErrorCode.STALE_LEASE
 
@@ -227,7 +229,7 @@ class InvalidResult(SourceError):
     def __init__(self, message: str | None = None, /, *, content: Sequence[Any] = (), **options: Any) -> None:
         super().__init__(message, **options)
         self.content = content
-        """What the tool said all the same, as content blocks: shown after the error."""
+        """The content blocks of the invalid result; sent after the error."""
 
 
 class UpstreamRefused(SourceError):
@@ -246,7 +248,7 @@ class UpstreamUnavailable(SourceError):
 
 
 class OperatorError(ToolpostError):
-    """Whoever runs this server can put this right."""
+    """The operator of this server can fix this."""
 
     code = ErrorCode.CAPABILITY_MISSING
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.parts import Part, part_at, schemas_under
-from toolpost.contracts.patterns import patterns_of, size_of_pattern
-from toolpost.contracts.references import REFERENCES, References
+from toolpost.contracts.document import REFERENCES, References
+from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
+from toolpost.contracts.subschemas import Subschema, resolve_pointer, schemas_under
 
 PATHS_LIMIT: Final = 2_000
 """More paths than this to one place of a value, and the schema is refused. The most among 6,000 real tools is 16."""
@@ -50,11 +50,11 @@ _REEVALUATED: Final = 3.0
 # No value that is let in is nested more deeply.
 _NESTED_LIMIT: Final = 256
 PLACES_LIMIT: Final = 8 * 1024 * 1024
-"""How many letters the places of all schemas may have: names of 2 KB, 60 deep, would make a gigabyte of them."""
+"""Characters of all places together: names of 2 KB, nested 60 deep, would take a gigabyte."""
 
 
 class InPlaceCycle(ValueError):
-    """A schema is applied to a value again and again without getting any deeper into it; `place` is where."""
+    """A schema applies itself to the same value again, without end; `place` is where."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -62,22 +62,22 @@ class InPlaceCycle(ValueError):
 
 
 class PlacesTooLong(ValueError):
-    """The places of all schemas in a document, written out, are too long: names of many letters, nested deeply."""
+    """The places of all schemas in a document, written out, exceed `PLACES_LIMIT`."""
 
 
 class Expansion(NamedTuple):
-    """What was counted."""
+    """How much work a schema is for a validator."""
 
     paths: float
     """The most paths that lead to one place of a value; infinite if that depends on how deep the value is."""
     place: str
-    """The schema that most of them begin at."""
+    """The schema at which most of the paths begin."""
     cost: float
-    """The paths, each with what its keywords cost: about 50 ns for each byte of the value."""
+    """The paths, weighted by what their keywords cost: about 50 ns for each byte of the value."""
 
 
 class _Node:
-    """A schema, and what it leads to."""
+    """A schema and the schemas that it applies."""
 
     __slots__ = ("children", "in_place", "is_unique", "paths", "place", "weight")
 
@@ -92,56 +92,56 @@ class _Node:
         self.paths = 0.0
 
 
-def expansion_of(raw: JsonObject, parts: Iterable[Part], references: References | None) -> Expansion:
-    """Count the paths of a schema, given its parts, and its references if it has any.
+def measure_expansion(raw: JsonObject, subschemas: Iterable[Subschema], references: References | None) -> Expansion:
+    """Count the paths of a schema, given its subschemas, and its references if it has any.
 
     Raises `InPlaceCycle` and `PlacesTooLong`.
     """
     widest = 0
-    for part in parts:
-        if not _MULTIPLIERS.isdisjoint(part.schema):
+    for subschema in subschemas:
+        if not _MULTIPLIERS.isdisjoint(subschema.schema):
             return _count_paths(raw, references)
-        widest = max(widest, _size(part.schema.get("properties")) + _size(part.schema.get("required")))
+        widest = max(widest, _size(subschema.schema.get("properties")) + _size(subschema.schema.get("required")))
     # Most schemas are as simple as that: each place is reached on one path.
     return Expansion(1.0, "", 1.0 + widest / 8)
 
 
 def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
     nodes = _Graph(raw, references).nodes
-    order = _in_place_order(nodes)
+    order = _sort_in_place(nodes)
     for node in order:
         node.paths = min(1.0 + sum(times * inner.paths for inner, times in node.in_place), 1e18)
     worst = max(nodes, key=lambda node: node.paths)
     if worst.paths > PATHS_LIMIT:
-        return Expansion(worst.paths, _origin(worst), math.inf)
-    entries = _entries(nodes[0], order)
+        return Expansion(worst.paths, _find_origin(worst), math.inf)
+    entries = _collect_entries(nodes[0], order)
     if entries is None:
         return Expansion(math.inf, "", math.inf)
-    components = _components(entries, nodes[0])
-    paths = _worst(entries, components, {node: entry.paths for node, entry in entries.items()})
-    cost = _worst(entries, components, {node: entry.cost for node, entry in entries.items()})
+    components = _find_components(entries, nodes[0])
+    paths = _find_worst(entries, components, {node: entry.paths for node, entry in entries.items()})
+    cost = _find_worst(entries, components, {node: entry.cost for node, entry in entries.items()})
     # Items are compared whole, so that what lies in an array in an array is looked at once for each.
     cost *= min(1 + sum(node.is_unique for node in nodes), _NESTED_LIMIT)
     return Expansion(paths, "", cost)
 
 
-def _origin(node: _Node) -> str:
-    """Return the innermost schema that has too many paths already: where to begin to mend it."""
+def _find_origin(node: _Node) -> str:
+    """Return the innermost schema that already has too many paths: where a repair should begin."""
     while inner := next((inner for inner, _ in node.in_place if inner.paths > PATHS_LIMIT), None):
         node = inner
     return node.place
 
 
 def _weight(schema: JsonObject) -> float:
-    """Weigh what a validator does at one place for the keywords of one schema, beside what its inner schemas do."""
+    """Estimate what a validator does at one place for the keywords of one schema, without the schemas inside it."""
     weight = 1.0 + (_size(schema.get("properties")) + _size(schema.get("required"))) / 8
     weight += (_size(schema.get("patternProperties")) + _size(schema.get("dependentRequired"))) / 2
     if "multipleOf" in schema:
         weight += 20
     if isinstance(options := schema.get("enum"), list) and any(isinstance(option, dict | list) for option in options):
-        # Texts and numbers are looked up; anything larger is held against every option.
+        # Strings and numbers are looked up in a set; arrays and objects are compared with every option.
         weight += 3 * len(options)
-    return weight + sum(size_of_pattern(pattern) / 500 for _, pattern in patterns_of(schema))
+    return weight + sum(estimate_pattern_size(pattern) / 500 for _, pattern in patterns_of(schema))
 
 
 def _size(value: Json) -> int:
@@ -157,7 +157,7 @@ class _Graph:
     def __init__(self, raw: JsonObject, references: References | None) -> None:
         self._raw = raw
         self._references = references or References(raw, ())
-        self._letters = 0
+        self._places_length = 0
         self._waiting: list[tuple[_Node, JsonObject]] = []
         self._nodes: dict[str, _Node] = {}
         self._node_at("", raw)
@@ -174,8 +174,8 @@ class _Graph:
     def _node_at(self, place: str, schema: JsonObject) -> _Node:
         node = self._nodes.get(place)
         if node is None:
-            self._letters += len(place)
-            if self._letters > PLACES_LIMIT:
+            self._places_length += len(place)
+            if self._places_length > PLACES_LIMIT:
                 raise PlacesTooLong
             node = self._nodes[place] = _Node(place, schema)
             self._waiting.append((node, schema))
@@ -186,20 +186,20 @@ class _Graph:
             for inner, child in schemas_under(keyword, value):
                 if keyword in _IN_PLACE:
                     node.in_place.append((self._node_at(node.place + inner, child), times))
-                elif (key := _key(keyword, inner)) is not None:
+                elif (key := _child_key(keyword, inner)) is not None:
                     held = node.children.setdefault(key, {})
                     held[self._node_at(node.place + inner, child)] = 1.0
 
     def _link_references(self, node: _Node, schema: JsonObject, times: float) -> None:
         for keyword in REFERENCES:
-            for place in self._references.targets(node.place, schema, keyword) if keyword in schema else ():
-                # It may lead to where nobody expects a schema, such as under a keyword that is not known.
-                if isinstance(target := part_at(self._raw, place), dict):
+            for place in self._references.find_targets(node.place, schema, keyword) if keyword in schema else ():
+                # A reference may lead to a schema under an unknown keyword, which `walk_subschemas` does not visit.
+                if isinstance(target := resolve_pointer(self._raw, place), dict):
                     node.in_place.append((self._node_at(place, target), times))
 
 
-def _key(keyword: str, inner: str) -> tuple[str, str] | None:
-    """Say which children a schema describes; None for a definition, which describes none until it is referred to."""
+def _child_key(keyword: str, inner: str) -> tuple[str, str] | None:
+    """Return which children of a value a schema applies to; None for a definition, which applies to none by its place."""
     if keyword == "properties":
         return _ANY_PROPERTY, inner
     if keyword == "prefixItems" or (keyword == "items" and inner != "/items"):
@@ -213,8 +213,8 @@ def _key(keyword: str, inner: str) -> tuple[str, str] | None:
     return None
 
 
-def _in_place_order(nodes: list[_Node]) -> list[_Node]:
-    """Return the schemas so that each comes after those that it applies in place; raises `InPlaceCycle`."""
+def _sort_in_place(nodes: list[_Node]) -> list[_Node]:
+    """Sort schemas so that each comes after those that it applies in place; raises `InPlaceCycle`."""
     order: list[_Node] = []
     done: set[_Node] = set()
     for first in nodes:
@@ -242,7 +242,7 @@ _Children = dict[tuple[str, str], dict[_Node, float]]
 
 
 class _Entry:
-    """A schema that a level of the value is entered by, with all that is applied in place there."""
+    """A schema by which a level of the value is entered, with everything applied in place there."""
 
     __slots__ = ("children", "component", "cost", "paths", "place")
 
@@ -255,8 +255,8 @@ class _Entry:
         """The group of entries that lead to each other; a number that is higher than those of all groups it leads to."""
 
 
-def _entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
-    """Return every schema that a level is entered by; None if there is too much to be counted."""
+def _collect_entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
+    """Return every schema by which a level is entered; None if counting takes more than `STEPS_LIMIT`."""
     steps = 0
     below: dict[_Node, _Children] = {}
     costs: dict[_Node, float] = {}
@@ -274,13 +274,13 @@ def _entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
                 if steps > STEPS_LIMIT:
                     return None
         below[node] = merged
-    wanted = [root]
+    waiting = [root]
     entries: dict[_Node, _Entry] = {}
-    while wanted:
-        node = wanted.pop()
+    while waiting:
+        node = waiting.pop()
         if node not in entries:
             entries[node] = _Entry(node, below[node], costs[node])
-            wanted.extend(target for targets in below[node].values() for target in targets)
+            waiting.extend(target for targets in below[node].values() for target in targets)
             steps += sum(map(len, below[node].values()))
             if steps > STEPS_LIMIT:
                 return None
@@ -290,8 +290,8 @@ def _entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | None:
 # The levels
 
 
-def _components(entries: dict[_Node, _Entry], root: _Node) -> list[list[_Node]]:
-    """Group the entries that lead to each other (Tarjan); a group comes after all groups that it leads to."""
+def _find_components(entries: dict[_Node, _Entry], root: _Node) -> list[list[_Node]]:
+    """Group the entries that lead to each other (Tarjan's algorithm); a group comes after all groups it leads to."""
     number: dict[_Node, int] = {root: 0}
     lowest: dict[_Node, int] = {root: 0}
     open_nodes = [root]
@@ -329,7 +329,7 @@ def _targets(entry: _Entry) -> Iterator[_Node]:
 
 
 class _Sum:
-    """What several schemas that are applied to one child come to."""
+    """The total of several schemas that are applied to one child."""
 
     __slots__ = ("back", "most", "total")
 
@@ -345,12 +345,12 @@ class _Sum:
         return _Sum(self.back + other.back, self.most + other.most, self.total + other.total)
 
 
-def _worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: dict[_Node, float]) -> float:
-    """Return the most of `own` that comes together at one place of any value; infinite if there is no bound."""
+def _find_worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: dict[_Node, float]) -> float:
+    """Return the largest total of `own` at one place of any value; infinite if there is no bound."""
     most: dict[_Node, float] = {}
     total: dict[_Node, float] = {}
 
-    def sum_of(targets: dict[_Node, float] | None, component: int) -> _Sum:
+    def add_up(targets: dict[_Node, float] | None, component: int) -> _Sum:
         found = _Sum()
         for target, count in (targets or {}).items():
             if entries[target].component == component:
@@ -365,13 +365,13 @@ def _worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: dict[_N
         for node in group:
             entry = entries[node]
             highest = max(highest, own[node])
-            shared = {kind: sum_of(entry.children.get((kind, "")), entry.component) for kind in _KINDS}
+            shared = {kind: add_up(entry.children.get((kind, "")), entry.component) for kind in _KINDS}
             for (kind, name), targets in entry.children.items():
-                child = shared[kind] if not name else shared[kind] + sum_of(targets, entry.component)
+                child = shared[kind] if not name else shared[kind] + add_up(targets, entry.component)
                 if child.back > 1 or (child.back and math.isinf(child.total)):
                     return math.inf
                 if child.back:
-                    # One way back, and something besides: what is shed at each level adds up, but only as deep as it reaches.
+                    # One way back and something besides: what each level adds is summed, but only as deep as it reaches.
                     is_recursive, shed = True, shed + child.total
                 else:
                     highest, deepest = max(highest, child.most), max(deepest, child.total)

@@ -1,6 +1,8 @@
-"""What in a definition may be meant for the model and not for the person: hidden text, orders, another tool's name.
+"""Reasons to look at a tool definition: hidden text, instructions to the model, encoded payloads, another tool's name.
 
-A suspicion is a reason to look, never a proof: nothing is refused for it.
+A finding is never a proof, and no definition is refused for one; under `contracts = "enforce"` a change that brings one is
+quarantined. `scan_definition` reads one definition; `NameIndex` adds what can only be seen next to the tools of other servers.
+The instructions themselves are recognized in `injection`, encodings in `decoding`.
 """
 
 import re
@@ -15,15 +17,15 @@ import msgspec
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.contract import NAME_LIMIT
-from toolpost.contracts.decoding import readings
-from toolpost.contracts.injection import THRESHOLD, Assessment, assess, pieces
-from toolpost.contracts.shown import cut
+from toolpost.contracts.decoding import decode_hidden
+from toolpost.contracts.display import truncate
+from toolpost.contracts.injection import THRESHOLD, Assessment, assess, split_pieces
 
 TEXT_LIMIT = 256 * 1024
-"""How many characters of a definition are read; that there are more is pointed out."""
+"""How many characters of a definition are read; more are reported as `unread`."""
 PER_TOOL_LIMIT = 20
-SPOKEN_OF_LIMIT = 1_000
-"""How many names in a definition are compared with those of tools: padding must not hide the one that counts."""
+MENTION_LIMIT = 1_000
+"""How many names in a definition are compared with those of tools: padding must not hide the one that matters."""
 DEPTH_LIMIT = 100
 PLACE_LIMIT = 4_096
 
@@ -31,135 +33,137 @@ _AROUND = 40
 _SHOWN_REASONS = 3
 
 
-class SuspicionKind(StrEnum):
-    """What is suspected."""
+class FindingKind(StrEnum):
+    """Public: these values are in JSON and in the docs."""
 
     HIDDEN_TEXT = "hidden-text"
     """Characters that a person does not see and a model reads."""
     INSTRUCTION = "instruction"
-    """Words that tell a model what to do, rather than what the tool does."""
+    """Words that tell a model what to do, instead of what the tool does."""
     ENCODED_TEXT = "encoded-text"
-    """Words of that kind that have to be decoded first: base64, hex, escapes."""
+    """Such words in an encoding: base64, hex, escapes."""
     UNREAD = "unread"
     """Text beyond what is read: too much, or nested too deep."""
     SHADOWING = "shadowing"
-    """The name of another server's tool, taken or given new rules."""
+    """Another server's tool name, imitated or given new rules."""
 
 
-class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One reason to look at a definition."""
 
-    kind: SuspicionKind
+    kind: FindingKind
     place: str
     """A JSON Pointer into the definition."""
     message: str
     excerpt: str
-    """The words around it, with what is hidden written out."""
+    """The text around it, with hidden characters escaped."""
 
     def to_json(self) -> JsonObject:
-        """Write it as plain JSON."""
         return {"kind": self.kind.value, "place": self.place, "message": self.message, "excerpt": self.excerpt}
 
     @property
-    def told(self) -> str:
-        """Say it in a line, for people."""
+    def summary(self) -> str:
+        """One line for people."""
         return f"{self.place}: {self.message}"
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition, looked at by itself: what it takes to see it beside others, without reading it again."""
+class DefinitionScan(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in one definition; enough for `NameIndex` to compare it with others without reading it again."""
 
     name: str
-    suspicions: tuple[Suspicion, ...]
-    spoken_of: tuple[tuple[str, Suspicion], ...]
-    """What reads like a tool's whole name, each with what is suspected if there is such a tool."""
+    findings: tuple[Finding, ...]
+    mentions: tuple[tuple[str, Finding], ...]
+    """Words that look like a full tool name, each with the finding to report if such a tool exists."""
 
 
-def look_at(definition: Definition, *, since: Definition | None = None) -> Look:
-    """Read every text of a definition once; with `since`, only those that were not in that one."""
-    known = frozenset(text for _, text, _ in _texts(since)) if since is not None else frozenset()
-    found: list[Suspicion] = []
-    unread: dict[str, Suspicion] = {}
-    spoken_of: dict[str, Suspicion] = {}
-    for place, text, kind in _texts(definition):
+def scan_definition(definition: Definition, *, since: Definition | None = None) -> DefinitionScan:
+    """Read every text of a definition once; with `since`, only those that are not in that one."""
+    known = frozenset(text for _, text, _ in _walk_texts(since)) if since is not None else frozenset()
+    found: list[Finding] = []
+    unread: dict[str, Finding] = {}
+    mentions: dict[str, Finding] = {}
+    for place, text, kind in _walk_texts(definition):
         if kind == "unread":
-            unread.setdefault(text, Suspicion(kind=SuspicionKind.UNREAD, place=place, message=text, excerpt=""))
+            unread.setdefault(text, Finding(kind=FindingKind.UNREAD, place=place, message=text, excerpt=""))
+        # A text that only moved is not new, wherever it is now.
         elif text not in known and len(found) < PER_TOOL_LIMIT:
-            found += [*_hidden(place, text), *_orders(place, _split_name(text) if kind == "name" else text)]
-            if place != "/name" and len(spoken_of) < SPOKEN_OF_LIMIT:
-                spoken_of = dict(islice(_spoken_of(place, text), SPOKEN_OF_LIMIT)) | spoken_of
-    return Look(
+            found += [
+                *_find_hidden_text(place, text),
+                *_find_instructions(place, _split_name(text) if kind == "name" else text),
+            ]
+            if place != "/name" and len(mentions) < MENTION_LIMIT:
+                mentions = dict(islice(_find_mentions(place, text), MENTION_LIMIT)) | mentions
+    return DefinitionScan(
         name=definition.name,
-        suspicions=(*unread.values(), *found)[:PER_TOOL_LIMIT],
-        spoken_of=tuple(spoken_of.items())[:SPOKEN_OF_LIMIT],
+        findings=(*unread.values(), *found)[:PER_TOOL_LIMIT],
+        mentions=tuple(mentions.items())[:MENTION_LIMIT],
     )
 
 
-class Names:
-    """The names of all tools, for what bears or speaks of another server's; as quick for thousands as for one."""
+class NameIndex:
+    """The names of all tools, to find imitated and mentioned names in constant time."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
-        self._by_look: dict[str, list[str]] = {}
+        self._by_skeleton: dict[str, list[str]] = {}
         self._by_own: dict[str, list[str]] = {}
         for name in sorted(self._names):
             server, _, tool = name.partition("__")
-            self._by_look.setdefault(_look(name), []).append(name)
+            self._by_skeleton.setdefault(_skeleton(name), []).append(name)
             for own in {name, f"{server}_{tool}"}:
                 self._by_own.setdefault(own, []).append(name)
 
-    def suspicions(self, look: Look) -> list[Suspicion]:
-        """Return the reasons to look at a definition, beside the tools of all servers."""
-        return list(islice(chain(look.suspicions, self._shadows(look)), PER_TOOL_LIMIT))
+    def inspect(self, scan: DefinitionScan) -> list[Finding]:
+        """Return the findings of a definition, including those about the tools of other servers."""
+        return list(islice(chain(scan.findings, self._find_shadowing(scan)), PER_TOOL_LIMIT))
 
-    def find_new(self, old: Look, new: Look) -> list[Suspicion]:
-        """Return the reasons that a change has brought: what was suspected before is not said again.
+    def inspect_change(self, old: DefinitionScan, new: DefinitionScan) -> list[Finding]:
+        """Return the findings that a change brought; those of the old definition are left out.
 
-        `new` is the new definition since the old one.
+        `new` is a scan of the new definition since the old one.
         """
-        known = {(found.message, found.excerpt) for found in self.suspicions(old)}
-        # What cannot be read may have changed too: it is never taken for known.
+        known = {(found.message, found.excerpt) for found in self.inspect(old)}
+        # Text that is not read may have changed too, so `unread` is always new.
         return [
             found
-            for found in self.suspicions(new)
-            if found.kind is SuspicionKind.UNREAD or (found.message, found.excerpt) not in known
+            for found in self.inspect(new)
+            if found.kind is FindingKind.UNREAD or (found.message, found.excerpt) not in known
         ]
 
-    def _shadows(self, look: Look) -> Iterator[Suspicion]:
-        """Yield how a tool bears the name of another server's, or speaks of it."""
-        name, (_, _, tool) = look.name, look.name.partition("__")
-        alike = [other for other in self._by_look.get(_look(name), ()) if _is_anothers(other, name)]
+    def _find_shadowing(self, scan: DefinitionScan) -> Iterator[Finding]:
+        name, (_, _, tool) = scan.name, scan.name.partition("__")
+        alike = [other for other in self._by_skeleton.get(_skeleton(name), ()) if _is_other_server(other, name)]
         for other in alike:
-            yield _shadow(f"cannot be told from `{other}`", name)
+            yield _make_shadowing(f"cannot be told from `{other}`", name)
         for other in self._by_own.get(tool, ()):
-            if other not in alike and _is_anothers(other, name):
-                yield _shadow(f"has the name of `{other}`, which is another server's", name)
-        for other, suspicion in look.spoken_of:
-            if other in self._names and _is_anothers(other, name):
-                yield suspicion
+            if other not in alike and _is_other_server(other, name):
+                yield _make_shadowing(f"has the name of `{other}`, which is another server's", name)
+        for other, finding in scan.mentions:
+            if other in self._names and _is_other_server(other, name):
+                yield finding
 
 
-def suspicions(definition: Definition, names: Names | None = None) -> list[Suspicion]:
-    """Return the reasons to look at a definition, beside the tools of all servers."""
-    return (names or Names()).suspicions(look_at(definition))
+def inspect_definition(definition: Definition, names: NameIndex | None = None) -> list[Finding]:
+    """Return the findings of a definition, including those about the tools of other servers."""
+    return (names or NameIndex()).inspect(scan_definition(definition))
 
 
-def new_suspicions(old: Definition, new: Definition, names: Names | None = None) -> list[Suspicion]:
-    """Return the reasons that a change has brought: what was suspected before is not said again."""
-    return (names or Names()).find_new(look_at(old), look_at(new, since=old))
+def inspect_change(old: Definition, new: Definition, names: NameIndex | None = None) -> list[Finding]:
+    """Return the findings that a change brought; those of the old definition are left out."""
+    return (names or NameIndex()).inspect_change(scan_definition(old), scan_definition(new, since=old))
 
 
-def _texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "name", "unread"]]]:
-    """Yield every string that a model may see, with its place: each value and each name, used or not, known or not.
+def _walk_texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "name", "unread"]]]:
+    """Yield every string that a model may see with its place: all values and all names, whether a client knows them or not.
 
-    What is left out is told, as `unread`: otherwise padding would hide what comes after it.
+    What is beyond the limits is yielded as `unread`: otherwise padding would hide what comes after it.
     """
-    waiting: list[tuple[str, Json, int, bool]] = [("", definition.as_sent(), 0, False)]
+    waiting: list[tuple[str, Json, int, bool]] = [("", definition.to_listed(), 0, False)]
     left = TEXT_LIMIT
     while waiting:
         place, value, depth, is_name = waiting.pop()
         if len(place) > PLACE_LIMIT:
-            yield cut(place), f"is at a place longer than {PLACE_LIMIT} characters, and not read", "unread"
+            yield truncate(place), f"is at a place longer than {PLACE_LIMIT} characters, and not read", "unread"
             continue
         if isinstance(value, str):
             yield place, value[:left], "name" if is_name else "text"
@@ -177,115 +181,114 @@ def _texts(definition: Definition) -> Iterator[tuple[str, str, Literal["text", "
             waiting += [(f"{place}/{number}", inner, depth + 1, False) for number, inner in enumerate(value)][::-1]
 
 
-_HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def _split_name(name: str) -> str:
-    """Return the words of a name: `doNotTell` and `do_not_tell` say the same to a model."""
-    return _HUMPS.sub(" ", name.replace("_", " ").replace("-", " "))
+    """Return the words of a name: a model reads `doNotTell` and `do_not_tell` alike."""
+    return _CAMEL_CASE.sub(" ", name.replace("_", " ").replace("-", " "))
 
 
 # Hidden text
 
-# Format characters and unused planes; written by number, because here above all they must be seen.
-_UNSEEN = re.compile(
+# Format characters and unused planes; escaped here, so that they can be seen.
+_HIDDEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\ue000-\uf8ff\U000f0000-\U0010fffd]|[\ufe00-\ufe0f]{2,}|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
-_ESCAPED = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
-# Where a joiner or a mark of direction has its place: between emoji, and in scripts that need them.
+_TERMINAL_ESCAPE = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
+# Joiners and direction marks are legitimate between emoji and in scripts that need them.
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c\u00ad\ufeff")
 
 
-def _hidden(place: str, text: str) -> Iterator[Suspicion]:
+def _find_hidden_text(place: str, text: str) -> Iterator[Finding]:
     if text.isascii() and text.isprintable():
         return
-    for found in _UNSEEN.finditer(text):
-        if not _has_its_place(text, found):
-            what = ", ".join(_name_of(letter) for letter in dict.fromkeys(found[0][:3]))
+    for found in _HIDDEN.finditer(text):
+        if not _is_legitimate(text, found):
+            what = ", ".join(_describe_character(letter) for letter in dict.fromkeys(found[0][:3]))
             message = f"{what}: a person does not see it, a model reads it"
-            yield _suspicion(SuspicionKind.HIDDEN_TEXT, place, message, text, *found.span())
+            yield _make_finding(FindingKind.HIDDEN_TEXT, place, message, text, *found.span())
             return
 
 
-def _name_of(letter: str) -> str:
+def _describe_character(letter: str) -> str:
     return f"U+{ord(letter):04X} {unicodedata.name(letter, 'control character').lower()}"
 
 
-def _has_its_place(text: str, found: re.Match[str]) -> bool:
+def _is_legitimate(text: str, found: re.Match[str]) -> bool:
     if found[0] not in _JOINERS:
         return False
     before, after = text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]
     if found[0] == "\ufeff":
         return found.start() == 0
-    # An invisible sign between letters that need none hides a word from filters.
+    # Between ASCII letters an invisible character has no use but to hide a word from filters.
     return any(letter and not letter.isascii() for letter in (before, after)) or found[0] == "\u00ad"
 
 
-# Orders
+# Instructions
 
 
-def _orders(place: str, text: str) -> Iterator[Suspicion]:
-    """Yield at most one suspicion: what the text says, or what is encoded in it."""
-    for piece in pieces(text):
+def _find_instructions(place: str, text: str) -> Iterator[Finding]:
+    """Yield at most one finding: what the text says, or what is encoded in it."""
+    for piece in split_pieces(text):
         found = assess(piece)
         if found.weight >= THRESHOLD:
-            yield _order(SuspicionKind.INSTRUCTION, place, _reasons(found), found)
+            yield _order(FindingKind.INSTRUCTION, place, _join_reasons(found), found)
             return
-        for how, decoded in readings(piece):
+        for how, decoded in decode_hidden(piece):
             found = assess(decoded)
-            # Nobody encodes harmless words: half of the weight is enough.
+            # Harmless text is hardly ever encoded: half of the weight is enough.
             if found.weight >= THRESHOLD / 2:
-                message = f"{how} that decodes to a text which {_reasons(found)}"
-                yield _order(SuspicionKind.ENCODED_TEXT, place, message, found)
+                message = f"{how} that decodes to a text which {_join_reasons(found)}"
+                yield _order(FindingKind.ENCODED_TEXT, place, message, found)
                 return
 
 
-def _order(kind: SuspicionKind, place: str, message: str, found: Assessment) -> Suspicion:
-    return _suspicion(kind, place, message, found.text, found.hits[0].start, found.hits[0].end)
+def _order(kind: FindingKind, place: str, message: str, found: Assessment) -> Finding:
+    return _make_finding(kind, place, message, found.text, found.matches[0].start, found.matches[0].end)
 
 
-def _reasons(found: Assessment) -> str:
-    return ", and ".join(hit.family for hit in found.hits[:_SHOWN_REASONS])
+def _join_reasons(found: Assessment) -> str:
+    return ", and ".join(hit.family for hit in found.matches[:_SHOWN_REASONS])
 
 
 # Shadowing
 
 
-# Without the `__`: to look for that inside would take time in proportion to the square of a long word.
+# Does not look for the `__` itself: that would take quadratic time on a long word.
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def _is_anothers(other: str, name: str) -> bool:
+def _is_other_server(other: str, name: str) -> bool:
     its_server = other.partition("__")[0]
     return bool(its_server) and its_server != name.partition("__")[0]
 
 
-def _shadow(message: str, name: str) -> Suspicion:
-    return Suspicion(kind=SuspicionKind.SHADOWING, place="/name", message=message, excerpt=cut(name))
+def _make_shadowing(message: str, name: str) -> Finding:
+    return Finding(kind=FindingKind.SHADOWING, place="/name", message=message, excerpt=truncate(name))
 
 
-def _spoken_of(place: str, text: str) -> Iterator[tuple[str, Suspicion]]:
+def _find_mentions(place: str, text: str) -> Iterator[tuple[str, Finding]]:
     for found in _WORD.finditer(text) if "__" in text else ():
         if "__" in found[0] and len(found[0]) <= NAME_LIMIT:
             message = f"speaks of `{found[0]}`, which is another server's"
-            yield found[0], _suspicion(SuspicionKind.SHADOWING, place, message, text, *found.span())
+            yield found[0], _make_finding(FindingKind.SHADOWING, place, message, text, *found.span())
 
 
-_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", ".": "_"})
+_LOOK_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", ".": "_"})
 
 
-def _look(name: str) -> str:
-    """Return a name as it looks at a glance."""
-    return unicodedata.normalize("NFKD", name).casefold().translate(_ALIKE)
+def _skeleton(name: str) -> str:
+    """Return a name with look-alike characters replaced: names with the same skeleton are confused by people."""
+    return unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
 
 
-def _suspicion(kind: SuspicionKind, place: str, message: str, text: str, start: int, end: int) -> Suspicion:
+def _make_finding(kind: FindingKind, place: str, message: str, text: str, start: int, end: int) -> Finding:
     around = text[max(0, start - _AROUND) : end + _AROUND]
-    return Suspicion(kind=kind, place=place, message=message, excerpt=cut(_spell_hidden(around)))
+    return Finding(kind=kind, place=place, message=message, excerpt=truncate(_escape_hidden(around)))
 
 
-def _spell_hidden(text: str) -> str:
-    """Return a text with its hidden characters as their numbers."""
-    plain = _ESCAPED.sub(lambda found: f"⟨{found[0][1:]}⟩", text)
-    return _UNSEEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), plain)
+def _escape_hidden(text: str) -> str:
+    plain = _TERMINAL_ESCAPE.sub(lambda found: f"⟨{found[0][1:]}⟩", text)
+    return _HIDDEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), plain)

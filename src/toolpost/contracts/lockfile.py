@@ -1,59 +1,63 @@
-"""The lock file: every tool's whole definition, written down so that no change goes unnoticed. Text in, text out."""
+"""The lock file `toolpost.lock`: every tool definition as text, and how the live tools differ from it (`drifts`).
 
-import itertools
+Text in, text out: reading and writing the file is left to `cli.lock` and `settings.lock`.
+"""
+
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.definition import Definition, Digests
+from toolpost.contracts.compatibility.judgement import Judgement, Verdict
 from toolpost.contracts.errors import BadLock
+from toolpost.contracts.findings import Finding, NameIndex, inspect_change, inspect_definition
 
 FORMAT: Final = 1
-"""Raised when the layout or the rule of the digests changes: a lock of another format is not compared."""
+"""Raised when the layout or the rule for digests changes: a lock of another format is not compared."""
 
 _KEY: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
 _CONFLICT: Final = re.compile(r"(?:<{7}|={7}|>{7}|\|{7})(?: |$)")
 
 
 class LockedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool as it was locked, and where it came from."""
+    """One tool as it was locked."""
 
     source: str
-    """The plugin or the server."""
+    """The name of the plugin or server that the tool came from."""
     definition: Definition
     digests: Digests
 
     @classmethod
     def of(cls, source: str, definition: Definition) -> Self:
-        """Lock a definition."""
         return cls(source=source, definition=definition, digests=definition.digests)
 
 
-Tools = Mapping[str, LockedTool]
+LockedTools = Mapping[str, LockedTool]
 """Tools by their names on the wire."""
 
 
 def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
-    """Read the text of a lock; whatever is wrong with it is an error that names the line."""
+    """Read the text of a lock; raises `BadLock`, which names the line. `name` is the file's name, for messages."""
     _refuse_conflicts(text, name)
     content = _decode(text, name)
     if not isinstance(content, dict) or "toolpostLock" not in content:
-        raise BadLock(f"{name} is no lock of Toolpost.", hint=_RESTORE)
+        raise BadLock(f"{name} is not a lock file of Toolpost.", hint=_RESTORE)
     if content["toolpostLock"] != FORMAT:
-        raise _other_format(content["toolpostLock"], name)
+        raise _make_format_error(content["toolpostLock"], name)
     tools = content.get("tools")
     if not isinstance(tools, dict):
         raise BadLock(f"{name}: it has no `tools`.", hint=_RESTORE)
-    return {tool: _lock_tool(tool, entry, text, name) for tool, entry in tools.items()}
+    return {tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()}
 
 
-def lock_text(tools: Tools) -> str:
-    """Write a lock: sorted, one fact on a line, the same text for the same tools."""
+def lock_text(tools: LockedTools) -> str:
+    """Write a lock: sorted, one fact per line, always the same text for the same tools."""
     content = {
         "toolpostLock": FORMAT,
         "tools": {
@@ -68,8 +72,8 @@ def lock_text(tools: Tools) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def lines_of(tools: Collection[str], text: str) -> dict[str, int]:
-    """Say on which lines of a lock's text tools begin; the first one for those that are not there."""
+def find_lines(tools: Collection[str], text: str) -> dict[str, int]:
+    """Return the line of a lock's text on which each tool begins; 1 for tools that are not there."""
     wanted = {json.dumps(tool, ensure_ascii=False): tool for tool in tools}
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -92,17 +96,17 @@ def _refuse_conflicts(text: str, name: str) -> None:
 
 
 def _decode(text: str, name: str) -> Json:
-    doubled: list[str] = []
+    duplicates: list[str] = []
 
-    def once(pairs: list[tuple[str, Any]]) -> JsonObject:
+    def note_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
         found = dict(pairs)
         if len(found) < len(pairs):
             times = Counter(key for key, _ in pairs)
-            doubled.append(next(key for key, _ in pairs if times[key] > 1))
+            duplicates.append(next(key for key, _ in pairs if times[key] > 1))
         return found
 
     try:
-        content = json.loads(text, object_pairs_hook=once)
+        content = json.loads(text, object_pairs_hook=note_duplicates)
     except json.JSONDecodeError as error:
         raise BadLock(
             f"{name}, line {error.lineno}: it ends too early or is no JSON ({error.msg}).",
@@ -114,31 +118,28 @@ def _decode(text: str, name: str) -> Json:
     except ValueError as error:
         # Python refuses to read a number of more than 4,300 digits.
         raise BadLock(f"{name} holds a number that is too long.", hint=_RESTORE) from error
-    if doubled:
-        # The second of them; both may be on one line, or in another spelling.
-        line = list(itertools.islice(itertools.chain([1], _lines_of(doubled[0], text)), 3))[-1]
-        raise BadLock(f"{name}, line {line}: `{doubled[0]}` is there twice.", hint="keep one of the two", line=line)
+    if duplicates:
+        # Name the second one; both may be on one line, or escaped differently.
+        key = re.compile(rf"^\s*{re.escape(json.dumps(duplicates[0], ensure_ascii=False))}\s*:")
+        lines = [number for number, each in enumerate(text.splitlines(), 1) if key.match(each)]
+        line = [1, *lines[:2]][-1]
+        raise BadLock(f"{name}, line {line}: `{duplicates[0]}` is there twice.", hint="keep one of the two", line=line)
     return content
 
 
-def _lines_of(key: str, text: str) -> Iterator[int]:
-    written = re.compile(rf"^\s*{re.escape(json.dumps(key, ensure_ascii=False))}\s*:")
-    return (number for number, line in enumerate(text.splitlines(), 1) if written.match(line))
-
-
-def _other_format(found: Json, name: str) -> BadLock:
+def _make_format_error(found: Json, name: str) -> BadLock:
     if isinstance(found, int) and found > FORMAT:
         return BadLock(
             f"{name} has the format {found}; this Toolpost writes {FORMAT}.",
             hint="use a newer Toolpost; nothing was overwritten",
         )
-    return BadLock(f"{name}: `toolpostLock` is no format that there ever was.", hint=_RESTORE)
+    return BadLock(f"{name}: `toolpostLock` is not a known format.", hint=_RESTORE)
 
 
-def _lock_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
+def _parse_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
     def bad(reason: str, hint: str) -> BadLock:
-        # The line is looked for only now: in a long lock that takes a while.
-        line = lines_of([tool], text)[tool]
+        # Searched only for an error: in a long lock it takes a while.
+        line = find_lines([tool], text)[tool]
         return BadLock(f"{name}, line {line}: `{tool}`{reason}", hint=hint, line=line)
 
     try:
@@ -150,7 +151,7 @@ def _lock_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
     try:
         digests = locked.definition.digests
     except (ValueError, RecursionError) as error:
-        # `json` reads numbers beyond a double, NaN and halves of surrogate pairs, none of which is JSON.
+        # Python's `json` accepts numbers beyond a double, NaN and lone surrogates, which are not JSON.
         raise bad(" holds a value that no definition has.", _RESTORE) from error
     if locked.digests != digests:
         raise bad(
@@ -158,3 +159,137 @@ def _lock_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
             "undo the edit; `toolpost lock --accept` is how a change is taken over",
         )
     return locked
+
+
+Judge = Callable[[Definition, Definition], Judgement]
+
+
+class CheckFailure(StrEnum):
+    """Why `toolpost check` fails for a tool."""
+
+    NO_BUMP = "bump-missing"
+    NO_CAUSE = "bump-without-cause"
+    WENT_DOWN = "version-went-down"
+    REMOVED = "removed-without-alias"
+
+    @property
+    def reason(self) -> str:
+        return _REASONS[self]
+
+
+_REASONS: Mapping[CheckFailure, str] = {
+    CheckFailure.NO_BUMP: "it changed in a way that needs a higher schemaVersion, and has the same",
+    CheckFailure.NO_CAUSE: "its schemaVersion rose, and nothing else changed",
+    CheckFailure.WENT_DOWN: "its schemaVersion went down",
+    CheckFailure.REMOVED: "it is gone, and no tool answers to its name",
+}
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool that is not as it was locked."""
+
+    name: str
+    """The locked name; for a new tool, its name now."""
+    kind: Literal["added", "changed", "removed", "renamed"]
+    source: str
+    old: Definition | None = None
+    new: Definition | None = None
+    judgement: Judgement = Judgement()
+    findings: Sequence[Finding] = ()
+    """What the change brought; shown, but not a reason for `check` to fail."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it means for today's callers of the tool."""
+        return Verdict.BREAKING if self.kind == "removed" else self.judgement.verdict
+
+    @property
+    def failure(self) -> CheckFailure | None:
+        """Why `toolpost check` fails; None if it does not."""
+        if self.kind == "removed":
+            return CheckFailure.REMOVED
+        if self.old is None or self.new is None:
+            return None
+        before, now = self.old.schema_version, self.new.schema_version
+        if now < before:
+            return CheckFailure.WENT_DOWN
+        if now == before:
+            return CheckFailure.NO_BUMP if self.judgement.needs_bump else None
+        return None if differs_beyond_version(self.old, self.new) else CheckFailure.NO_CAUSE
+
+    @property
+    def required_version(self) -> int | None:
+        """The lowest `schemaVersion` that would pass; None if the present one does."""
+        if self.failure in (CheckFailure.NO_BUMP, CheckFailure.WENT_DOWN) and self.old is not None:
+            return self.old.schema_version + self.judgement.needs_bump
+        return self.old.schema_version if self.failure is CheckFailure.NO_CAUSE and self.old is not None else None
+
+    def to_json(self) -> JsonObject:
+        # `fault` and `suspicions` are the public keys of these fields.
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "source": self.source,
+            "newName": self.new.name if self.new is not None else None,
+            "schemaVersion": {
+                "old": self.old.schema_version if self.old is not None else None,
+                "new": self.new.schema_version if self.new is not None else None,
+                "wanted": self.required_version,
+            },
+            "fault": self.failure.value if self.failure is not None else None,
+            **self.judgement.to_json(),
+            "verdict": self.verdict.value,
+            "suspicions": [finding.to_json() for finding in self.findings],
+        }
+
+
+def differs_beyond_version(old: Definition, new: Definition) -> bool:
+    """Return whether anything but the versions and `_meta` is different."""
+    same: dict[str, Any] = {"schema_version": 1, "tooling_version": "", "meta": {}}
+    return msgspec.structs.replace(old, **same) != msgspec.structs.replace(new, **same)
+
+
+def is_same_promise(old: Definition, new: Definition) -> bool:
+    """Return whether two definitions promise the same: all but `toolingVersion` and `_meta` is equal."""
+    return old == new or msgspec.structs.replace(old, tooling_version=new.tooling_version, meta=new.meta) == new
+
+
+def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[Drift]:
+    """Compare tools in the order of their names. A new tool with a removed tool's name as an alias is that tool, renamed."""
+    successors = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
+    renamed = {successors[name] for name in locked if name not in live and name in successors}
+    names = NameIndex(live)
+    for name in sorted(locked.keys() | live.keys()):
+        if name in renamed:
+            continue
+        old, new = locked.get(name), live.get(name) or live.get(successors.get(name, ""))
+        if (found := _compare_tool(name, old, new, judge, names)) is not None:
+            yield found
+
+
+def _compare_tool(
+    name: str, old: LockedTool | None, new: LockedTool | None, judge: Judge, names: NameIndex
+) -> Drift | None:
+    if old is None or new is None:
+        present = old or new
+        assert present is not None
+        return Drift(
+            name=name,
+            kind="removed" if new is None else "added",
+            source=present.source,
+            old=old.definition if old else None,
+            new=new.definition if new else None,
+            findings=inspect_definition(new.definition, names) if new else (),
+        )
+    findings = inspect_change(old.definition, new.definition, names) if old.definition != new.definition else []
+    if is_same_promise(old.definition, new.definition) and not findings:
+        return None
+    return Drift(
+        name=name,
+        kind="changed" if new.definition.name == name else "renamed",
+        source=new.source,
+        old=old.definition,
+        new=new.definition,
+        judgement=judge(old.definition, new.definition),
+        findings=findings,
+    )

@@ -1,37 +1,37 @@
-"""The regular expressions of a schema, and what each costs to compile: its size once every repetition is written out."""
+"""The regular expressions of a schema, and the estimated size of each once every repetition is written out."""
 
 import re
 from collections.abc import Iterator
 
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.parts import pointer
+from toolpost.contracts.subschemas import to_pointer
 
 _REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]\{[^}]{0,64}+\}")
 _WIDE = 60
-"""A class such as `\\w` covers all of Unicode, and weighs as much as so many letters."""
+"""A class such as `\\w` covers all of Unicode, and counts as this many characters."""
 
 _NAMED = 600
-"""As `_WIDE`, for a class that Unicode names: `\\p{L}`."""
+"""As `_WIDE`, for a Unicode property: `\\p{L}`."""
 
 _SIZE_LIMIT = 10**9
-"""Larger sizes are all the same: without a limit, a pattern of many repetitions is a number of many digits."""
+"""Larger sizes make no difference: without a limit, nested repetitions would be a number of many digits."""
 
 
 def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the patterns of one schema, without those of the schemas inside it, and their places from there."""
+    """Yield the patterns of one schema with their places, without those of the schemas inside it."""
     if isinstance(pattern := schema.get("pattern"), str):
         yield "/pattern", pattern
     if isinstance(named := schema.get("patternProperties"), dict):
         for pattern in named:
-            yield pointer(("patternProperties", pattern)), pattern
+            yield to_pointer(("patternProperties", pattern)), pattern
 
 
-def size_of_pattern(pattern: str) -> int:
-    """Return about how many states a pattern has."""
+def estimate_pattern_size(pattern: str) -> int:
+    """Return about how many states the automaton of a pattern has."""
     sizes, place, last = [0], 0, 0
-    # Behind the first class that nothing closes, none is closed: to look again at every bracket would take quadratic time.
+    # After the first class that is never closed, none is: searching again at every bracket would take quadratic time.
     is_closed = True
     while place < len(pattern):
         letter = pattern[place]
@@ -46,21 +46,22 @@ def size_of_pattern(pattern: str) -> int:
             last = min(last * max(1, times), _SIZE_LIMIT)
             place = found.end() - 1
         elif letter == "[" and is_closed and (is_closed := bool(found := _CLASS.match(pattern, place))) and found:
-            sizes[-1], last = sizes[-1] + last, 1 + _weight(found[0])
+            sizes[-1], last = sizes[-1] + last, 1 + _atom_size(found[0])
             place = found.end() - 1
         elif letter == "\\" and (found := _NAMED_CLASS.match(pattern, place)):
             sizes[-1], last = sizes[-1] + last, _NAMED
             place = found.end() - 1
         else:
             is_escape = letter == "\\" and place + 1 < len(pattern)
-            sizes[-1], last = sizes[-1] + last, _weight(pattern[place : place + 2] if is_escape else letter)
+            sizes[-1], last = sizes[-1] + last, _atom_size(pattern[place : place + 2] if is_escape else letter)
             place += is_escape
         place += 1
     size = sum(sizes) + last
+    # Case-insensitive: most characters have two or more forms.
     return 4 * size if "(?i" in pattern else size
 
 
-def _weight(atom: str) -> int:
+def _atom_size(atom: str) -> int:
     if "\\p" in atom or "\\P" in atom:
         return _NAMED * (atom.count("\\p") + atom.count("\\P"))
     return _WIDE if "\\" in atom or "^" in atom or atom == "." else 1

@@ -1,6 +1,7 @@
-"""Schemas, compiled. What is refused is named by place and reason.
+"""Compile JSON Schemas, or refuse them with place and reason. The only module that knows the validator (jsonschema-rs).
 
-The one place that knows the validator. What a broken value tells its sender is left to `faults`.
+The validator cannot be interrupted, so everything that could make it slow is bounded before it is called: size, depth,
+patterns (linear-time engine only) and the number of paths (`expansion`). How an invalid value is explained is left to `issues`.
 """
 
 import functools
@@ -14,17 +15,17 @@ import jsonschema_rs  # noqa: TID251  this is the one place
 from jsonschema_rs import CanonicalSchema, ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.document import REFERENCES, References
 from toolpost.contracts.expansion import (
     PATHS_LIMIT,
     PLACES_LIMIT,
     Expansion,
     InPlaceCycle,
     PlacesTooLong,
-    expansion_of,
+    measure_expansion,
 )
-from toolpost.contracts.parts import Part, draft_of, parts_of, pointer
-from toolpost.contracts.patterns import patterns_of, size_of_pattern
-from toolpost.contracts.references import REFERENCES, References
+from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
+from toolpost.contracts.subschemas import Subschema, draft_of, to_pointer, walk_subschemas
 
 __all__ = [
     "CanonicalSchema",
@@ -42,10 +43,10 @@ __all__ = [
 
 SIZE_LIMIT_BYTES = 256 * 1024
 SMALL_BYTES = 16 * 1024
-"""Whatever is in so small a schema, to walk it is quickly done."""
+"""A schema of this size is walked quickly, whatever it contains."""
 DEPTH_LIMIT = 64
 PLACE_LIMIT = 4_096
-"""How long the place of a schema in a document may be: its children all repeat it."""
+"""The longest place of a schema: each schema inside it repeats it."""
 PATTERN_LIMIT_BYTES = 10 * 1024 * 1024
 PATTERN_CACHE_LIMIT_BYTES = 2 * 1024 * 1024
 PATTERN_STATES_LIMIT = 50_000
@@ -55,9 +56,9 @@ QUOTE_LIMIT = 120
 QUICK_COST = 1_000_000
 """Bytes of a value times cost of a schema: up to 50 ms on a slow machine for values that were made to be slow."""
 QUICK_READ_COST = 3_000
-"""Parts of a value times paths of a schema: how much is explained at once, at 13 µs each. See `faults`."""
+"""Parts of a value times paths of a schema: how many errors are explained on the event loop, at 13 µs each."""
 QUICK_SCHEMA_BYTES = 64 * 1024
-"""To explain a fault, its schema is read too."""
+"""Explaining an error reads the schema too."""
 
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=PATTERN_LIMIT_BYTES, dfa_size_limit=PATTERN_CACHE_LIMIT_BYTES)
 _NATIVE_DRAFTS = {
@@ -67,8 +68,8 @@ _NATIVE_DRAFTS = {
     2019: jsonschema_rs.Draft201909,
     2020: jsonschema_rs.Draft202012,
 }
-# What says something of objects, and what says something of other values alone.
-_OF_OBJECTS = frozenset(
+# Keywords that apply to objects, and those that apply to other values only.
+_OBJECT_KEYWORDS = frozenset(
     {
         "additionalProperties",
         "dependencies",
@@ -83,7 +84,7 @@ _OF_OBJECTS = frozenset(
         "unevaluatedProperties",
     }
 )
-_OF_OTHERS = frozenset(
+_NON_OBJECT_KEYWORDS = frozenset(
     {
         *("const", "enum"),
         *("additionalItems", "contains", "items", "maxItems", "minItems", "prefixItems", "uniqueItems"),
@@ -113,10 +114,10 @@ class SchemaProblem(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """A schema that values can be held to.
+    """A compiled schema.
 
-    Its callables are the compiled validator's own methods: a check is one call into it. They raise
-    `ValueError` for what is no JSON at all, such as half of a surrogate pair or a key that is not text.
+    Its callables are the validator's own methods, so that a check is a single native call. They raise `ValueError` for values
+    that are not JSON, such as half of a surrogate pair or a key that is not a string.
     """
 
     raw: JsonObject | bool
@@ -125,23 +126,26 @@ class Schema:
     check: Callable[[Json], None]
     """Raise the first `ValidationError`. `errors` collects all of them before it hands out the first."""
     quick_bytes: int
-    """Up to this size of JSON text, whether a value is valid is found out at once: a few milliseconds, whatever is in it.
-    For anything larger the validator, which cannot be interrupted, belongs into a process that can be ended."""
+    """JSON text up to this size is validated within a few milliseconds, whatever it contains.
+
+    Larger values belong in a process that can be killed (`upstreams.validation`): the validator cannot be interrupted.
+    """
     quick_parts: int
-    """Up to so many parts of a value, what is wrong with it is found out at once."""
+    """Values with at most so many parts are explained within a few milliseconds."""
 
 
 def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
-    """Compile a schema, or raise the `SchemaProblem` that keeps it from being used."""
+    """Compile a schema, or raise `SchemaProblem`."""
     _check_root(raw, root_object=root_object)
     size_bytes = _check_size(raw)
-    parts = _parts_within_bounds(raw) if isinstance(raw, dict) else []
-    _check_patterns_size(parts)
-    # Counted before it is compiled: the validator's own cost is unknown until then, and cannot be interrupted.
-    references = _references_of(parts)
-    expansion = _expansion_within_bounds(raw, parts, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
+    subschemas = _collect_subschemas(raw) if isinstance(raw, dict) else []
+    _check_patterns_size(subschemas)
+    # Before compiling: the validator would already walk all paths then, and cannot be interrupted.
+    has_references = any(not subschema.schema.keys().isdisjoint(REFERENCES) for subschema in subschemas)
+    references = References(subschemas[0].schema, subschemas) if has_references else None
+    expansion = _check_expansion(raw, subschemas, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
     compiled = _compile_validator(raw)
-    _check_parts(parts, references)
+    _check_subschemas(subschemas, references)
     is_short = size_bytes <= QUICK_SCHEMA_BYTES
     return Schema(
         raw=raw,
@@ -154,28 +158,28 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
 
 
 def as_object_schema(raw: JsonObject) -> JsonObject:
-    """Return the schema of a root object that leaves its type out with the type, which clients insist on."""
-    if "type" in raw or (raw.keys().isdisjoint(_OF_OBJECTS) and not raw.keys().isdisjoint(_OF_OTHERS)):
+    """Add `"type": "object"` to the schema of a root object that leaves it out: clients insist on it."""
+    if "type" in raw or (raw.keys().isdisjoint(_OBJECT_KEYWORDS) and not raw.keys().isdisjoint(_NON_OBJECT_KEYWORDS)):
         return raw
     return {"type": "object"} | raw
 
 
 def check_bounds(raw: JsonObject | bool) -> None:
-    """Raise the `SchemaProblem` of a schema that is too large to be walked before it is compiled."""
+    """Raise `SchemaProblem` if a schema is too large to be walked before it is compiled."""
     if _check_size(raw) > SMALL_BYTES:
         check_places(raw)
 
 
 def check_places(raw: JsonObject | bool) -> None:
-    """Raise a `SchemaProblem` where schemas are nested too deeply, or under names that are too long, to be named by place."""
+    """Raise `SchemaProblem` if schemas are nested too deeply, or under names so long that their places take megabytes."""
     if isinstance(raw, dict):
-        _parts_within_bounds(raw)
+        _collect_subschemas(raw)
 
 
 def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
-    """Return the form in which schemas are compared as sets of values, or raise `ValueError`.
+    """Return the form in which schemas are compared as sets of values; raises `ValueError`.
 
-    Held to the same rules as a compiled schema, but not bounded in time: whoever calls weighs the schema first.
+    Not bounded in time: estimate its cost first (`compatibility.cost`).
     """
     return jsonschema_rs.canonicalize(
         raw, draft=_NATIVE_DRAFTS[draft], offline=True, validate_formats=True, pattern_options=_LINEAR
@@ -184,7 +188,7 @@ def canonical_form(raw: JsonObject | bool, *, draft: int) -> CanonicalSchema:
 
 @functools.lru_cache(maxsize=1024)
 def is_asserted_format(name: str, draft: int) -> bool:
-    """Say whether the validator looks at a format; one that its draft does not know asserts nothing."""
+    """Return whether the validator checks a format; a format unknown to the draft asserts nothing."""
     try:
         _VALIDATORS[draft]({"format": name}, validate_formats=True, ignore_unknown_formats=False)
     except ValueError:
@@ -198,13 +202,11 @@ def _check_root(raw: Json, *, root_object: bool) -> None:
         raise SchemaProblem("", f"there is no schema; {nothing} is how a tool says that it takes nothing")
     if not isinstance(raw, dict | bool):
         raise SchemaProblem("", f"a schema is a JSON object, and this is not an object: {_quote(raw)}")
-    if isinstance(raw, dict):
-        _check_draft(raw)
-    if root_object:
-        _check_root_object(raw)
-
-
-def _check_root_object(raw: JsonObject | bool) -> None:
+    if isinstance(raw, dict) and draft_of(raw) is None:
+        reason = f"{_quote(raw['$schema'])} is not a known draft (draft-04 to 2020-12)"
+        raise SchemaProblem("/$schema", reason)
+    if not root_object:
+        return
     if isinstance(raw, bool):
         raise SchemaProblem("", 'the root is not an object schema; write {"type": "object", …}')
     if "type" not in raw:
@@ -225,40 +227,29 @@ def _check_size(raw: JsonObject | bool) -> int:
     return size_bytes
 
 
-def _check_draft(raw: JsonObject) -> None:
-    if draft_of(raw) is None:
-        reason = f"{_quote(raw['$schema'])} is no draft that is known (draft-04 to 2020-12)"
-        raise SchemaProblem("/$schema", reason)
+def _collect_subschemas(raw: JsonObject) -> list[Subschema]:
+    subschemas, places_length = [], 0
+    for subschema in walk_subschemas(raw):
+        if subschema.depth > DEPTH_LIMIT:
+            raise SchemaProblem(subschema.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
+        if len(subschema.place) > PLACE_LIMIT or (places_length := places_length + len(subschema.place)) > PLACES_LIMIT:
+            raise _make_places_too_long()
+        subschemas.append(subschema)
+    return subschemas
 
 
-def _parts_within_bounds(raw: JsonObject) -> list[Part]:
-    parts, letters = [], 0
-    for part in parts_of(raw):
-        if part.depth > DEPTH_LIMIT:
-            raise SchemaProblem(part.place, f"schemas are nested more than {DEPTH_LIMIT} levels deep")
-        if len(part.place) > PLACE_LIMIT or (letters := letters + len(part.place)) > PLACES_LIMIT:
-            raise _names_too_long()
-        parts.append(part)
-    return parts
-
-
-def _names_too_long() -> SchemaProblem:
+def _make_places_too_long() -> SchemaProblem:
     return SchemaProblem("", "names that are so long are nested too deeply: their places alone take megabytes")
 
 
-def _references_of(parts: list[Part]) -> References | None:
-    refers = any(not part.schema.keys().isdisjoint(REFERENCES) for part in parts)
-    return References(parts[0].schema, parts) if refers else None
-
-
-def _expansion_within_bounds(raw: JsonObject, parts: list[Part], references: References | None) -> Expansion:
+def _check_expansion(raw: JsonObject, subschemas: list[Subschema], references: References | None) -> Expansion:
     try:
-        expansion = expansion_of(raw, parts, references)
+        expansion = measure_expansion(raw, subschemas, references)
     except InPlaceCycle as cycle:
         reason = "it leads back to itself without going any deeper into the value, so that it has no end"
         raise SchemaProblem(cycle.place, reason) from cycle
     except PlacesTooLong:
-        raise _names_too_long() from None
+        raise _make_places_too_long() from None
     if PATHS_LIMIT < expansion.paths < math.inf:
         reason = (
             f"its references and branches apply over {PATHS_LIMIT:,} schemas to one part of a value"
@@ -268,35 +259,37 @@ def _expansion_within_bounds(raw: JsonObject, parts: list[Part], references: Ref
     return expansion
 
 
-def _check_patterns_size(parts: list[Part]) -> None:
+def _check_patterns_size(subschemas: list[Subschema]) -> None:
     left = PATTERN_STATES_LIMIT
-    for part in parts:
-        for place, pattern in patterns_of(part.schema):
-            left -= size_of_pattern(pattern)
+    for subschema in subschemas:
+        for place, pattern in patterns_of(subschema.schema):
+            left -= estimate_pattern_size(pattern)
             if left < 0:
                 reason = (
                     f"with the pattern {_quote(pattern)} those of this schema are too large for a linear-time engine"
                 )
-                raise SchemaProblem(part.place + place, reason)
+                raise SchemaProblem(subschema.place + place, reason)
 
 
 def _compile_validator(raw: JsonObject | bool) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(raw, offline=True, validate_formats=True, pattern_options=_LINEAR)
     except ValidationError as error:
-        raise _problem(raw, error) from error
+        raise _explain_compile_error(raw, error) from error
     except ValueError as error:
         raise SchemaProblem("", f"the schema is not JSON that can be read: {error}") from error
 
 
-def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
-    place = pointer(error.instance_path)
+def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
+    place = to_pointer(error.instance_path)
     match error.kind:
         case ValidationErrorKind.Referencing() if isinstance(raw, dict):
-            parts = list(parts_of(raw))
-            return _dangling(parts, References(raw, parts)) or SchemaProblem(place, error.message)
+            subschemas = list(walk_subschemas(raw))
+            return _find_dangling_reference(subschemas, References(raw, subschemas)) or SchemaProblem(
+                place, error.message
+            )
         case ValidationErrorKind.Format(format="regex"):
-            return SchemaProblem(place, _pattern_reason(str(error.instance)))
+            return SchemaProblem(place, _explain_pattern(str(error.instance)))
         case ValidationErrorKind.Type(types=types):
             return SchemaProblem(place, f"must be {' or '.join(types)}, not {_quote(error.instance)}")
         case ValidationErrorKind.AnyOf() if error.instance_path[-1:] == ["type"]:
@@ -304,22 +297,18 @@ def _problem(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 
-def _check_parts(parts: list[Part], references: References | None) -> None:
-    # The validator compiles what the root can reach; a definition that nobody uses is held to the same rules.
-    for part in parts:
-        _check_patterns(part)
-    if references is not None and (problem := _dangling(parts, references)):
+def _check_subschemas(subschemas: list[Subschema], references: References | None) -> None:
+    # The validator compiles only what the root can reach; unused definitions must be valid too.
+    for subschema in subschemas:
+        for place, pattern in patterns_of(subschema.schema):
+            if not _is_compilable(pattern):
+                raise SchemaProblem(subschema.place + place, _explain_pattern(pattern))
+    if references is not None and (problem := _find_dangling_reference(subschemas, references)):
         raise problem
 
 
-def _check_patterns(part: Part) -> None:
-    for place, pattern in patterns_of(part.schema):
-        if not _runs(pattern):
-            raise SchemaProblem(part.place + place, _pattern_reason(pattern))
-
-
 @functools.lru_cache(maxsize=1024)
-def _runs(pattern: str) -> bool:
+def _is_compilable(pattern: str) -> bool:
     try:
         jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=_LINEAR)
     except ValueError:
@@ -327,7 +316,7 @@ def _runs(pattern: str) -> bool:
     return True
 
 
-def _pattern_reason(pattern: str) -> str:
+def _explain_pattern(pattern: str) -> str:
     shown = f"the pattern {_quote(pattern)}"
     if _LOOK_AROUND.search(pattern):
         return f"{shown} uses look-around, which a linear-time engine cannot run"
@@ -336,16 +325,17 @@ def _pattern_reason(pattern: str) -> str:
     return f"{shown} is malformed, or too large for a linear-time engine"
 
 
-def _dangling(parts: list[Part], references: References) -> SchemaProblem | None:
-    for part in parts:
+def _find_dangling_reference(subschemas: list[Subschema], references: References) -> SchemaProblem | None:
+    for subschema in subschemas:
         for keyword in REFERENCES:
-            if keyword in part.schema and references.target(part.place, part.schema, keyword) is None:
-                return SchemaProblem(f"{part.place}/{keyword}", _dangling_reason(part.schema[keyword]))
+            if (
+                keyword in subschema.schema
+                and references.find_target(subschema.place, subschema.schema, keyword) is None
+            ):
+                reference = _quote(subschema.schema[keyword])
+                reason = f"{reference} leads to nothing in this document, and nothing outside it is ever fetched"
+                return SchemaProblem(f"{subschema.place}/{keyword}", reason)
     return None
-
-
-def _dangling_reason(reference: Json) -> str:
-    return f"{_quote(reference)} leads to nothing in this document, and nothing outside it is ever fetched"
 
 
 def _quote(value: Json) -> str:

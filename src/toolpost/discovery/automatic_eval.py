@@ -74,7 +74,7 @@ def contract() -> Contract:
 
 def wish_of(arguments: JsonObject, meta: JsonObject | None, catalogue: Catalogue) -> Wish:
     """Turn a call of `automatic_eval` into the call that it asks for; one that asks for none is refused in its own name."""
-    if contract().faults_in_arguments(arguments):
+    if contract().find_argument_issues(arguments):
         return Wish(_refusing(None), arguments, meta, None)
     try:
         tool = catalogue.find(arguments["toolName"])

@@ -127,7 +127,7 @@ def _entry(tool: ProvidedTool, known: Entry | None) -> Entry:
         listed=contract.definition,
         definition=definition,
         server=tool.provider,
-        digest=contract.digest_of_listing[_SHORT],
+        digest=contract.listing_digest[_SHORT],
         tokens=tokens(_encode(definition)),
         listed_tokens=tokens(_encode(contract.definition)),
     )

@@ -16,7 +16,7 @@ from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.calls import Lane
 from toolpost.endpoints.duplex import Connection, Ending
 from toolpost.endpoints.sdk.lazy import LateSdk
-from toolpost.protocol.lines import LineSplitter, TooLong
+from toolpost.protocol.lines import LineSplitter, OversizedLine
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, find_request_id
 
 GRACE_S: Final = 1.0
@@ -65,7 +65,7 @@ async def _messages(reader: "_Reader", writer: "_Writer") -> AsyncIterator[bytes
     while (line := await reader.line()) is not None:
         # A client that does not read its answers is not read from either.
         await writer.has_room()
-        if isinstance(line, TooLong):
+        if isinstance(line, OversizedLine):
             # The first bytes of the line are left, and its id is mostly among them.
             refusal = ProtocolError(
                 INVALID_REQUEST, f"A message has at most {reader.limit} bytes", request_id=find_request_id(line)

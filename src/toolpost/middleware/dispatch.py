@@ -41,7 +41,7 @@ async def _invoked(call: Call) -> ToolReturn:
         return await call.tool.invoke(call.arguments, call.context)
     except InvalidArguments as error:
         # A validator of the author's own has refused them: the schema goes back with that refusal too.
-        error.details = {**error.details, "inputSchema": call.tool.contract.takes.raw}
+        error.details = {**error.details, "inputSchema": call.tool.contract.arguments_schema.raw}
         raise
     except ToolpostError:
         raise

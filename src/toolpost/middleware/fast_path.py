@@ -57,7 +57,7 @@ class Ahead:
             and not call.scope.cancel_called
             and tool.contract.timeout_s > PATIENCE_S
             and self.lock.is_open_to(call)
-            and tool.contract.admits_at_once(call.arguments)
+            and tool.contract.accepts_quickly(call.arguments)
         ):
             call.context.sent = tool.ask_ahead(call.arguments, call.context)
         return call.context.sent is not None

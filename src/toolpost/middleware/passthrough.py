@@ -36,7 +36,7 @@ async def passed_on(
         # No result yet: what the output schema describes comes when the questions are answered.
         return Outcome(_encode(fields), passed=fields)
     is_error = bytes(fields.get("isError", b"false")) == b"true"
-    if call.tool.contract.gives is not None and not is_error and results != "off":
+    if call.tool.contract.result_schema is not None and not is_error and results != "off":
         try:
             raw = fields.get("structuredContent", _NOTHING)
             checking = validation.check_result(call, _structured(call, raw), raw, content_of=lambda: _content(fields))
@@ -64,7 +64,7 @@ def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
         return None
     fields = returned.passed
     is_error = bytes(fields.get("isError", b"false")) == b"true"
-    gives = tool.contract.gives
+    gives = tool.contract.result_schema
     if gives is not None and not is_error and returned.results != "off":
         raw_result = fields.get("structuredContent", _NOTHING)
         # Whatever is wrong with it, or takes long to look at, is for the task.

@@ -160,7 +160,7 @@ def _fields_of(call: Call, result: CallResult, data: Json, content: Sequence[Jso
     fields = dict(origin.passed) if isinstance(origin, Outcome) and origin.passed is not None else {}
     if "data" in result.replaced:
         fields.pop("structuredContent", None)
-        if isinstance(data, dict) or (data is not None and call.tool.contract.gives is not None):
+        if isinstance(data, dict) or (data is not None and call.tool.contract.result_schema is not None):
             fields["structuredContent"] = msgspec.Raw(_encode(data))
         if "content" not in result.replaced or not content:
             content = [{"type": "text", "text": _text_of(data)}]

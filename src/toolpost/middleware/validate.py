@@ -7,7 +7,7 @@ import msgspec
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import InvalidArguments, InvalidResult
-from toolpost.contracts.issues import Fault, faults_in_unencodable, quick_faults
+from toolpost.contracts.issues import Issue, find_issues_quickly, issues_of_unencodable
 from toolpost.contracts.schema import Schema
 from toolpost.middleware.call import Call
 from toolpost.upstreams.validation.pool import Validators
@@ -25,22 +25,24 @@ class Validation:
         """Turn away arguments that break the contract; return what to wait for if that cannot be told at once."""
         if call.context.sent is not None:
             return None  # asked ahead, and looked at before that
-        schema = call.tool.contract.takes
+        schema = call.tool.contract.arguments_schema
         try:
             encoded = _encode(call.arguments)
         except (RecursionError, TypeError, ValueError) as problem:
-            raise _invalid_arguments(call.tool.contract, faults_in_unencodable(problem)) from problem
-        faults = quick_faults(schema, call.arguments, len(encoded))
-        if faults is None:
+            raise _invalid_arguments(call.tool.contract, issues_of_unencodable(problem)) from problem
+        issues = find_issues_quickly(schema, call.arguments, len(encoded))
+        if issues is None:
             return self._validate_elsewhere(call, encoded)
-        if faults:
-            raise _invalid_arguments(call.tool.contract, faults)
+        if issues:
+            raise _invalid_arguments(call.tool.contract, issues)
         return None
 
     async def _validate_elsewhere(self, call: Call, encoded: bytes) -> None:
         contract = call.tool.contract
-        if faults := await self._validators.faults_in(contract.takes, encoded, provider=call.tool.provider):
-            raise _invalid_arguments(contract, faults)
+        if issues := await self._validators.find_issues(
+            contract.arguments_schema, encoded, provider=call.tool.provider
+        ):
+            raise _invalid_arguments(contract, issues)
 
     def check_result(
         self,
@@ -54,14 +56,14 @@ class Validation:
 
         What the tool gave is in the refusal, still there to read.
         """
-        schema = call.tool.contract.gives
+        schema = call.tool.contract.result_schema
         if schema is None:
             return None
-        faults = quick_faults(schema, result, len(memoryview(encoded)))
-        if faults is None:
+        issues = find_issues_quickly(schema, result, len(memoryview(encoded)))
+        if issues is None:
             return self._check_elsewhere(call, schema, result, encoded, content_of)
-        if faults:
-            raise _invalid_result(call.tool.contract, faults, result, content_of())
+        if issues:
+            raise _invalid_result(call.tool.contract, issues, result, content_of())
         return None
 
     async def _check_elsewhere(
@@ -72,25 +74,25 @@ class Validation:
         encoded: bytes | msgspec.Raw,
         content_of: Callable[[], Sequence[Json]],
     ) -> None:
-        if faults := await self._validators.faults_in(schema, bytes(encoded), provider=call.tool.provider):
-            raise _invalid_result(call.tool.contract, faults, result, content_of())
+        if issues := await self._validators.find_issues(schema, bytes(encoded), provider=call.tool.provider):
+            raise _invalid_result(call.tool.contract, issues, result, content_of())
 
 
-def _invalid_arguments(contract: Contract, faults: list[Fault]) -> InvalidArguments:
+def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArguments:
     # The schema goes back with the refusal, so that a model can mend its own call.
     return InvalidArguments(
-        _told("The arguments break the schema", contract, faults),
+        _told("The arguments break the schema", contract, issues),
         hint="mend the issues and call again",
-        issues=_listed(faults),
-        inputSchema=contract.takes.raw,
+        issues=_listed(issues),
+        inputSchema=contract.arguments_schema.raw,
     )
 
 
-def _invalid_result(contract: Contract, faults: list[Fault], result: object, content: Sequence[Json]) -> InvalidResult:
+def _invalid_result(contract: Contract, issues: list[Issue], result: object, content: Sequence[Json]) -> InvalidResult:
     return InvalidResult(
-        _told("The result breaks the output schema", contract, faults),
+        _told("The result breaks the output schema", contract, issues),
         hint="the tool is at fault, not the call; its result is under details.result",
-        issues=_listed(faults),
+        issues=_listed(issues),
         result=_bounded(result),
         content=content,
     )
@@ -99,12 +101,12 @@ def _invalid_result(contract: Contract, faults: list[Fault], result: object, con
 RESULT_LIMIT_BYTES = 20_000
 
 
-def _told(what: str, contract: Contract, faults: list[Fault]) -> str:
-    return f"{what} of `{contract.name}`: " + "; ".join(fault.message for fault in faults[:3])
+def _told(what: str, contract: Contract, issues: list[Issue]) -> str:
+    return f"{what} of `{contract.name}`: " + "; ".join(issue.message for issue in issues[:3])
 
 
-def _listed(faults: list[Fault]) -> list[JsonObject]:
-    return [fault.as_object() for fault in faults]
+def _listed(issues: list[Issue]) -> list[JsonObject]:
+    return [issue.as_object() for issue in issues]
 
 
 def _bounded(result: object) -> object:

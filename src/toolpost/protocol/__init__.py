@@ -1,6 +1,8 @@
-"""MCP as values. No sockets, no tasks.
+"""MCP messages as values. No sockets, no tasks.
 
-rpc       messages read and written
-era       which revision a request speaks
-mirrored  the arguments that go into headers too
+rpc       JSON-RPC messages, parsed and written
+era       which revision of MCP a request speaks
+shape     whether JSON can be decoded in a short time
+lines     a byte stream split into lines
+mirrored  arguments that are copied into HTTP headers
 """

@@ -1,7 +1,7 @@
 """Which revision of MCP a request speaks, and whether its envelope and headers agree with its body.
 
-The rules are those of the official SDK (`mcp.shared.inbound`), written again here because importing it costs over a second
-of start-up; a test compares the two, rule by rule.
+The rules are those of the official SDK (`mcp.shared.inbound`), implemented again because importing it takes over a second of
+start-up; a test compares the two, rule by rule.
 """
 
 import base64
@@ -32,22 +32,22 @@ STATUS_OF: Final[Mapping[int, int]] = {
     UNSUPPORTED_PROTOCOL_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-"""The HTTP status of a JSON-RPC error in the stateless era, whoever it is from; 200 for any other code."""
+"""The HTTP status of a JSON-RPC error in the stateless era; 200 for all other codes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """One released revision, and what its clients understand."""
+    """One released revision of MCP, and what its clients understand."""
 
     version: str
     is_modern: bool = False
     has_structured_content: bool = True
     unknown_fields: frozenset[str] = frozenset()
-    """Fields of a tool definition that came later, and that its clients are not sent."""
+    """Fields of a tool definition that were added later, and are not sent to its clients."""
 
 
-# `_meta` of a definition is later too (2025-06-18). It is sent all the same: every revision lets a definition have
-# further fields, and `schemaVersion`, which is in it, is owed to every client.
+# `_meta` of a definition was added later too (2025-06-18). It is sent all the same: every revision allows further fields
+# in a definition, and every client should get `schemaVersion`, which is in it.
 _LATER = frozenset({"title", "outputSchema"})
 
 REVISIONS: Final[Mapping[str, Revision]] = {
@@ -70,12 +70,12 @@ HANDSHAKE_VERSIONS: Final = frozenset(version for version, known in REVISIONS.it
 
 
 def has_modern_envelope(meta: JsonObject) -> bool:
-    """Whether a request says its own revision, as the stateless era asks."""
+    """Return whether a request names its own revision, as the stateless era requires."""
     return PROTOCOL_VERSION in meta
 
 
 def check_envelope_keys(meta: JsonObject, *, request_id: bytes) -> None:
-    """Refuse an envelope that lacks a required key."""
+    """Raise `ProtocolError` if the envelope lacks a required key."""
     if missing := [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]:
         raise ProtocolError(
             INVALID_PARAMS, f"params._meta lacks the required {' and '.join(missing)}", request_id=request_id
@@ -83,7 +83,7 @@ def check_envelope_keys(meta: JsonObject, *, request_id: bytes) -> None:
 
 
 def check_modern_envelope(meta: JsonObject, *, request_id: bytes) -> None:
-    """Refuse an envelope that lacks a required key or names a revision that is not served."""
+    """Raise `ProtocolError` if the envelope lacks a required key or names a revision that is not served."""
     check_envelope_keys(meta, request_id=request_id)
     version = meta[PROTOCOL_VERSION]
     if not isinstance(version, str):
@@ -100,16 +100,16 @@ def check_modern_envelope(meta: JsonObject, *, request_id: bytes) -> None:
 def check_modern_headers(
     headers: Mapping[bytes, bytes], *, meta: JsonObject, method: str, name: str | None, request_id: bytes
 ) -> None:
-    """Refuse headers that say something else than the body: a proxy would have routed on a lie."""
+    """Raise `ProtocolError` if headers differ from the body: a proxy would have routed by wrong values."""
     version = meta.get(PROTOCOL_VERSION)
-    for header, said, meant in (
+    for header, received, expected in (
         (b"mcp-protocol-version", _text(headers.get(b"mcp-protocol-version")), version),
         (b"mcp-method", _text(headers.get(b"mcp-method")), method),
         (b"mcp-name", decode_header(headers.get(b"mcp-name")), name),
     ):
         if header == b"mcp-name" and name is None:
             continue
-        if said is None or said != meant:
+        if received is None or received != expected:
             raise ProtocolError(
                 HEADER_MISMATCH,
                 f"The {header.decode()} header does not match the body",
@@ -118,7 +118,7 @@ def check_modern_headers(
 
 
 def decode_header(raw: bytes | None) -> str | None:
-    """Read a header value that may be wrapped as `=?base64?…?=` because it is not plain ASCII."""
+    """Decode a header value, which is wrapped as `=?base64?…?=` if it is not plain ASCII; None if it is malformed."""
     if raw is None:
         return None
     if raw.startswith(b"=?base64?") and raw.endswith(b"?="):

@@ -1,7 +1,7 @@
 """Arguments that a tool's schema mirrors into HTTP headers (`x-mcp-header`): found once, written for every call.
 
-The rules are those of the official SDK (`mcp.shared.inbound`), written again here because importing it costs over a second
-of start-up; a test compares the two.
+The rules are those of the official SDK (`mcp.shared.inbound`), implemented again because importing it takes over a second of
+start-up; a test compares the two.
 """
 
 import base64
@@ -31,17 +31,17 @@ _is_token = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 
 
 class BadAnnotation(ValueError):
-    """A schema mirrors an argument in a way that no client may follow."""
+    """A schema mirrors an argument in a way that clients must not follow."""
 
 
-class Mirrors:
+class MirroredArguments:
     """Which arguments of one tool go into which headers."""
 
     def __init__(self, schema: Json) -> None:
-        """Find them; raises `BadAnnotation` for a schema that is to be refused."""
+        """Raises `BadAnnotation` for a schema that must be refused."""
         self._headers: dict[Path, bytes] = {}
         self._names: set[bytes] = set()
-        for path, part in _positions(schema):
+        for path, part in _walk_schemas(schema):
             if ANNOTATION in part:
                 self._add(path, part)
 
@@ -49,13 +49,13 @@ class Mirrors:
         return bool(self._headers)
 
     def headers_for(self, arguments: JsonObject) -> Headers:
-        """Write the headers of a call: one for each mirrored argument that is there."""
+        """Return the headers of a call: one for each mirrored argument that is present."""
         written = ((name, _render(_value_at(arguments, path))) for path, name in self._headers.items())
         return tuple((name, value) for name, value in written if value is not None)
 
     def _add(self, path: Path | None, part: Mapping[str, Any]) -> None:
         if not path:
-            raise BadAnnotation(f"{ANNOTATION} stands where no argument is")
+            raise BadAnnotation(f"{ANNOTATION} is not on an argument")
         token, kind = part[ANNOTATION], part.get("type")
         if not isinstance(token, str) or not _is_token(token):
             raise BadAnnotation(f"{ANNOTATION} of `{'.'.join(path)}` cannot be the name of a header")
@@ -71,14 +71,14 @@ class Mirrors:
 
 
 def header_value(text: str) -> bytes:
-    """Write a text into a header, wrapped where it is not plain ASCII."""
+    """Encode a text for a header, wrapped as `=?base64?…?=` if it is not plain ASCII."""
     if text.isascii() and text.isprintable() and text.strip() == text and not text.startswith("=?base64?"):
         return text.encode()
     return b"=?base64?%b?=" % base64.b64encode(text.encode())
 
 
-def _positions(root: Json) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
-    """Walk every schema within a schema; the path is None off the chain of plain `properties`."""
+def _walk_schemas(root: Json) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+    """Yield every schema inside a schema; its path is None unless only `properties` lead to it."""
     waiting: list[tuple[Path | None, Any]] = [((), root)]
     while waiting:
         path, node = waiting.pop()

@@ -1,4 +1,4 @@
-"""JSON-RPC as values: bytes in, messages out. No sockets."""
+"""JSON-RPC messages as values: bytes in, messages out. No sockets."""
 
 import asyncio
 import logging
@@ -23,10 +23,10 @@ INTERNAL_ERROR: Final = -32603
 ID_LIMIT_BYTES: Final = 256
 
 OFF_LOOP_BYTES: Final = 256 * 1024
-"""Larger messages are parsed in a thread; a smaller one costs less than 50 ms, whatever is in it."""
+"""Larger messages are parsed in a thread; a smaller one takes less than 50 ms, whatever it contains."""
 
 _ABSENT: Final = msgspec.Raw(b"")
-# One thread: parsing holds the interpreter lock for most of its time, so that more would only take turns.
+# One thread: parsing holds the interpreter lock most of the time, so more threads would not be faster.
 _parser_thread: Final = ThreadPoolExecutor(1, thread_name_prefix="toolpost-parser")
 
 encode = msgspec.json.Encoder().encode
@@ -43,7 +43,6 @@ class ProtocolError(Exception):
         self.request_id = request_id
 
     def as_response(self) -> bytes:
-        """Return the JSON-RPC error."""
         error: JsonObject = {"code": self.code, "message": self.message}
         if self.data is not None:
             error["data"] = self.data
@@ -58,21 +57,21 @@ class _Wire(msgspec.Struct):
 
 
 class Message:
-    """A request, a notification, or a client's response to somebody else's request."""
+    """A request, a notification, or a client's response to a server request."""
 
     __slots__ = ("_params", "id", "method", "raw")
 
     def __init__(self, raw: bytes, request_id: bytes | None, method: str | None, params: "bytes | _CallParams") -> None:
         self.raw = raw
         self.id = request_id
-        """The id exactly as it was written, so that it goes back unchanged; None for a notification."""
+        """The id as it was written, so that it is returned unchanged; None for a notification."""
         self.method = method
         """None for a response."""
         self._params = params
 
     @property
     def params(self) -> bytes:
-        """The JSON of the parameters."""
+        """The parameters as JSON."""
         return self._params if isinstance(self._params, bytes) else bytes(_wire.decode(self.raw).params)
 
     @property
@@ -83,7 +82,7 @@ class Message:
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client of the stateless era comes back with after a result that asked for input."""
+    """What a client of the stateless era sends after a result that asked for input."""
 
     responses: dict[str, Any]
     state: str | None
@@ -119,22 +118,22 @@ _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 async def parse_off_loop(raw: bytes) -> Message:
-    """Do what `parse` does in a thread, for a message of more than `OFF_LOOP_BYTES`."""
+    """Parse in a thread, for messages of more than `OFF_LOOP_BYTES`."""
     return await asyncio.get_running_loop().run_in_executor(_parser_thread, parse, raw)
 
 
 def parse(raw: bytes) -> Message:
-    """Read one message, or say what is wrong with it."""
+    """Parse one message; raises `ProtocolError`."""
     if len(raw) >= SMALL_BYTES:
         refuse_bad_shape(raw)
     if not raw.isascii():
         _refuse_bad_utf8(raw)
-    if (call := _plain_call(raw)) is not None:
+    if (call := _parse_call(raw)) is not None:
         return call
     try:
         wire = _wire.decode(raw)
     except msgspec.ValidationError as error:
-        raise ProtocolError(INVALID_REQUEST, _why_invalid(raw, error)) from error
+        raise ProtocolError(INVALID_REQUEST, _explain_invalid(raw, error)) from error
     except _FAILURES as error:
         raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
     request_id = _check_id(bytes(wire.id))
@@ -144,7 +143,7 @@ def parse(raw: bytes) -> Message:
 
 
 def _refuse_bad_utf8(raw: bytes) -> None:
-    """Refuse bytes that msgspec passes over in an id, which goes back as it came, and in members that it skips."""
+    """Refuse bytes that msgspec does not check: those of the id, which is returned as it came, and of skipped members."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -152,43 +151,43 @@ def _refuse_bad_utf8(raw: bytes) -> None:
 
 
 def parse_outgoing(raw: bytes) -> Message:
-    """Read a message to a client, which was written by us and is held to no limit."""
+    """Parse a message to a client; written by Toolpost, so no limits are checked."""
     wire = _wire.decode(raw)
     return Message(raw, bytes(wire.id) or None, wire.method, bytes(wire.params))
 
 
 def refuse_bad_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
-    """Refuse what would hold the event loop for long if it were decoded."""
+    """Raise `ProtocolError` for a message that would block the event loop if it were decoded."""
     try:
         check_shape(raw, value_limit=value_limit)
     except BadShape as error:
         raise ProtocolError(INVALID_REQUEST, f"The message {error}", request_id=find_request_id(raw)) from error
 
 
-# The members of a request besides its parameters. An id of other letters, or with escapes, is not looked for.
+# The members of a request besides its parameters. An id with other characters, or with escapes, is not found.
 _MEMBER = rb'\s*"(?:jsonrpc|id|method)"\s*:\s*(?:-?(?:0|[1-9][0-9]{0,63})|"[ !#-\[\]-~]{0,254}")\s*'
 _MEMBERS_BEFORE: Final = re.compile(rb"\s*\{((?:%b,){1,3})" % _MEMBER)
-_MEMBERS_BEHIND: Final = re.compile(rb"[\]}\"0-9el]\s*,((?:%b,){0,2}%b)\}\s*\Z" % (_MEMBER, _MEMBER))
+_MEMBERS_AFTER: Final = re.compile(rb"[\]}\"0-9el]\s*,((?:%b,){0,2}%b)\}\s*\Z" % (_MEMBER, _MEMBER))
 _FIELD_BYTES: Final = 1_024
 
 
 def find_request_id(raw: bytes) -> bytes:
-    """Return the id of a request that is refused unread, as it was written; `null` where it is not easily found.
+    """Return the id of a request that is refused without being parsed, as it was written; `null` if it is not easily found.
 
-    Its parameters are what makes a request large, so the id stands before or behind them: a few bytes at both ends are looked
-    at, whatever is between them. A response has no method, and its id is that of a request of ours: it gets `null`.
+    Parameters are what makes a request large, so the id is before or after them: only a few bytes at both ends are read. A
+    response has no method, and its id is that of a server request: for it, `null` is returned.
     """
     members: dict[str, msgspec.Raw] = {}
     before = _MEMBERS_BEFORE.match(raw[:_FIELD_BYTES])
-    behind = _MEMBERS_BEHIND.search(raw[-_FIELD_BYTES:])
-    for found in (before, behind):
+    after = _MEMBERS_AFTER.search(raw[-_FIELD_BYTES:])
+    for found in (before, after):
         if found is not None:
             members |= _fields.decode(b"{%b}" % found[1].strip().rstrip(b","))
     return bytes(members["id"]) if "id" in members and "method" in members else b"null"
 
 
-def _plain_call(raw: bytes) -> Message | None:
-    """Read at one go what nearly every message is; what is wrong with any other is said by whoever reads it in parts."""
+def _parse_call(raw: bytes) -> Message | None:
+    """Decode a well-formed `tools/call` in one pass; return None to let `parse` report what is wrong."""
     try:
         call = _call.decode(raw)
     except _FAILURES:
@@ -197,9 +196,9 @@ def _plain_call(raw: bytes) -> Message | None:
 
 
 def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumption | None]:
-    """Return name, arguments and `_meta` of a `tools/call`, and the answers that a client comes back with."""
-    read = message._params  # noqa: SLF001 (of the class above)
-    params: _CallParams = _decode(_call_params, message) if isinstance(read, bytes) else read
+    """Return name, arguments and `_meta` of a `tools/call`, and the answers with which a client resumes it."""
+    decoded = message._params  # noqa: SLF001 (defined above)
+    params: _CallParams = _decode(_call_params, message) if isinstance(decoded, bytes) else decoded
     resumption = None
     if params.state is not None or params.responses is not None:
         resumption = Resumption(responses=params.responses or {}, state=params.state)
@@ -213,7 +212,7 @@ def list_params(message: Message) -> tuple[str | None, JsonObject]:
 
 
 def params_object(message: Message) -> JsonObject:
-    """Return the parameters as an object, empty if they are anything else."""
+    """Return the parameters if they are an object, otherwise an empty one."""
     try:
         params = msgspec.json.decode(message.params or b"{}")
     except _FAILURES:
@@ -222,17 +221,17 @@ def params_object(message: Message) -> JsonObject:
 
 
 def id_key(request_id: Json) -> str:
-    """Return the string under which a request is known while it is in flight."""
+    """Return the key of a request while it is in flight."""
     return str(request_id)
 
 
 def result_response(request_id: bytes, result: bytes) -> bytes:
-    """Wrap the JSON of a result."""
+    """Wrap the JSON of a result in a response."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)
 
 
 def internal_error(error: Exception) -> ProtocolError:
-    """Log a bug of ours; the client is told that there was one."""
+    """Log a bug in Toolpost, and return the error for the client, without details."""
     event(_log, logging.ERROR, "internal error", exception=error)
     return ProtocolError(INTERNAL_ERROR, "Something went wrong inside Toolpost")
 
@@ -249,14 +248,14 @@ def _decode(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
         raise ProtocolError(INVALID_PARAMS, f"Invalid parameters: {text}", request_id=message.id or b"null") from error
 
 
-def _why_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
+def _explain_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
     if raw.lstrip()[:1] == b"[":
         return "Batches are not part of MCP: send one message at a time"
     return f"The message is not a JSON-RPC request: {error}"
 
 
 def _check_id(raw: bytes) -> bytes | None:
-    """Accept a string or a whole number, as MCP asks; nothing larger than anybody needs."""
+    """Return an id if it is a string or an integer of at most `ID_LIMIT_BYTES`, None if there is none."""
     if not raw:
         return None
     if len(raw) > ID_LIMIT_BYTES:

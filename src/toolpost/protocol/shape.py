@@ -1,9 +1,9 @@
-"""Whether JSON can be decoded in a short time: how deep it nests, how many values it holds, how long its numbers are.
+"""Whether JSON can be decoded in a short time: how deep it nests, how many values it has, how long its numbers are.
 
 A few bytes of JSON can cost far more than their size: `[],` makes an object of 56 bytes out of three, a number of 4,000 digits
-takes longer to read than a page of text, and recursion has an end. All of that is seen in the bytes, in one linear pass that
-consists of a few operations on large slices; nothing here looks at single bytes in Python. It judges shape, not syntax: what is
-no JSON at all may pass, and is refused by the decoder, which stops at the first wrong byte.
+takes longer to read than a page of text, and recursion is limited. All of that can be seen in the bytes, in one linear pass of a
+few operations on large slices; nothing here looks at single bytes in Python. It checks shape, not syntax: bytes that are not JSON
+may pass, and are refused by the decoder, which stops at the first wrong byte.
 """
 
 from itertools import accumulate
@@ -13,16 +13,17 @@ import msgspec
 
 DEPTH_LIMIT: Final = 256
 SMALL_BYTES: Final = 2 * DEPTH_LIMIT
-"""What is smaller breaks no limit: each level has two brackets, and each value but the first has a comma."""
+"""Anything smaller is within all limits: each level has two brackets, and each value but the first has a comma."""
 VALUE_LIMIT: Final = 50_000
-"""Decoded, redacted and written again within 50 ms. An empty object or array counts as two."""
+"""Decoded, redacted and encoded again within 50 ms. An empty object or array counts as two."""
 SDK_VALUE_LIMIT: Final = 10_000
-"""How many values a message may hold that the SDK reads, which takes it several times as long as it takes us."""
+"""The limit for messages that the SDK parses, which takes several times as long."""
 DECODE_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""What is larger is passed on in bytes, or not at all."""
+"""Larger messages are passed on as bytes, or refused."""
 DIGIT_LIMIT: Final = 400
-"""Enough for any double that is written out; whole numbers are read and written in quadratic time, and Python writes none of
-more than 4,300 digits: a tool that adds one to a longer argument could not return the sum."""
+"""Enough for any double in full. Integers are read and written in quadratic time, and Python writes none of more than
+4,300 digits: a tool that adds one to a longer argument could not return the sum.
+"""
 
 _SLICE_BYTES: Final = 256 * 1024
 _OTHERS: Final = bytes(set(range(256)) - set(b"[]{},"))
@@ -35,11 +36,11 @@ _SAMPLED_NUMBER: Final = b"0" * (len(_LONG_NUMBER) // _STRIDE)
 
 
 class BadShape(ValueError):
-    """The JSON would take too long to decode, or nests too deep; the message says which limit it breaks."""
+    """JSON that would take too long to decode; the message says which limit it exceeds."""
 
 
 def decode(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> Any:
-    """Decode JSON that a server sent, on the event loop; raise `BadShape` if that would take long."""
+    """Decode JSON from a server on the event loop; raises `BadShape` if that would take too long."""
     if len(raw) > DECODE_LIMIT_BYTES:
         raise BadShape(f"has more than {DECODE_LIMIT_BYTES} bytes")
     check_shape(raw, value_limit=value_limit)
@@ -47,7 +48,7 @@ def decode(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> Any:
 
 
 def check_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
-    """Raise `BadShape` unless this JSON nests, holds and counts within the limits."""
+    """Raise `BadShape` unless JSON is within the limits of depth, values and digits."""
     size = len(raw)
     if size < SMALL_BYTES:
         return
@@ -58,7 +59,7 @@ def check_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
         and not _has_long_number(raw)
     ):
         return
-    # What stands in strings has been counted too: only now is it worth taking them out.
+    # Brackets and commas in strings were counted too: only now is it worth removing the strings.
     _check_exactly(raw, value_limit)
 
 
@@ -94,5 +95,5 @@ def _check_exactly(raw: bytes, value_limit: int) -> None:
 
 
 def _has_long_number(text: bytes) -> bool:
-    # Every 50th byte first, of which a long number has eight in a row: to look at each would triple the time for a plain call.
+    # Every 50th byte first, of which a long number has eight in a row: checking each byte would triple the time of a plain call.
     return _SAMPLED_NUMBER in text[::_STRIDE].translate(_DIGITS) and _LONG_NUMBER in text.translate(_DIGITS)

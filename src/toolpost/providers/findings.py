@@ -17,7 +17,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.findings import Look, Names, Suspicion, look_at
+from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.upstreams.lists import Slices
 
 _log = logging.getLogger("toolpost.contracts")
@@ -28,7 +28,7 @@ SCAN_DELAY_S: Final = 0.5
 """The delay before a scan: commands that end within it need none, and several changes are scanned together."""
 
 Contracts = Mapping[PluginName, Sequence[Contract]]
-Suspicions = dict[ToolName, Sequence[Suspicion]]
+Findings = dict[ToolName, Sequence[Finding]]
 
 
 class FindingsScanner:
@@ -38,17 +38,17 @@ class FindingsScanner:
         """Scan these contracts; `beside` are names of other tools, which are not scanned but can be imitated."""
         self._contracts = contracts
         self._beside = frozenset(beside)
-        self._scans: dict[ToolName, tuple[Digest, Look]] = {}
-        self._found: dict[PluginName, Suspicions] = {}
+        self._scans: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        self._found: dict[PluginName, Findings] = {}
         self._requested = anyio.Event()
-        self._names: Names | None = None
+        self._names: NameIndex | None = None
         self._changes = 0
 
-    def of(self, server: PluginName) -> Suspicions:
+    def of(self, server: PluginName) -> Findings:
         """Return the findings about a server's tools; only tools that were scanned and have findings are in it."""
         return self._found.get(server, {})
 
-    async def find_names(self) -> Names:
+    async def find_names(self) -> NameIndex:
         """Return the names of all tools; after a change they are read in a thread, since there may be thousands."""
         if self._names is not None:
             return self._names
@@ -58,8 +58,8 @@ class FindingsScanner:
             self._names = names
         return names
 
-    def _make_names(self, contracts: Contracts) -> Names:
-        return Names([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
+    def _make_names(self, contracts: Contracts) -> NameIndex:
+        return NameIndex([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
 
     def request_scan(self) -> None:
         """Have everything scanned again soon, after the tools of a server changed."""
@@ -84,37 +84,37 @@ class FindingsScanner:
             for server, tools in found.items():
                 await _log_findings(server, tools, before.get(server, {}))
 
-    def _scan(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Suspicions]:
+    def _scan(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Findings]:
         """Scan every contract until `stop` is set: an abandoned thread would keep the process from exiting."""
         names = self._make_names(contracts)
-        scans: dict[ToolName, tuple[Digest, Look]] = {}
-        found: dict[PluginName, Suspicions] = {}
+        scans: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        found: dict[PluginName, Findings] = {}
         for server, held in contracts.items():
             for contract in held:
                 if stop.is_set():
                     return found
                 known = self._scans.get(contract.name)
-                if known is None or known[0] != contract.digest_of_listing:
-                    known = contract.digest_of_listing, look_at(Definition.from_contract(contract))
+                if known is None or known[0] != contract.listing_digest:
+                    known = contract.listing_digest, scan_definition(Definition.from_contract(contract))
                     time.sleep(0)  # Release the interpreter lock: the event loop goes first.
                 scans[contract.name] = known
-                if suspicions := names.suspicions(known[1]):
-                    found.setdefault(server, {})[contract.name] = suspicions
+                if findings := names.inspect(known[1]):
+                    found.setdefault(server, {})[contract.name] = findings
         self._scans = scans
         return found
 
 
-async def _log_findings(server: PluginName, tools: Suspicions, before: Suspicions) -> None:
+async def _log_findings(server: PluginName, tools: Findings, before: Findings) -> None:
     slices = Slices()
-    for tool, suspicions in tools.items():
-        if suspicions != before.get(tool):
+    for tool, findings in tools.items():
+        if findings != before.get(tool):
             event(
                 _log,
                 logging.WARNING,
                 "tool is suspicious",
                 server=server,
                 tool=tool,
-                reasons=[suspicion.told for suspicion in suspicions[:SHOWN_REASONS]],
+                reasons=[finding.summary for finding in findings[:SHOWN_REASONS]],
                 hint="`toolpost servers` shows the words",
             )
         await slices.give_way()

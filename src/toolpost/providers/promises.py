@@ -18,9 +18,8 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.drift import is_same
-from toolpost.contracts.findings import Look, Names, Suspicion, look_at
-from toolpost.contracts.lockfile import Tools
+from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
+from toolpost.contracts.lockfile import LockedTools, is_same_promise
 from toolpost.store import Pins
 from toolpost.upstreams.lists import Slices, are_same
 
@@ -40,7 +39,7 @@ class ContractStatus:
     promised: Definition
     judgement: Judgement | None
     """What changed; None while the judgement is pending."""
-    suspicions: Sequence[Suspicion] = ()
+    findings: Sequence[Finding] = ()
     """Findings that the change added."""
 
     @property
@@ -52,7 +51,7 @@ class ContractStatus:
     def is_harmless(self) -> bool:
         """Whether the change is compatible and added no findings."""
         is_compatible = self.judgement is not None and self.judgement.verdict is Verdict.COMPATIBLE
-        return is_compatible and not self.suspicions
+        return is_compatible and not self.findings
 
     def as_object(self) -> JsonObject:
         judgement = self.judgement
@@ -60,7 +59,7 @@ class ContractStatus:
             "promise": self.promise,
             "verdict": judgement.verdict.value if judgement is not None else "pending",
             "rules": [change.rule for change in judgement.changes][:SHOWN_RULES] if judgement is not None else [],
-            "suspicions": [suspicion.kind.value for suspicion in self.suspicions],
+            "suspicions": [finding.kind.value for finding in self.findings],
         }
 
 
@@ -78,16 +77,16 @@ class _PairVerdict:
     """The judgement on a change, and the scans of both definitions: findings also depend on the names of other tools."""
 
     judgement: Judgement
-    old: Look
-    new: Look
+    old: DefinitionScan
+    new: DefinitionScan
 
 
 async def _ignore(_server: PluginName) -> None:
     pass
 
 
-async def _no_names() -> Names:
-    return Names()
+async def _no_names() -> NameIndex:
+    return NameIndex()
 
 
 class Promises:
@@ -97,14 +96,14 @@ class Promises:
         self,
         *,
         pins: Pins,
-        locked: Tools | None = None,
+        locked: LockedTools | None = None,
         on_judged: Callable[[PluginName], Awaitable[None]] = _ignore,
         judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]],
     ) -> None:
         """Take pins and lock; `judge_slowly` makes the judgements that may take long, outside this process."""
         self.on_judged = on_judged
         """Called when changes of a server were judged, so that `check` returns their judgement."""
-        self.names: Callable[[], Awaitable[Names]] = _no_names
+        self.names: Callable[[], Awaitable[NameIndex]] = _no_names
         """Returns the names of all tools, since a change may imitate that of another server."""
         self._judge_slowly = judge_slowly
         self._locked = locked
@@ -121,7 +120,7 @@ class Promises:
     def has_lock(self) -> bool:
         return self._locked is not None
 
-    async def relock(self, locked: Tools | None) -> bool:
+    async def relock(self, locked: LockedTools | None) -> bool:
         """Replace the lock; returns whether it differs, and then every tool has to be checked again."""
         before, self._locked = self._locked, locked
         if before is None or locked is None or before.keys() != locked.keys():
@@ -148,16 +147,16 @@ class Promises:
             self._pin(server, contract.name, new)
             return None
         promise, old = promised
-        is_promise_kept = is_same(old, new)
+        is_promise_kept = is_same_promise(old, new)
         if is_promise_kept and old.meta == new.meta:
             return None
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
             return ContractStatus(promise=promise, promised=old, judgement=None)
-        brought = (await self.names()).find_new(verdict.old, verdict.new)
+        brought = (await self.names()).inspect_change(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
-        return ContractStatus(promise=promise, promised=old, judgement=verdict.judgement, suspicions=brought)
+        return ContractStatus(promise=promise, promised=old, judgement=verdict.judgement, findings=brought)
 
     async def run(self) -> None:
         while True:
@@ -226,17 +225,17 @@ class Promises:
             if judgement is None:
                 judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
             self._judged[name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
-            suspicions = (await self.names()).find_new(old, new)
+            findings = (await self.names()).inspect_change(old, new)
             servers.add(pair.server)
             event(
                 _log,
-                logging.INFO if judgement.verdict is Verdict.COMPATIBLE and not suspicions else logging.WARNING,
+                logging.INFO if judgement.verdict is Verdict.COMPATIBLE and not findings else logging.WARNING,
                 "tool changed",
                 server=pair.server,
                 tool=name,
                 verdict=judgement.verdict.value,
                 rules=[change.rule for change in judgement.changes][:SHOWN_RULES],
-                suspicions=[suspicion.told for suspicion in suspicions],
+                suspicions=[finding.summary for finding in findings],
             )
         return servers
 
@@ -250,6 +249,6 @@ async def _write_all(tools: dict[ToolName, Definition]) -> dict[str, Json]:
     return written
 
 
-def _judge_if_quick(pair: _Pair) -> tuple[Judgement | None, Look, Look]:
+def _judge_if_quick(pair: _Pair) -> tuple[Judgement | None, DefinitionScan, DefinitionScan]:
     judgement = judge(pair.old, pair.new) if is_quick(pair.old, pair.new) else None
-    return judgement, look_at(pair.old), look_at(pair.new, since=pair.old)
+    return judgement, scan_definition(pair.old), scan_definition(pair.new, since=pair.old)

@@ -27,7 +27,12 @@ def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -
             now = await promises.check(tool.provider, tool.contract)
         raise _make_error(tool.contract, now or status)
 
-    return replace(tool, contract=replace(tool.contract, takes=_ANYTHING, gives=None), invoke=refuse, ask_ahead=None)
+    return replace(
+        tool,
+        contract=replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None),
+        invoke=refuse,
+        ask_ahead=None,
+    )
 
 
 def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
@@ -50,14 +55,14 @@ def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
         ],
         suspicions=[
             {"kind": found.kind.value, "place": _mask_place(found.place, status)}
-            for found in status.suspicions[:SHOWN_RULES]
+            for found in status.findings[:SHOWN_RULES]
         ],
     )
 
 
 def _mask_place(place: str, status: ContractStatus) -> str:
     """Cut a JSON pointer at the first name that the promised definition does not have: a new name may be meant for the model."""
-    value: Json = status.promised.as_sent()
+    value: Json = status.promised.to_listed()
     steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
     for number, step in enumerate(steps):
         try:

@@ -19,7 +19,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ToolpostError
-from toolpost.contracts.lockfile import Tools
+from toolpost.contracts.lockfile import LockedTools
 from toolpost.providers.findings import FindingsScanner
 from toolpost.providers.promises import Mode, Promises
 from toolpost.providers.servers import ServerProvider
@@ -292,7 +292,7 @@ class ServerHost:
         now = time.monotonic()
         return any(now - provider.learned_many_at < LEARNED_S for provider in self.providers.values())
 
-    async def relock(self, locked: Tools | None) -> bool:
+    async def relock(self, locked: LockedTools | None) -> bool:
         """Compare every tool with another lock; returns whether it differs from the one before."""
         is_another = await self.promises.relock(locked)
         for name in tuple(self.providers) if is_another else ():

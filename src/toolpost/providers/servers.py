@@ -23,7 +23,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
-from toolpost.protocol.mirrored import BadAnnotation, Headers, Mirrors
+from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers.input_required import (
     answer_input_requests,
@@ -267,7 +267,7 @@ class ServerProvider:
                 version=build,
                 timeout_s=self.timeout_s,
             )
-            mirrors = Mirrors(definition.get("inputSchema")) if self.spec.url is not None else None
+            mirrors = MirroredArguments(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused:
             raise
         except BadAnnotation as error:
@@ -306,7 +306,7 @@ class ServerProvider:
         return ToolReturn(passed=_parse_result(raw, self.name), results=self.spec.results)
 
     def _make_invoke(
-        self, tool: str, mirrors: Mirrors | None
+        self, tool: str, mirrors: MirroredArguments | None
     ) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
         head = _write_params_head(tool)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 
 from toolpost.base.ids import AgentSessionId
-from toolpost.base.turns import AgentEnd, AgentEvent, Said
+from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk
 from toolpost.parts.conversations.agent import AgentGone, SessionOrder
 
 Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
@@ -27,7 +27,7 @@ def acp_agent_command(*options: str) -> tuple[str, ...]:
 
 async def echo(prompt: str, session: "ScriptedSession") -> AsyncGenerator[AgentEvent, None]:  # noqa: ARG001 (a script)
     """Say what was asked."""
-    yield Said(text=prompt)
+    yield TextChunk(text=prompt)
 
 
 class ScriptedSession:

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from toolpost.protocol.lines import TooLong
+from toolpost.protocol.lines import OversizedLine
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
@@ -96,7 +96,7 @@ class ServerProcess:
         self._lose(_describe_exit(code))
 
     def _take(self, line: bytes) -> None:
-        if isinstance(line, TooLong):
+        if isinstance(line, OversizedLine):
             self.peer.take_too_long(line, MESSAGE_LIMIT)
         else:
             self.peer.take(line)

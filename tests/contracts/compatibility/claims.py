@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.collected import SHARED
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.containment import Answer
-from toolpost.contracts.compatibility.schemas import contains
+from toolpost.contracts.compatibility.containment import Containment
+from toolpost.contracts.compatibility.cost import Budget
+from toolpost.contracts.compatibility.schemas import decide_containment
 
 CLAIMS = SHARED / "compat/claims.jsonl"
 
@@ -44,11 +44,11 @@ REASONS = {
 class Judged(NamedTuple):
     id: str
     label: bool
-    answer: Answer
+    containment: Containment
 
     @property
     def is_agreed(self) -> bool:
-        return (self.answer is Answer.YES) == self.label
+        return (self.containment is Containment.YES) == self.label
 
 
 WRITTEN: list[tuple[str, Any, Any, bool]] = [
@@ -87,7 +87,7 @@ def written_claims() -> Iterator[Judged]:
     """Yield our own claims with the answer to each."""
     for name, old, new, label in WRITTEN:
         old, new = (_in_dialect(schema, _DIALECTS["7"]) for schema in (old, new))  # noqa: PLW2901
-        yield Judged(name, label, contains(old, new, Budget(1.0)))
+        yield Judged(name, label, decide_containment(old, new, Budget(1.0)))
 
 
 def judged_claims() -> Iterator[Judged]:
@@ -96,7 +96,7 @@ def judged_claims() -> Iterator[Judged]:
         claim = json.loads(line)
         dialect = _DIALECTS[claim["draft"]]
         old, new = (_in_dialect(claim[side], dialect) for side in ("old", "new"))
-        yield Judged(claim["id"], claim["label"], contains(old, new, Budget(1.0)))
+        yield Judged(claim["id"], claim["label"], decide_containment(old, new, Budget(1.0)))
 
 
 def _in_dialect(schema: Any, dialect: str) -> Any:

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.containment import Answer
-from toolpost.contracts.compatibility.schemas import contains
-from toolpost.contracts.compatibility.sides import Side
-from toolpost.contracts.compatibility.walk import Walk
+from toolpost.contracts.compatibility.compared import ComparedSchema
+from toolpost.contracts.compatibility.containment import Containment
+from toolpost.contracts.compatibility.cost import Budget
+from toolpost.contracts.compatibility.schemas import decide_containment
+from toolpost.contracts.compatibility.walk import SchemaWalk
 
 DRAFTS = (
     *("https://json-schema.org/draft/2020-12/schema",) * 6,
@@ -225,14 +225,14 @@ def run(seed: int, *, pairs: float = float("inf"), seconds: float = float("inf")
     while counts["pairs"] < pairs and (counts["tries"] % 100 or time.monotonic() < ends):
         counts["tries"] += 1
         old, new = fuzzer.pair()
-        one, other = Side(old), Side(new)
-        if one.accepts is None or other.accepts is None or old == new:
+        one, other = ComparedSchema(old), ComparedSchema(new)
+        if one.compiled is None or other.compiled is None or old == new:
             continue
         counts["pairs"] += 1
         old_is_narrow = fuzzer.rng.random() < 0.5
         narrow, wide = (one, other) if old_is_narrow else (other, one)
         proofs = []
-        if contains(narrow.raw, wide.raw, Budget(60)) is Answer.YES:
+        if decide_containment(narrow.raw, wide.raw, Budget(60)) is Containment.YES:
             proofs.append("judge")
         if one.draft == other.draft and _walks(one, other, old_is_narrow=old_is_narrow):
             proofs.append("walk")
@@ -244,18 +244,18 @@ def run(seed: int, *, pairs: float = float("inf"), seconds: float = float("inf")
     return counts, found
 
 
-class _Alone(Walk):
-    """A walk that asks nobody, so that it must be right by itself."""
+class _Alone(SchemaWalk):
+    """A walk without the validator's algebra: its own proofs alone must be right."""
 
-    def _ask(self, old: Any, new: Any, answer: Answer, first: int) -> Answer:
+    def _ask_algebra(self, old: Any, new: Any, answer: Containment, first: int) -> Containment:
         return answer
 
 
-assert hasattr(Walk, "_ask"), "what is overridden above has another name now"
+assert hasattr(SchemaWalk, "_ask_algebra"), "what is overridden above has another name now"
 
 
-def _walks(old: Side, new: Side, *, old_is_narrow: bool) -> bool:
-    return _Alone(old, new, Budget(60), old_is_narrow=old_is_narrow).answer() is Answer.YES
+def _walks(old: ComparedSchema, new: ComparedSchema, *, old_is_narrow: bool) -> bool:
+    return _Alone(old, new, Budget(60), old_is_narrow=old_is_narrow).run() is Containment.YES
 
 
 def main() -> None:

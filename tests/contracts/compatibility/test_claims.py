@@ -6,7 +6,7 @@ No unsound `compatible`, and every disagreement has its reason.
 import pytest
 
 from tests.contracts.compatibility.claims import CLAIMS, REASONS, Judged, judged_claims, written_claims
-from toolpost.contracts.compatibility.containment import Answer
+from toolpost.contracts.compatibility.containment import Containment
 
 of_registries = pytest.mark.skipif(
     not CLAIMS.exists(), reason="in addition: the claims of the registries are not at hand"
@@ -32,7 +32,7 @@ def test_nearly_all_claims_are_agreed_with_and_the_others_have_a_reason(claims: 
 
 @of_registries
 def test_nothing_is_called_contained_that_is_not(claims: list[Judged]) -> None:
-    bold = {claim.id for claim in claims if claim.answer is Answer.YES and not claim.label}
+    bold = {claim.id for claim in claims if claim.containment is Containment.YES and not claim.label}
 
     # Each of these labels is wrong, and its reason says why: nobody finds a value that the new schema loses.
     assert bold == {

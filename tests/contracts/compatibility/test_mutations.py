@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.compatibility.definitions import schemas
 from tests.contracts.compatibility.mutations import INPUT, OUTPUT, Mutation, Schema, mutated
 from toolpost.contracts import Definition, Judgement, judge
-from toolpost.contracts.compatibility.projection import as_arguments, as_results
+from toolpost.contracts.compatibility.projection import close_arguments, open_results
 from toolpost.contracts.schema import compile_schema
 
 DEFINITIONS = 150
@@ -51,7 +51,9 @@ def test_a_mutation_is_judged_as_what_it_is(role: str, mutation: Mutation) -> No
 
 def check_examples(role: str, old: Schema, new: Schema, judgement: Judgement) -> None:
     """Hold every example to the real validator, apart from whoever made it."""
-    taken, refused = (as_arguments(old, new), as_arguments(new, old)) if role == "input" else (new, as_results(old))
+    taken, refused = (
+        (close_arguments(old, new), close_arguments(new, old)) if role == "input" else (new, open_results(old))
+    )
     for change in judgement.changes:
         if change.example is not msgspec.UNSET:
             assert compile_schema(taken, root_object=False).is_valid(change.example)

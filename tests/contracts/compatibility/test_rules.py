@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from toolpost.contracts import RULES, Change, Definition, Verdict, judge
-from toolpost.contracts.compatibility.projection import as_arguments, as_results
-from toolpost.contracts.parts import part_at
+from toolpost.contracts.compatibility.projection import close_arguments, open_results
 from toolpost.contracts.schema import compile_schema
+from toolpost.contracts.subschemas import resolve_pointer
 
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 1}
@@ -117,7 +117,7 @@ def test_a_rule_is_met_where_it_should_be(name: str) -> None:
     assert change.message
     assert judgement.verdict.weight >= change.verdict.weight
     assert change.verdict is not Verdict.BREAKING or change.affected or name in {"input.unproven", "version.lowered"}
-    listed = part_at(new.to_json() | new.others, place), part_at(old.to_json() | old.others, place)
+    listed = resolve_pointer(new.to_json() | new.others, place), resolve_pointer(old.to_json() | old.others, place)
     assert any(found is not None for found in listed) or place.startswith("/annotations")
     check_example(change, old, new)
 
@@ -130,9 +130,9 @@ def check_example(change: Change, old: Definition, new: Definition) -> None:
         return
     if change.rule.startswith("input."):
         one, other = old.input_schema, new.input_schema
-        taken, refused = as_arguments(one, other), as_arguments(other, one)
+        taken, refused = close_arguments(one, other), close_arguments(other, one)
     else:
-        taken, refused = new.output_schema, as_results(old.output_schema)
+        taken, refused = new.output_schema, open_results(old.output_schema)
     assert compile_schema(taken, root_object=False).is_valid(change.example)
     assert not compile_schema(refused, root_object=False).is_valid(change.example)
 
@@ -279,8 +279,8 @@ def test_a_breaking_change_of_arguments_has_an_example(old: dict[str, Any], new:
     judgement = judge(Definition(name="t", input_schema=old), Definition(name="t", input_schema=new))
 
     (change,) = [change for change in judgement.changes if change.verdict is Verdict.BREAKING]
-    assert compile_schema(as_arguments(old), root_object=False).is_valid(change.example)
-    assert not compile_schema(as_arguments(new), root_object=False).is_valid(change.example)
+    assert compile_schema(close_arguments(old), root_object=False).is_valid(change.example)
+    assert not compile_schema(close_arguments(new), root_object=False).is_valid(change.example)
 
 
 @pytest.mark.parametrize("is_open", [True, False])

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from tests.contracts.compatibility.fuzz import run
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.containment import Answer, Comparison
-from toolpost.contracts.compatibility.samples import ANYTHING
-from toolpost.contracts.compatibility.sides import Side
-from toolpost.contracts.compatibility.walk import Walk
+from toolpost.contracts.compatibility.compared import ComparedSchema
+from toolpost.contracts.compatibility.containment import Comparison, Containment
+from toolpost.contracts.compatibility.cost import Budget
+from toolpost.contracts.compatibility.examples import ANY_VALUES
+from toolpost.contracts.compatibility.walk import SchemaWalk
 
 PAIRS = 250
 
-SCALARS: list[Any] = [*ANYTHING, 2, 3, 4, 1.0, 2.5, "a", "b", "ab", "2026-01-31"]
+SCALARS: list[Any] = [*ANY_VALUES, 2, 3, 4, 1.0, 2.5, "a", "b", "ab", "2026-01-31"]
 FEW: list[Any] = [1, "a", None, {}]
 VALUES: list[Any] = [
     *SCALARS,
@@ -113,23 +113,23 @@ class Maker:
 @pytest.mark.parametrize("asks_algebra", [True, False])
 def test_a_proof_is_contradicted_by_nothing(seed: int, asks_algebra: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     make = Maker(seed)
-    algebra = Comparison.answer
+    algebra = Comparison.decide
     proofs = 0
     for _ in range(PAIRS):
         old = make.root()
-        one, other = Side(old), Side(make.changed(old))
-        if one.accepts is None or other.accepts is None:
+        one, other = ComparedSchema(old), ComparedSchema(make.changed(old))
+        if one.compiled is None or other.compiled is None:
             continue
         for old_is_narrow in (True, False):
             narrow, wide = (one, other) if old_is_narrow else (other, one)
             with monkeypatch.context() as patch:
                 if not asks_algebra:
                     # The walk must be right by itself too.
-                    patch.setattr(Comparison, "answer", lambda _: Answer.UNKNOWN)
-                answer = Walk(one, other, Budget(60), old_is_narrow=old_is_narrow).answer()
-            if answer is Answer.YES:
+                    patch.setattr(Comparison, "decide", lambda _: Containment.UNKNOWN)
+                answer = SchemaWalk(one, other, Budget(60), old_is_narrow=old_is_narrow).run()
+            if answer is Containment.YES:
                 proofs += 1
-                assert algebra(Comparison(narrow.raw, wide.raw, Budget(60))) is not Answer.NO
+                assert algebra(Comparison(narrow.raw, wide.raw, Budget(60))) is not Containment.NO
                 assert not [value for value in VALUES if narrow.admits(value) and wide.admits(value) is False]
     assert proofs > PAIRS / 5
 
@@ -137,17 +137,17 @@ def test_a_proof_is_contradicted_by_nothing(seed: int, asks_algebra: bool, monke
 @pytest.mark.parametrize("asks_algebra", [True, False])
 def test_a_list_of_values_beside_a_constant_counts(asks_algebra: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not asks_algebra:
-        monkeypatch.setattr(Comparison, "answer", lambda _: Answer.UNKNOWN)
-    only, never = Side({"const": "x"}), Side({"const": "x", "enum": ["y"]})
+        monkeypatch.setattr(Comparison, "decide", lambda _: Containment.UNKNOWN)
+    only, never = ComparedSchema({"const": "x"}), ComparedSchema({"const": "x", "enum": ["y"]})
 
-    assert Walk(only, never, Budget(60), old_is_narrow=True).answer() is not Answer.YES
-    assert Walk(never, only, Budget(60), old_is_narrow=True).answer() is Answer.YES
+    assert SchemaWalk(only, never, Budget(60), old_is_narrow=True).run() is not Containment.YES
+    assert SchemaWalk(never, only, Budget(60), old_is_narrow=True).run() is Containment.YES
 
 
 def test_equal_numbers_are_one_value_however_they_are_written() -> None:
-    old, new = Side({"enum": [1, [2.0], {"a": 3}]}), Side({"enum": [1.0, [2], {"a": 3.0}, "more"]})
+    old, new = ComparedSchema({"enum": [1, [2.0], {"a": 3}]}), ComparedSchema({"enum": [1.0, [2], {"a": 3.0}, "more"]})
 
-    assert Walk(old, new, Budget(60), old_is_narrow=True).answer() is Answer.YES
+    assert SchemaWalk(old, new, Budget(60), old_is_narrow=True).run() is Containment.YES
 
 
 @pytest.mark.parametrize(

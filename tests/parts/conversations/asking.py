@@ -5,9 +5,9 @@ from typing import Any
 import anyio
 
 from toolpost import Context, Plugin
-from toolpost.base.caller import Caller, Standing
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
-from toolpost.base.turns import TurnEnded, Warmth
+from toolpost.base.turns import SessionReady, TurnEnded
 from toolpost.parts.conversations import InvokeOptions, TurnRun
 from toolpost.running import App
 from toolpost.testing import conversations_of
@@ -33,8 +33,8 @@ async def fail(reason: str = "no luck") -> str:
     raise ValueError(reason)
 
 
-ADA = Standing(caller=Caller(id=CallerId("local"), transport="http"))
-BOB = Standing(caller=Caller(id=CallerId("bob"), transport="http"))
+ADA = Principal(caller=Caller(id=CallerId("local"), transport="http"))
+BOB = Principal(caller=Caller(id=CallerId("bob"), transport="http"))
 
 
 async def at_work(app: App, thread: ThreadId, text: str, **options: Any) -> TurnRun:
@@ -44,7 +44,7 @@ async def at_work(app: App, thread: ThreadId, text: str, **options: Any) -> Turn
         ADA,
         thread,
         text,
-        InvokeOptions(on_event=lambda e: is_asked.set() if isinstance(e, Warmth) else None, **options),
+        InvokeOptions(on_event=lambda e: is_asked.set() if isinstance(e, SessionReady) else None, **options),
     )
     await is_asked.wait()
     await anyio.sleep(0.1)

@@ -19,7 +19,7 @@ from tests.parts.conversations.asking import ADA, asked, at_work, desk
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
-from toolpost.base.turns import Said, Thought, ToolUsed, TurnEvent, Warmth
+from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed, TurnEvent
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
@@ -59,7 +59,7 @@ async def test_an_agent_answers_in_one_warm_session() -> None:
         pid = int((await asked(app, thread, "pid")).text)
 
     assert (first.state, first.text) == ("done", "word0 word1 word2 ")
-    assert (thought.text, [e.text for e in heard if isinstance(e, Thought)]) == ("thought", ["about it"])
+    assert (thought.text, [e.text for e in heard if isinstance(e, ThoughtChunk)]) == ("thought", ["about it"])
     assert third.text == "3"
     assert await has_gone(pid)
 
@@ -311,7 +311,7 @@ async def test_a_session_that_was_killed_between_turns_is_replaced_unnoticed() -
         ended = await asked(app, thread, "count", on_event=heard.append)
 
     assert (ended.state, ended.text) == ("done", "1")
-    assert [e.told for e in heard if isinstance(e, Warmth)][-1] == 2
+    assert [e.told for e in heard if isinstance(e, SessionReady)][-1] == 2
 
 
 async def test_a_prewarmed_session_is_the_one_that_answers() -> None:
@@ -324,7 +324,7 @@ async def test_a_prewarmed_session_is_the_one_that_answers() -> None:
 
         assert conversations_of(app).pool.sessions == [warm]
     assert ended.text == "1"
-    assert [e.is_warm for e in heard if isinstance(e, Warmth)] == [True]
+    assert [e.is_warm for e in heard if isinstance(e, SessionReady)] == [True]
     assert (found.value("warm"), found.value("cold"), found.value("opening")) == (1, 0, 0)
 
 
@@ -336,4 +336,4 @@ async def test_an_agent_made_with_the_protocol_s_own_library_answers(tmp_path: P
         ended = await asked(app, thread, "hello", on_event=heard.append)
 
     assert (ended.state, ended.text) == ("done", "you said hello")
-    assert [e.text for e in heard if isinstance(e, Said)] == ["you ", "said ", "hello"]
+    assert [e.text for e in heard if isinstance(e, TextChunk)] == ["you ", "said ", "hello"]

@@ -23,7 +23,7 @@ from tests.parts.conversations.test_acp import has_gone, with_agent
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import open_http
-from toolpost.base.turns import AgentEvent, Said
+from toolpost.base.turns import AgentEvent, TextChunk
 from toolpost.parts.conversations.api import stream as talk_stream
 from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
@@ -147,7 +147,7 @@ async def test_whoever_goes_away_cancels_the_turn_unless_they_said_otherwise() -
 async def test_whoever_listens_and_reads_no_more_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     async def shout(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         for _ in range(80):
-            yield Said(text="x" * 100_000)
+            yield TextChunk(text="x" * 100_000)
             await anyio.sleep(0)
 
     monkeypatch.setattr(talk_stream, "WAITING_LIMIT", 20)

@@ -13,7 +13,7 @@ from tests.parts.conversations.asking import ADA, asked, at_work, desk
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
-from toolpost.base.turns import Said, ToolUsed, TurnEvent
+from toolpost.base.turns import TextChunk, ToolUsed, TurnEvent
 from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.running import App
 from toolpost.settings import Config
@@ -45,7 +45,7 @@ async def test_it_answers_in_pieces_and_in_one_warm_session() -> None:
         third = await asked(app, thread, "model")
 
     assert (first.state, first.text, first.usage) == ("done", "good morning", {"output_tokens": 3})
-    assert [event.text for event in heard if isinstance(event, Said)] == ["good m", "orning"]
+    assert [event.text for event in heard if isinstance(event, TextChunk)] == ["good m", "orning"]
     assert second.text == "2"
     assert "--model=opus" in third.text
     assert "Bearer" not in third.text

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.hostile.attacks import attack
 from tests.parts.conversations.test_api import web
 from tests.ways import IN_MEMORY
-from toolpost.base.caller import Door
+from toolpost.base.caller import GatewayAccess
 from toolpost.members import members_of
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent, conversations_of
@@ -31,7 +31,7 @@ def ada(monkeypatch: pytest.MonkeyPatch) -> CallerSettings:
     return CallerSettings(token_env="ADA_TOKEN", tools=["desk__add", "desk__whoami"])
 
 
-async def tools_through(door: Door, mode: str = "auto") -> list[str]:
+async def tools_through(door: GatewayAccess, mode: str = "auto") -> list[str]:
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {door.token}"}) as http:
         async with Client(streamable_http_client(door.url, http_client=http), mode=mode) as client:
             return [tool.name for tool in (await client.list_tools()).tools]
@@ -93,7 +93,7 @@ async def test_what_is_taken_from_a_caller_is_taken_from_their_agents(ada: Calle
     assert status == 401
 
 
-async def status_of(http: httpx2.AsyncClient, door: Door) -> int:
+async def status_of(http: httpx2.AsyncClient, door: GatewayAccess) -> int:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     headers = {"Authorization": f"Bearer {door.token}", "Accept": "application/json, text/event-stream"}
     return (await http.post("/mcp", json=message, headers=headers)).status_code

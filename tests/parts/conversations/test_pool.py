@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.parts.conversations.asking import ADA, BOB
-from toolpost.base.caller import Caller, Scope, Standing
+from toolpost.base.caller import Caller, Principal, Scope
 from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut
 from toolpost.parts.conversations import (
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 SPEC = AgentSpec(name="main", kind="given", cwd=Path("/project"))
 
 
-def key(thread: str | None = "t-1", standing: Standing = ADA, **options: Any) -> PoolKey:
+def key(thread: str | None = "t-1", standing: Principal = ADA, **options: Any) -> PoolKey:
     profile = profile_of(SPEC, model=options.pop("model", None), scopes=())
     return pool_key(standing.caller, profile, thread=ThreadId(thread) if thread else None, **options)
 
@@ -237,7 +237,7 @@ async def test_many_conversations_of_one_caller_close_no_session_of_another() ->
 
 
 async def test_nobody_waits_because_others_have_left_their_sessions_idle() -> None:
-    agent, eve = ScriptedAgent(), Standing(caller=Caller(id=CallerId("eve"), transport="http"))
+    agent, eve = ScriptedAgent(), Principal(caller=Caller(id=CallerId("eve"), transport="http"))
     async with pool_of(size=4, are_several=True) as pool:
         await used(pool, agent, key("x", BOB), key("y", BOB), key("a"), key("b"))
         with anyio.fail_after(1):
@@ -394,5 +394,5 @@ async def test_two_hundred_threads_share_eight_sessions_and_leave_nothing() -> N
 
 
 async def test_a_caller_of_another_name_gets_another_session() -> None:
-    somebody = Standing(caller=Caller(id=CallerId("ada"), transport="http"))
+    somebody = Principal(caller=Caller(id=CallerId("ada"), transport="http"))
     assert pool_key(somebody.caller, profile_of(SPEC, model=None, scopes=())) != key(None)

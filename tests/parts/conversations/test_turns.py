@@ -19,9 +19,9 @@ from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_http
 from toolpost.authoring import Conversations, ToolCall, TurnInfo
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import AgentSessionId, ThreadId
-from toolpost.base.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent
+from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ToolUsed, TurnEnded, TurnEvent
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, PluginFailed, QueueOverloaded
 from toolpost.parts.conversations import AgentGone, InvokeOptions
 from toolpost.parts.conversations.settings import HarnessSettings
@@ -60,7 +60,7 @@ async def test_a_message_is_answered_and_both_are_kept() -> None:
         (1, "user", "good morning"),
         (2, "assistant", "good morning"),
     ]
-    assert [type(event).__name__ for event in heard] == ["TurnStarted", "Warmth", "Said", "TurnEnded"]
+    assert [type(event).__name__ for event in heard] == ["TurnStarted", "SessionReady", "TextChunk", "TurnEnded"]
 
 
 async def test_what_an_agent_used_is_kept_with_its_answer_within_bounds() -> None:
@@ -98,7 +98,7 @@ async def test_history_is_told_to_a_cold_session_and_to_no_other() -> None:
 async def test_messages_of_a_thread_are_answered_in_the_order_in_which_they_came() -> None:
     async def slow_at_first(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         await anyio.sleep(0.05 if prompt == "0" else 0)
-        yield Said(text=prompt)
+        yield TextChunk(text=prompt)
 
     agent = ScriptedAgent(slow_at_first)
     async with conversing(agent) as (app, thread):
@@ -186,7 +186,7 @@ async def test_a_session_that_closes_under_us_is_replaced_once() -> None:
     async def fragile(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         if len(session.prompts) == 2:
             raise AgentGone("closed under us")
-        yield Said(text=f"{session.number}")
+        yield TextChunk(text=f"{session.number}")
 
     agent = ScriptedAgent(fragile)
     async with conversing(agent) as (app, thread):
@@ -201,7 +201,7 @@ async def test_a_fresh_session_that_closes_is_not_tried_again() -> None:
     async def broken(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         if prompt:
             raise AgentGone("closed at once")
-        yield Said(text="")
+        yield TextChunk(text="")
 
     agent = ScriptedAgent(broken)
     async with conversing(agent) as (app, thread):
@@ -232,7 +232,7 @@ async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         if prompt.endswith("wait"):
             await session.cancelled.wait()
-        yield Said(text=prompt[-4:])
+        yield TextChunk(text=prompt[-4:])
 
     async with conversing(ScriptedAgent(patient)) as (app, thread):
         first = await conversations_of(app).start_message(ADA, thread, "wait")
@@ -253,7 +253,7 @@ async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
 async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         await session.cancelled.wait()
-        yield Said(text="")
+        yield TextChunk(text="")
 
     async with conversing(ScriptedAgent(patient), config=harnessed(waiting_in_thread=2)) as (app, thread):
         for _ in range(3):
@@ -264,7 +264,7 @@ async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
 
 async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        yield Said(text="so far")
+        yield TextChunk(text="so far")
         await session.cancelled.wait()
 
     async with conversing(ScriptedAgent(patient), config=harnessed(sessions=1)) as (app, thread):
@@ -286,7 +286,7 @@ async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
     has_spoken = anyio.Event()
 
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        yield Said(text="so far")
+        yield TextChunk(text="so far")
         has_spoken.set()
         await session.cancelled.wait()
 
@@ -309,7 +309,7 @@ async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_p
     has_spoken = anyio.Event()
 
     async def deaf(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        yield Said(text="so far")
+        yield TextChunk(text="so far")
         has_spoken.set()
         await anyio.sleep_forever()
 
@@ -343,11 +343,11 @@ async def test_a_server_that_ends_lets_plugins_hear_of_the_end_of_a_turn() -> No
 
 async def test_what_is_said_without_a_thread_is_kept_apart_by_caller_and_session() -> None:
     async def count(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        yield Said(text=f"{session.number}.{len(session.prompts)}")
+        yield TextChunk(text=f"{session.number}.{len(session.prompts)}")
 
     async with conversing(ScriptedAgent(count)) as (app, _):
 
-        async def ask(who: Standing, **options: Any) -> str:
+        async def ask(who: Principal, **options: Any) -> str:
             return (await conversations_of(app).invoke(who, "hello", InvokeOptions(**options))).text
 
         texts = [
@@ -499,7 +499,7 @@ async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
             async with Client(streamable_http_client(door.url, http_client=http)) as client:
                 await client.call_tool("desk__add", {"a": 1, "b": 2})
                 await client.call_tool("desk__fail", {})
-        yield Said(text="done")
+        yield TextChunk(text="done")
 
     async with conversing(ScriptedAgent(calls), plugin, desk) as (app, thread), open_http(app):
         ended = await said(app, thread, "go")

@@ -25,7 +25,7 @@ from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolFailed, Unkn
 from toolpost.discovery import automatic_eval
 from toolpost.middleware import ProgressNote
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, PROTOCOL_VERSION
-from toolpost.protocol.mirrored import BadAnnotation, Headers, Mirrors
+from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.client import HttpClient
 from toolpost.upstreams.http.transport import HttpTransport
@@ -163,7 +163,7 @@ def _naming_the_list(url: str) -> Iterator[None]:
 def _mirrored(schema: JsonObject, arguments: JsonObject) -> Headers:
     """Return the arguments that the protocol has repeated in headers."""
     try:
-        return Mirrors(schema).headers_for(arguments)
+        return MirroredArguments(schema).headers_for(arguments)
     except BadAnnotation:
         return ()
 

@@ -14,7 +14,7 @@ from toolpost.cli.call.schemas import resolved
 from toolpost.cli.doctor.findings import Finding, Level, warning
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.errors import ContractRefused
-from toolpost.contracts.parts import draft_of, own_properties, parts_of
+from toolpost.contracts.subschemas import declared_properties, draft_of, walk_subschemas
 from toolpost.providers import ProvidedTool
 
 TOOLS_LIMIT: Final = 128
@@ -47,7 +47,7 @@ def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractR
 
 def has_output_schema(tool: ProvidedTool) -> bool:
     """Say whether a tool promises what it returns."""
-    return tool.contract.gives is not None
+    return tool.contract.result_schema is not None
 
 
 def _refusal(refusal: ContractRefused) -> Finding:
@@ -113,7 +113,7 @@ def _input_schema(schema: JsonObject) -> Iterator[Finding]:
 
 
 def _parts(schema: JsonObject) -> Iterator[Finding]:
-    for part in parts_of(schema):
+    for part in walk_subschemas(schema):
         declared = part.schema.get("format")
         if isinstance(declared, str) and declared not in _FORMATS:
             yield _at(
@@ -122,7 +122,7 @@ def _parts(schema: JsonObject) -> Iterator[Finding]:
                 f"the format `{declared[:40]}`, which JSON Schema does not know",
             )
         yield from _keywords(part.schema, part.place)
-        for name, (place, _) in own_properties(part.place, part.schema).items():
+        for name, (place, _) in declared_properties(part.place, part.schema).items():
             if not _ARGUMENT.fullmatch(name):
                 yield _at(place, "argument-name", f"an argument called `{name[:80]}`, a name that some models reject")
 

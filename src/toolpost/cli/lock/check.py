@@ -20,7 +20,7 @@ from toolpost.cli.options import config_option, configured, json_option, plugin_
 from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import Verdict, judge
-from toolpost.contracts.drift import Drift, drifts
+from toolpost.contracts.lockfile import Drift, drifts
 
 FORMATS: Final = ("text", "json", "github", "markdown")
 
@@ -37,7 +37,7 @@ class Checked:
     @property
     def failures(self) -> list[Drift]:
         """What may not be."""
-        return [drift for drift in self.drifts if self.is_strict or drift.fault is not None]
+        return [drift for drift in self.drifts if self.is_strict or drift.failure is not None]
 
     @property
     def exit_code(self) -> ExitCode:
@@ -111,7 +111,7 @@ def _print_text(checked: Checked, file: LockFile) -> None:
 
 def _in_short(checked: Checked) -> Iterator[str]:
     """Say what is different and lets the check pass all the same."""
-    harmless = [drift for drift in checked.drifts if drift.verdict is Verdict.COMPATIBLE and not drift.suspicions]
+    harmless = [drift for drift in checked.drifts if drift.verdict is Verdict.COMPATIBLE and not drift.findings]
     counts = {kind: sum(drift.kind == kind for drift in harmless) for kind in ("added", "changed", "renamed")}
     counts["to be looked at"] = len(checked.drifts) - len(harmless)
     if not checked.drifts:

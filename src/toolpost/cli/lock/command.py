@@ -19,9 +19,8 @@ from toolpost.cli.options import config_option, configured, json_option, plugin_
 from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import judge
-from toolpost.contracts.drift import Drift, drifts
 from toolpost.contracts.errors import InvalidRequest, NotFound, UpstreamUnavailable
-from toolpost.contracts.lockfile import LockedTool, Tools
+from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, drifts
 
 
 @click.command(
@@ -82,7 +81,7 @@ def lock(
     return ExitCode.OK
 
 
-def _refuse_missing(live: Live, names: Sequence[str], locked: Tools) -> None:
+def _refuse_missing(live: Live, names: Sequence[str], locked: LockedTools) -> None:
     """Refuse to write what would be half of it; a change of one tool does not need the others."""
     needed = {tool.source for name, tool in locked.items() if _is_named(name, names)} if names else live.missing.keys()
     for name, reason in live.missing.items():
@@ -97,7 +96,7 @@ def _is_named(tool: str, names: Iterable[str]) -> bool:
     return any(fnmatchcase(tool, name) for name in names)
 
 
-def _accepted(locked: Tools, live: Tools, names: Sequence[str]) -> dict[str, LockedTool]:
+def _accepted(locked: LockedTools, live: LockedTools, names: Sequence[str]) -> dict[str, LockedTool]:
     known = locked.keys() | live.keys()
     for name in names:
         if not any(fnmatchcase(tool, name) for tool in known):
@@ -108,14 +107,14 @@ def _accepted(locked: Tools, live: Tools, names: Sequence[str]) -> dict[str, Loc
     return kept | {name: tool for name, tool in live.items() if _is_named(name, names)}
 
 
-def _locked_anew(locked: Tools, live: Tools, only: Collection[str]) -> dict[str, LockedTool]:
+def _locked_anew(locked: LockedTools, live: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:
     if not only:
         return dict(live)
     kept = {name: tool for name, tool in locked.items() if tool.source not in only}
     return kept | restricted(live, only)
 
 
-def _print_json(path: Path, tools: Tools, found: Sequence[Drift], *, written: bool) -> None:
+def _print_json(path: Path, tools: LockedTools, found: Sequence[Drift], *, written: bool) -> None:
     print_json_line(
         {
             "path": str(path),
@@ -126,7 +125,7 @@ def _print_json(path: Path, tools: Tools, found: Sequence[Drift], *, written: bo
     )
 
 
-def _print_end(path: Path, tools: Tools, found: Sequence[Drift], *, written: bool, dry_run: bool) -> None:
+def _print_end(path: Path, tools: LockedTools, found: Sequence[Drift], *, written: bool, dry_run: bool) -> None:
     kinds = ("added", "changed", "renamed", "removed")
     counts = {kind: sum(drift.kind == kind for drift in found) for kind in kinds}
     changes = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "nothing new"

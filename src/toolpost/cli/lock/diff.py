@@ -21,10 +21,9 @@ from toolpost.cli.lock.pins import pinned_tools
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
-from toolpost.contracts.drift import Drift, drifts
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
-from toolpost.contracts.findings import new_suspicions
-from toolpost.contracts.lockfile import LockedTool, parse_lock
+from toolpost.contracts.findings import inspect_change
+from toolpost.contracts.lockfile import Drift, LockedTool, drifts, parse_lock
 from toolpost.settings import Config
 from toolpost.settings.lock import text_of_lock
 
@@ -102,7 +101,7 @@ def _compared(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool])
                 old=old.definition,
                 new=new.definition,
                 judgement=judgement,
-                suspicions=new_suspicions(old.definition, new.definition),
+                findings=inspect_change(old.definition, new.definition),
             )
         ]
     return list(drifts(before, after, judge=judge))

@@ -8,7 +8,7 @@ import click
 
 from toolpost.cli.clients.safe_files import write_whole
 from toolpost.contracts.errors import BadLock
-from toolpost.contracts.lockfile import LockedTool, Tools, lock_text, parse_lock
+from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
 from toolpost.settings import Config
 from toolpost.settings.lock import text_of_lock
 
@@ -51,7 +51,7 @@ class LockFile:
             )
         return self.tools
 
-    def replace(self, tools: Tools) -> bool:
+    def replace(self, tools: LockedTools) -> bool:
         """Write these tools instead, all at once; False if that changes nothing."""
         text = lock_text(tools)
         if text == self.text:

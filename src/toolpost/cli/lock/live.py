@@ -10,7 +10,7 @@ from toolpost.base.nearest import nearest_name
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import NotFound, ToolpostError
-from toolpost.contracts.lockfile import LockedTool, Tools
+from toolpost.contracts.lockfile import LockedTool, LockedTools
 from toolpost.discovery import automatic_eval, automatic_mcp
 from toolpost.providers import Provider
 from toolpost.providers.servers import ServerProvider
@@ -25,7 +25,7 @@ START_S: Final = 60.0
 class Live:
     """What is there, and what could not be looked at."""
 
-    tools: Tools
+    tools: LockedTools
     providers: Collection[str]
     missing: Mapping[str, str]
     """Plugins and servers whose tools are not known, with the reason."""
@@ -49,12 +49,12 @@ async def live_tools(config: Config, only: Collection[str] = ()) -> Live:
         )
 
 
-def restricted(tools: Tools, only: Collection[str]) -> dict[str, LockedTool]:
+def restricted(tools: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:
     """Keep the tools of these sources; of all, if none is named."""
     return {name: tool for name, tool in tools.items() if not only or tool.source in only}
 
 
-def _tools(app: App) -> Tools:
+def _tools(app: App) -> LockedTools:
     return _own_tools(app) | _brought_tools(app)
 
 

@@ -12,8 +12,8 @@ from toolpost.base.ids import Json
 from toolpost.cli.show import heading
 from toolpost.cli.terminal import has_colour, printable
 from toolpost.contracts.compatibility import Change, Judgement, Verdict
-from toolpost.contracts.drift import Drift
-from toolpost.contracts.findings import Suspicion
+from toolpost.contracts.findings import Finding
+from toolpost.contracts.lockfile import Drift
 
 VALUE_LIMIT: Final = 400
 
@@ -30,14 +30,14 @@ def print_drifts(drifts: Sequence[Drift]) -> None:
             continue
         click.echo(f"{heading(printable(drift.name))}  {told(drift)}")
         print_judgement(drift.judgement)
-        for suspicion in drift.suspicions:
-            _print_suspicion(suspicion, suspicion.place)
+        for finding in drift.findings:
+            _print_finding(finding, finding.place)
         click.echo()
     if added := [drift for drift in drifts if drift.kind == "added"]:
         click.echo(f"{heading('added')}  {printable(', '.join(drift.name for drift in added))}")
         for drift in added:
-            for suspicion in drift.suspicions:
-                _print_suspicion(suspicion, f"{drift.name}  {suspicion.place}")
+            for finding in drift.findings:
+                _print_finding(finding, f"{drift.name}  {finding.place}")
         click.echo()
 
 
@@ -55,8 +55,8 @@ def told(drift: Drift) -> str:
     if drift.kind == "renamed" and drift.new is not None:
         words.append(f"to {drift.new.name}")
     words.append(coloured(drift.verdict))
-    if drift.fault is not None:
-        words.append(f"({drift.fault.reason})")
+    if drift.failure is not None:
+        words.append(f"({drift.failure.reason})")
     return " ".join(words)
 
 
@@ -79,10 +79,10 @@ def lines_about(change: Change) -> Iterator[str]:
         yield "needs a higher schemaVersion"
 
 
-def lines_about_suspicion(suspicion: Suspicion) -> Iterator[str]:
+def lines_about_finding(finding: Finding) -> Iterator[str]:
     """Say why a person should look, and at which words."""
-    yield f"{suspicion.kind.value}: {suspicion.message}"
-    yield f"in: {suspicion.excerpt}"
+    yield f"{finding.kind.value}: {finding.message}"
+    yield f"in: {finding.excerpt}"
 
 
 def example_label(change: Change) -> str:
@@ -112,9 +112,9 @@ def _print_change(change: Change) -> None:
     _print_lines(lines_about(change))
 
 
-def _print_suspicion(suspicion: Suspicion, place: str) -> None:
+def _print_finding(finding: Finding, place: str) -> None:
     click.echo(f"  {coloured(Verdict.REVIEW, _SUSPICIOUS.ljust(_WIDTH))}  {printable(place)}")
-    _print_lines(lines_about_suspicion(suspicion))
+    _print_lines(lines_about_finding(finding))
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from toolpost.cli.lock.files import LockFile
-from toolpost.cli.lock.output import lines_about, lines_about_suspicion
+from toolpost.cli.lock.output import lines_about, lines_about_finding
 from toolpost.contracts.compatibility import Verdict
-from toolpost.contracts.drift import Drift
-from toolpost.contracts.lockfile import lines_of
+from toolpost.contracts.lockfile import Drift, find_lines
 
 _LEVELS: Final = {Verdict.COMPATIBLE: "notice", Verdict.REVIEW: "warning", Verdict.BREAKING: "warning"}
 _MARKS: Final = {Verdict.COMPATIBLE: "🟢", Verdict.REVIEW: "🟡", Verdict.BREAKING: "🔴"}
@@ -17,9 +16,9 @@ def github_lines(
     drifts: Sequence[Drift], missing: Mapping[str, str], file: LockFile, *, failures: Sequence[Drift]
 ) -> Iterator[str]:
     """Write workflow commands: what fails is an error, what a person should look at a warning, the rest a notice."""
-    lines = lines_of([drift.name for drift in drifts], file.text or "")
+    lines = find_lines([drift.name for drift in drifts], file.text or "")
     for drift in drifts:
-        level = "error" if drift in failures else "warning" if drift.suspicions else _LEVELS[drift.verdict]
+        level = "error" if drift in failures else "warning" if drift.findings else _LEVELS[drift.verdict]
         title = _property(f"{drift.name}: {drift.kind}, {drift.verdict.value}")
         yield f"::{level} file={_property(file.path.name)},line={lines[drift.name]},title={title}::{_data(_text(drift))}"
     for name, reason in missing.items():
@@ -44,29 +43,29 @@ def _summary(drifts: Sequence[Drift], compared: int, failures: Sequence[Drift]) 
 def _section(drift: Drift, *, is_failure: bool) -> list[str]:
     target = f" to `{drift.new.name}`" if drift.kind == "renamed" and drift.new is not None else ""
     lines = [f"### {_MARKS[drift.verdict]} `{drift.name}` {drift.kind}{target}", ""]
-    if is_failure and drift.fault is not None:
-        lines += [f"**{drift.fault.reason[0].upper()}{drift.fault.reason[1:]}.**", ""]
+    if is_failure and drift.failure is not None:
+        lines += [f"**{drift.failure.reason[0].upper()}{drift.failure.reason[1:]}.**", ""]
     for change in drift.judgement.changes:
         first, *rest = lines_about(change)
         lines.append(f"- **{change.verdict.value}** `{change.rule}` at {_code(change.place)}: {_escaped(first)}")
         lines += [f"  - {_escaped(line)}" for line in rest]
-    for suspicion in drift.suspicions:
-        first, *rest = lines_about_suspicion(suspicion)
-        lines.append(f"- ⚠️ **suspicious** at {_code(suspicion.place)}: {_escaped(first)}")
+    for finding in drift.findings:
+        first, *rest = lines_about_finding(finding)
+        lines.append(f"- ⚠️ **suspicious** at {_code(finding.place)}: {_escaped(first)}")
         lines += [f"  - {_escaped(line)}" for line in rest]
     return [*lines, ""]
 
 
 def _text(drift: Drift) -> str:
-    first = [f"{drift.fault.reason[0].upper()}{drift.fault.reason[1:]}."] if drift.fault is not None else []
+    first = [f"{drift.failure.reason[0].upper()}{drift.failure.reason[1:]}."] if drift.failure is not None else []
     changes = [
         f"{change.verdict.value}: {change.rule} {change.place}\n"
         + "\n".join(f"  {line}" for line in lines_about(change))
         for change in drift.judgement.changes
     ]
     changes += [
-        f"suspicious: {suspicion.place}\n" + "\n".join(f"  {line}" for line in lines_about_suspicion(suspicion))
-        for suspicion in drift.suspicions
+        f"suspicious: {finding.place}\n" + "\n".join(f"  {line}" for line in lines_about_finding(finding))
+        for finding in drift.findings
     ]
     return "\n".join(first + changes) or f"It was {drift.kind}."
 

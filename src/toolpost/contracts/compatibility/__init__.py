@@ -1,21 +1,18 @@
-"""Whether callers of a tool notice that its definition changed, and which.
+"""Whether callers of a tool notice that its definition changed, and which callers.
 
-judge        the verdict: every change between two definitions, within a budget
+judge        the entry: every change between two definitions, within a budget
 definition   one tool, whole, as a lock keeps it, and its digests
-judgement    what is said of a change
-rules        every rule, its verdict and its reason
-schemas      the changes of one schema: proven harmless, shown to break, or neither
+judgement    `Change`, `Judgement`, `Verdict`
+rules        every rule with its verdict and reason
+metadata     changes beside what schemas assert: names, hints, limits, versions, defaults, wording
+schemas      changes of what a schema asserts: proven harmless, shown to break, or neither
 projection   what a schema is judged as: arguments closed, results open
-walk, limits, sides   two schemas walked side by side, and what can be proven from their parts
-languages    patterns as sets of texts
-containment, weighing   the validator's algebra, and what it may cost to ask it
-witness, samples   the counter-example, confirmed by the validator
-notes        defaults, examples, deprecation
-phrases      how a change of a schema is said
-facts        names, annotations, error codes, limits, versions
-words, texts the wording, apart from what a schema asserts
-changes      a change made from its rule
-budget       the work that one pair may take
+walk, keywords, compared   two schemas compared part by part
+regex        whether one regular expression matches all that another matches
+containment  the validator's algebra of schemas
+examples     counterexamples, confirmed by the validator
+annotations  schemas without what they do not assert
+cost         how long a comparison may take, and the budget for it
 """
 
 from toolpost.contracts.compatibility.definition import Definition, Digests

@@ -6,10 +6,10 @@ from typing import Any, Self
 import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject
-from toolpost.contracts.compatibility.texts import without_texts
-from toolpost.contracts.contract import Contract, Keyed
+from toolpost.contracts.compatibility.annotations import split_texts
+from toolpost.contracts.contract import Contract, describe_concurrency
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.parts import with_numeric_bounds
+from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _ALWAYS = ("name", "inputSchema", "schemaVersion")
@@ -17,10 +17,10 @@ _NOTHING: JsonObject = {"type": "object", "properties": {}}
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
-    """Names for three sides of a definition, each over RFC 8785 JSON: one that moved says where to look."""
+    """Digests (RFC 8785) of three aspects of a definition: which one changed says where to look."""
 
     meaning: Digest
-    """All that a caller can rely on: everything but the words and `toolingVersion`."""
+    """Everything a caller can rely on: all but the texts and `toolingVersion`."""
     schema: Digest
     """Both schemas without their texts."""
     wording: Digest
@@ -28,7 +28,7 @@ class Digests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One tool, whole. Its JSON is flat: an MCP definition with our facts beside it."""
+    """One tool. Its JSON is flat: an MCP definition with Toolpost's own facts beside it."""
 
     name: str
     title: str | None = None
@@ -40,20 +40,20 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     tooling_version: str = ""
     error_codes: tuple[str, ...] = ()
     timeout_ms: int | None = None
-    """The tool's own time limit, None where it promises none."""
+    """The tool's own time limit; None if it promises none."""
     cancellation: str | None = None
-    """What a cancelled call does, in its author's words; None where nothing beyond `CANCELLED` is promised."""
+    """What a cancelled call does, in its author's words; None if nothing beyond `CANCELLED` is promised."""
     concurrency: str = "parallel"
     """`parallel`, `serial`, or `keyed:ARGUMENT`."""
     aliases: tuple[str, ...] = ()
     others: JsonObject = {}
-    """What the definition says besides (`icons`, `execution` and the fields of the next revision), without `_meta`."""
+    """Further fields of the definition (`icons`, `execution`, those of later revisions), without `_meta`."""
     meta: JsonObject = msgspec.field(default_factory=dict, name="_meta")
-    """What `_meta` has beside our facts. It promises nothing; a model may read it."""
+    """`_meta` without Toolpost's own key. It promises nothing; a model may read it."""
 
     @classmethod
     def from_listed(cls, listed: Mapping[str, Any], *, name: str | None = None) -> Self:
-        """Read an entry of `tools/list`; our facts, if it has them, are under our key of `_meta`."""
+        """Read an entry of `tools/list`, with Toolpost's facts from `_meta` if it has them."""
         meta = _object(listed.get("_meta"))
         facts = _object(meta.get(META_KEY))
         return cls(
@@ -70,9 +70,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @classmethod
     def from_contract(cls, contract: Contract) -> Self:
-        """Read what a contract lists and promises."""
         terms = contract.terms
-        is_upstream = contract.came_as is not None
+        is_upstream = contract.upstream_definition is not None
         return msgspec.structs.replace(
             cls.from_listed(contract.definition),
             schema_version=terms.schema_version,
@@ -80,17 +79,17 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             error_codes=tuple(sorted(code.value for code in terms.errors)),
             # A server's limit is its operator's setting, not the tool's promise; nor is our default one.
             timeout_ms=None if is_upstream or terms.timeout_s is None else round(terms.timeout_s * 1000),
-            concurrency=_spell(contract),
+            concurrency=describe_concurrency(terms.concurrency),
             aliases=tuple(sorted(contract.aliases)),
         )
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
-        """Read what `to_json` wrote; `msgspec.ValidationError` says what is wrong with anything else."""
+        """Read what `to_json` wrote; raises `msgspec.ValidationError`."""
         return msgspec.convert(value, cls)
 
     def to_json(self) -> JsonObject:
-        """Write it as plain JSON; what says nothing is left out, the input schema and the version never are."""
+        """Return plain JSON; empty fields are left out, except name, input schema and version."""
         written: JsonObject = {}
         for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
@@ -98,22 +97,21 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
                 written[key] = list(value) if isinstance(value, tuple) else value
         return written
 
-    def as_sent(self) -> JsonObject:
-        """Write it with its other fields where a server has them: the document that places (JSON Pointers) are in."""
+    def to_listed(self) -> JsonObject:
+        """Return the definition with `others` where a server has them: the document that places point into."""
         return self.others | {key: value for key, value in self.to_json().items() if key != "others"}
 
     @property
     def digests(self) -> Digests:
-        """Name the three sides of this definition."""
-        takes, takes_texts = without_texts(self.input_schema)
-        gives, gives_texts = without_texts(self.output_schema)
-        schema = {"inputSchema": takes, "outputSchema": gives}
-        unsaid = {"title": None, "description": "", "toolingVersion": "", **schema}
+        input_schema, input_texts = split_texts(self.input_schema)
+        output_schema, output_texts = split_texts(self.output_schema)
+        schema = {"inputSchema": input_schema, "outputSchema": output_schema}
+        without_wording = {"title": None, "description": "", "toolingVersion": "", **schema}
         return Digests(
-            meaning=canonical_digest(msgspec.structs.replace(self, meta={}).to_json() | unsaid),
+            meaning=canonical_digest(msgspec.structs.replace(self, meta={}).to_json() | without_wording),
             schema=canonical_digest(schema),
             wording=canonical_digest(
-                {"title": self.title, "description": self.description, "input": takes_texts, "output": gives_texts}
+                {"title": self.title, "description": self.description, "input": input_texts, "output": output_texts}
             ),
         )
 
@@ -128,12 +126,12 @@ def _text(value: Json) -> str | None:
 
 def _schema(value: Json, default: Json) -> Json:
     if isinstance(value, dict):
-        return with_numeric_bounds(value)
+        return rewrite_boolean_bounds(value)
     return value if isinstance(value, bool) else default
 
 
 def _read_facts(facts: JsonObject) -> dict[str, Any]:
-    """Return those of our facts that are well formed; a server may write anything under our key."""
+    """Return the well-formed facts; a server may write anything under our key."""
     version, tooling = facts.get("schemaVersion"), facts.get("toolingVersion")
     known: dict[str, Any] = {}
     if isinstance(version, int) and not isinstance(version, bool) and version >= 1:
@@ -144,8 +142,3 @@ def _read_facts(facts: JsonObject) -> dict[str, Any]:
         if isinstance(names := facts.get(key), Sequence) and all(isinstance(name, str) for name in names):
             known[word] = tuple(sorted(names))
     return known
-
-
-def _spell(contract: Contract) -> str:
-    concurrency = contract.terms.concurrency
-    return f"keyed:{concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency

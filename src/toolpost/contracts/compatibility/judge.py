@@ -1,99 +1,98 @@
-"""The verdict on a change: two definitions in, every change out, within a budget."""
+"""`judge`: the changes between two definitions and their verdict, within a budget."""
 
 from collections.abc import Iterator
 
 from toolpost.base.ids import Json
 from toolpost.base.values import is_same_json
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.changes import change_by
+from toolpost.contracts.compatibility.annotations import strip_annotations
+from toolpost.contracts.compatibility.cost import Budget, comparison_cost_s, is_small_enough, properties_cost_s
 from toolpost.contracts.compatibility.definition import Definition
-from toolpost.contracts.compatibility.facts import fact_changes
 from toolpost.contracts.compatibility.judgement import Change, Judgement, sort_changes
-from toolpost.contracts.compatibility.notes import note_changes
-from toolpost.contracts.compatibility.projection import as_arguments, as_results
-from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, schema_changes
-from toolpost.contracts.compatibility.texts import strip_annotations
-from toolpost.contracts.compatibility.weighing import cost_s, is_manageable, properties_cost_s
-from toolpost.contracts.compatibility.words import wording_changes
+from toolpost.contracts.compatibility.metadata import compare_annotations, compare_facts, compare_wording
+from toolpost.contracts.compatibility.projection import close_arguments, open_results
+from toolpost.contracts.compatibility.rules import make_change
+from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, compare_schemas
 from toolpost.contracts.schema import SchemaProblem, check_places
 
 BUDGET_S = 1.0
-"""Of work as it is estimated, on a slow machine; most pairs take a thousandth of it."""
+"""In estimated seconds on a slow machine (`cost`); most pairs take a thousandth of it."""
 QUICK_S = 0.05
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
-    """Say what changed and what it means for whoever calls the tool today.
+    """Return what changed and what it means for today's callers of the tool.
 
-    Never `compatible` when a call that worked is refused, or a result may come that no caller had to expect. When the
-    budget is spent first, the verdict is `review` at the least.
+    Never `compatible` if a call that worked would be refused, or a result is possible that no caller had to expect. If the
+    budget is spent first, the verdict is at least `review`.
     """
     one, other = old.to_json(), new.to_json()
-    if not is_manageable(one) or not is_manageable(other):
+    if not is_small_enough(one) or not is_small_enough(other):
         return cut_short()
     if is_same_json(one, other):
         return Judgement()
     budget = Budget(budget_s)
-    changes = [*fact_changes(old, new), *_schemas(old, new, budget)]
+    changes = [
+        *compare_facts(old, new),
+        *_compare_arguments(old, new, budget),
+        *_compare_results(old, new, budget),
+        *compare_wording(old, new, budget),
+    ]
     if budget.is_cut_short:
-        changes.append(change_by("budget.spent", ""))
+        changes.append(make_change("budget.spent", ""))
     return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
 
 
 def cut_short() -> Judgement:
-    """Return the judgement on a change that could not be judged in time."""
-    return Judgement(changes=(change_by("budget.spent", ""),), is_cut_short=True)
+    """Return the judgement on a change that could not be judged within the budget."""
+    return Judgement(changes=(make_change("budget.spent", ""),), is_cut_short=True)
 
 
 def is_quick(old: Definition, new: Definition) -> bool:
-    """Say whether no single step of judging a change takes long: native steps cannot be interrupted, even in a thread."""
+    """Return whether every step of judging is quick: native steps cannot be interrupted, even in a thread."""
     one, other = old.to_json(), new.to_json()
-    if not is_manageable(one) or not is_manageable(other):
+    if not is_small_enough(one) or not is_small_enough(other):
         return True  # Not judged at all.
+    # The same estimates as in `judge`, so that what is quick here is quick there.
     left_s = QUICK_S
     for schema in (old.input_schema, new.input_schema, old.output_schema, new.output_schema):
-        left_s -= cost_s(schema)
+        left_s -= comparison_cost_s(schema)
     return left_s > 0 and properties_cost_s(one, other) < left_s
 
 
-def _schemas(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    yield from _arguments(old, new, budget)
-    yield from _results(old, new, budget)
-    yield from wording_changes(old, new, budget)
-
-
-def _arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+def _compare_arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.input_schema, new.input_schema
-    if (problem := _problem(one, other)) is not None:
-        yield change_by("input.unproven", "/inputSchema", problem)
+    if (problem := _find_problem(one, other)) is not None:
+        yield make_change("input.unproven", "/inputSchema", problem)
     elif not is_same_json(one, other):
-        yield from note_changes(one, other, "/inputSchema", are_arguments=True)
-        yield from _judge_assertions(one, other, as_arguments(one, other), as_arguments(other, one), ARGUMENTS, budget)
+        yield from compare_annotations(one, other, "/inputSchema", are_arguments=True)
+        yield from _judge_assertions(
+            one, other, close_arguments(one, other), close_arguments(other, one), ARGUMENTS, budget
+        )
 
 
-def _results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+def _compare_results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
     one, other = old.output_schema, new.output_schema
     if one is None or other is None:
         if one is not other:
             rule = "output.schema-added" if one is None else "output.schema-removed"
-            yield change_by(rule, "/outputSchema", affected="callers that read the result")
-    elif (problem := _problem(one, other)) is not None:
-        yield change_by("output.unproven", "/outputSchema", problem)
+            yield make_change(rule, "/outputSchema", affected="callers that read the result")
+    elif (problem := _find_problem(one, other)) is not None:
+        yield make_change("output.unproven", "/outputSchema", problem)
     elif not is_same_json(one, other):
-        yield from note_changes(one, other, "/outputSchema", are_arguments=False)
-        yield from _judge_assertions(one, other, as_results(one), other, RESULTS, budget)
+        yield from compare_annotations(one, other, "/outputSchema", are_arguments=False)
+        yield from _judge_assertions(one, other, open_results(one), other, RESULTS, budget)
 
 
-def _problem(old: Json, new: Json) -> str | None:
-    """Say why schemas are not even walked; None for nearly all."""
+def _find_problem(old: Json, new: Json) -> str | None:
+    """Return why the schemas are not walked at all; None for nearly all."""
     for which, schema in (("old", old), ("new", new)):
         try:
             check_places(schema)
         except SchemaProblem as problem:
-            return f"the {which} schema cannot be used, so nothing is known of it: {problem.reason}"
+            return f"the {which} schema cannot be used, so nothing is known about it: {problem.reason}"
     return None
 
 
 def _judge_assertions(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
     if not is_same_json(strip_annotations(one), strip_annotations(other)):
-        yield from schema_changes(old, new, role, budget, published=other)
+        yield from compare_schemas(old, new, role, budget, published=other)

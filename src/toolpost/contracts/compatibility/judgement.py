@@ -1,4 +1,4 @@
-"""What is said of a change: its rule, its verdict, where it is, whom it hits, and a call that shows it."""
+"""The result of judging: changes with their rule, verdict, place, who is affected, and an example."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ RuleId = NewType("RuleId", str)
 
 
 class Verdict(StrEnum):
-    """What a change means for those who call the tool today."""
+    """What a change means for today's callers of the tool."""
 
     COMPATIBLE = "compatible"
     REVIEW = "review"
@@ -21,45 +21,46 @@ class Verdict(StrEnum):
 
     @property
     def weight(self) -> int:
-        """How grave it is; the gravest change decides."""
+        """Higher is worse; the worst change decides."""
         return tuple(Verdict).index(self)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One thing that is no longer as it was."""
+    """One difference between two definitions, under one rule."""
 
     rule: RuleId
     verdict: Verdict
     place: str
-    """A JSON Pointer into the definition: into the new one, or into the old one for what is gone."""
+    """A JSON Pointer into the new definition; into the old one for something that was removed."""
     message: str
     needs_bump: bool = False
     affected: str | None = None
     """Who notices: `callers that send …`, `callers that read …`."""
     example: Json | msgspec.UnsetType = msgspec.UNSET
-    """Arguments that were accepted and no longer are, or a result that no caller had to expect. Seen by the validator.
+    """Arguments that were accepted and no longer are, or a result that no caller had to expect; confirmed by the validator.
 
-    For an argument that is gone: arguments with it, which an open schema may still accept; the message says so."""
+    For a removed argument: arguments with it, which an open schema may still accept; the message says so.
+    """
     old: Json | msgspec.UnsetType = msgspec.UNSET
     new: Json | msgspec.UnsetType = msgspec.UNSET
     words: Sequence[tuple[str, str]] = ()
     """A word diff, for a change of wording: `=`, `-` or `+`, and the words."""
 
     def to_json(self) -> Json:
-        """Write it as plain JSON; a value that is not there is left out, null is null."""
+        """Return plain JSON; unset values are left out, null stays null."""
         return msgspec.to_builtins(self)
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that changed between two definitions of a tool, the gravest first."""
+    """All changes between two definitions of a tool, the worst first."""
 
     changes: Sequence[Change] = ()
     is_cut_short: bool = False
-    """Whether the budget was spent before everything was proven; then the verdict is `review` at the least."""
+    """Whether the budget was spent before everything was proven; then the verdict is at least `review`."""
 
     @property
     def verdict(self) -> Verdict:
-        """The gravest of all."""
+        """The verdict of the worst change."""
         return max(
             (change.verdict for change in self.changes), key=lambda verdict: verdict.weight, default=Verdict.COMPATIBLE
         )
@@ -70,7 +71,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return any(change.needs_bump for change in self.changes)
 
     def to_json(self) -> Json:
-        """Write it as plain JSON."""
         return {
             "verdict": self.verdict.value,
             "needsBump": self.needs_bump,
@@ -80,5 +80,5 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def sort_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Put the gravest first, then by place."""
+    """Sort the worst first, then by place."""
     return tuple(sorted(changes, key=lambda change: (-change.verdict.weight, change.place, change.rule)))

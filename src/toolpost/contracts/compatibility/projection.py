@@ -1,42 +1,46 @@
-"""What a schema is judged as: arguments closed against what they do not name, results open to it."""
+"""What a schema is judged as: arguments closed against names they do not declare, results open to them.
+
+Callers rely on declared arguments only, so an open object of arguments promises nothing about other names; and they ignore fields
+of a result that they do not know, so an open result breaks no caller.
+"""
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.closing import close_schema
-from toolpost.contracts.compatibility.weighing import is_draft_neutral
-from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, schemas_under
-from toolpost.contracts.references import REFERENCES
+from toolpost.contracts.compatibility.cost import is_draft_neutral
+from toolpost.contracts.document import REFERENCES
+from toolpost.contracts.subschemas import draft_of, map_subschemas, schemas_under
 
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
 _CLOSERS = ("additionalProperties", "unevaluatedProperties")
-# Only where more values in a part mean more values in the whole; under `oneOf` or `not` they may mean fewer.
+# Keywords under which more accepted parts mean more accepted values; under `oneOf` or `not` they may mean fewer.
 _INSIDE_ONE = frozenset({"additionalProperties", "items"})
 _INSIDE_NAMED = frozenset({"properties", "$defs", "definitions"})
 _INSIDE_MANY = frozenset({"allOf", "anyOf", "prefixItems"})
 
 
-def as_arguments(schema: Json, other: Json = None) -> Json:
-    """Close what callers may send: an argument that nobody declared is no promise, unless it is required.
+def close_arguments(schema: Json, other: Json = None) -> Json:
+    """Close an input schema; names that are required count as declared.
 
-    Where drafts make no difference to it and `other`, the schema that it is held against, it is read in the newest one,
-    which alone can close an object whose branches declare properties.
+    If drafts make no difference to it and to `other`, the schema it is compared with, it is read in the newest draft, the only
+    one that can close an object whose branches declare properties.
     """
     if not isinstance(schema, dict):
         return schema
     try:
-        declared = _with_required_declared(schema, is_root=True)
+        declared = _declare_required(schema, is_root=True)
         if (draft_of(declared) or 0) < 2019 and is_draft_neutral(declared) and is_draft_neutral(other):
             declared["$schema"] = _NEWEST
         return close_schema(_close_beside_branches(declared, is_root=True))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        # Too broken to be closed: it is refused when it is compiled.
+        # Too broken to be closed; compiling will refuse it.
         return schema
 
 
 def _close_beside_branches(schema: Json, *, is_root: bool = False) -> Json:
-    """Close objects whose branches say nothing of properties that the object itself does not declare.
+    """Close objects whose branches describe no property that the object itself does not declare.
 
-    For these `additionalProperties` is the same as `unevaluatedProperties`, and every draft knows it.
+    For these `additionalProperties` means the same as `unevaluatedProperties`, and every draft knows it.
     """
     if not isinstance(schema, dict) or not schema.keys().isdisjoint(REFERENCES):
         return schema
@@ -47,7 +51,7 @@ def _close_beside_branches(schema: Json, *, is_root: bool = False) -> Json:
     is_open = all(word not in schema for word in (*_CLOSERS, "patternProperties"))
     if branches and is_open and (declared or is_root) and all(_adds_nothing(branch, declared) for branch in branches):
         copy["additionalProperties"] = False
-    # A value that a branch describes again is left as it is.
+    # A value that a branch describes too is left as it is.
     if not any(_describes_properties(branch) for branch in branches):
         if declared:
             copy["properties"] = {name: _close_beside_branches(child) for name, child in declared.items()}
@@ -75,11 +79,11 @@ def _describes_properties(branch: JsonObject) -> bool:
     )
 
 
-def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
-    """Declare what is required and not declared; closed as it is, the schema would take nothing at all."""
+def _declare_required(schema: Json, *, is_root: bool = False) -> Json:
+    """Declare names that are required and not declared: closed without them, the schema would accept nothing."""
     if not isinstance(schema, dict):
         return schema
-    copy = {keyword: _declare_below(keyword, value) for keyword, value in schema.items()}
+    copy = map_subschemas(schema, _declare_required)
     missing = [name for name in schema.get("required") or () if name not in copy.get("properties", {})]
     is_open = all(word not in schema for word in (*_CLOSERS, "patternProperties"))
     if missing and is_open and (is_root or "properties" in schema):
@@ -87,17 +91,9 @@ def _with_required_declared(schema: Json, *, is_root: bool = False) -> Json:
     return copy
 
 
-def _declare_below(keyword: str, value: Json) -> Json:
-    if isinstance(value, dict) and keyword in HOLDS_NAMED:
-        return {name: _with_required_declared(child) for name, child in value.items()}
-    if isinstance(value, list) and keyword in HOLDS_MANY:
-        return [_with_required_declared(child) for child in value]
-    return _with_required_declared(value) if keyword in HOLDS_ONE else value
-
-
-def as_results(schema: Json) -> Json:
-    """Open what callers may read: they ignore a field that they do not know."""
-    return _open_object(schema) if isinstance(schema, dict) and not _is_turned_round(schema) else schema
+def open_results(schema: Json) -> Json:
+    """Open an output schema."""
+    return _open_object(schema) if isinstance(schema, dict) and not _has_inverted_reference(schema) else schema
 
 
 def _open_object(schema: JsonObject) -> JsonObject:
@@ -105,11 +101,11 @@ def _open_object(schema: JsonObject) -> JsonObject:
     for keyword, value in schema.items():
         if keyword in _CLOSERS and value is False:
             continue
-        copy[keyword] = _inside(keyword, value)
+        copy[keyword] = _open_keyword(keyword, value)
     return copy
 
 
-def _inside(keyword: str, value: Json) -> Json:
+def _open_keyword(keyword: str, value: Json) -> Json:
     if isinstance(value, dict) and keyword in _INSIDE_ONE:
         return _open_object(value)
     if isinstance(value, dict) and keyword in _INSIDE_NAMED:
@@ -119,13 +115,13 @@ def _inside(keyword: str, value: Json) -> Json:
     return value
 
 
-def _is_turned_round(value: Json, *, turned: bool = False) -> bool:
-    """Say whether a reference stands where a wider target would make the whole narrower."""
+def _has_inverted_reference(value: Json, *, turned: bool = False) -> bool:
+    """Return whether a `$ref` is where a wider target would make the whole schema narrower."""
     if isinstance(value, list):
-        return any(_is_turned_round(inner, turned=turned) for inner in value)
+        return any(_has_inverted_reference(inner, turned=turned) for inner in value)
     if not isinstance(value, dict):
         return False
     if turned and "$ref" in value:
         return True
     turns = ("oneOf", "not", "if", "contains", "propertyNames", "dependentSchemas", "dependencies")
-    return any(_is_turned_round(inner, turned=turned or keyword in turns) for keyword, inner in value.items())
+    return any(_has_inverted_reference(inner, turned=turned or keyword in turns) for keyword, inner in value.items())

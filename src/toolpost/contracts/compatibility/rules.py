@@ -1,16 +1,18 @@
 """Every rule by which a change is judged: its verdict, whether `schemaVersion` must rise, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from toolpost.contracts.compatibility.judgement import RuleId, Verdict
+from toolpost.base.ids import Json
+from toolpost.contracts.compatibility.judgement import Change, RuleId, Verdict
+from toolpost.contracts.display import TEXT_LIMIT, shorten, shorten_list, to_json_text
 
-_SEED = "stability spec §2.2"
+_SPEC = "stability spec §2.2"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is always said of one kind of change."""
+    """What holds for every change of one kind."""
 
     id: RuleId
     verdict: Verdict
@@ -18,7 +20,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     summary: str
     explanation: str
     reference: str
-    """The sentence of the specification that it carries out."""
+    """The sentence of the specification that it implements."""
 
 
 def _breaking(name: str, summary: str, explanation: str, reference: str) -> Rule:
@@ -44,16 +46,16 @@ def _rule(name: str, verdict: Verdict, summary: str, explanation: str, reference
     )
 
 
-_REQUIRED = f"{_SEED}: any required argument is added"
-_MEANING = f"{_SEED}: any argument meaning changes"
-_OPTIONAL = f"{_SEED}: adding purely optional arguments needs no bump"
-_DEFAULT = f"{_SEED}: defaults change in a way that alters behavior"
-_RESULT = f"{_SEED}: result JSON structure changes"
-_RESULT_OPTIONAL = f"{_SEED}: adding optional fields to results needs no bump"
-_ERRORS = f"{_SEED}: error codes are added, removed or renamed"
-_LIMITS = f"{_SEED}: cancellation or timeout semantics change in observable ways"
-_WORDS = f"{_SEED}: docs clarifications need no bump"
-_DOUBT = f"{_SEED}: if you have any doubt, bump the version"
+_REQUIRED = f"{_SPEC}: any required argument is added"
+_MEANING = f"{_SPEC}: any argument meaning changes"
+_OPTIONAL = f"{_SPEC}: adding purely optional arguments needs no bump"
+_DEFAULT = f"{_SPEC}: defaults change in a way that alters behavior"
+_RESULT = f"{_SPEC}: result JSON structure changes"
+_RESULT_OPTIONAL = f"{_SPEC}: adding optional fields to results needs no bump"
+_ERRORS = f"{_SPEC}: error codes are added, removed or renamed"
+_LIMITS = f"{_SPEC}: cancellation or timeout semantics change in observable ways"
+_WORDS = f"{_SPEC}: docs clarifications need no bump"
+_DOUBT = f"{_SPEC}: if you have any doubt, bump the version"
 _NAMES = "stability spec §3.1: tool names are stable identifiers"
 _VERSIONS = "stability spec §2.1: schemaVersion is a monotonic integer"
 
@@ -67,7 +69,7 @@ _INPUT = (
     _breaking(
         "input.argument-removed",
         "an argument is gone",
-        "Callers that send it are refused, or their wish is silently ignored. Keep it for a while, marked `deprecated`.",
+        "Callers that send it are refused, or it is silently ignored. Keep it for a while, marked `deprecated`.",
         _MEANING,
     ),
     _breaking(
@@ -108,8 +110,8 @@ _INPUT = (
     ),
     _breaking(
         "input.default-changed",
-        "a default is another one",
-        "Callers that leave the argument out get something else than before, without any refusal.",
+        "a default has changed",
+        "Callers that leave the argument out get a different result, without any error.",
         _DEFAULT,
     ),
     _breaking(
@@ -121,7 +123,7 @@ _INPUT = (
     _review(
         "input.default-added",
         "a default is now stated",
-        "If it only says what always happened, nobody notices; if it is new, callers that leave the argument out do.",
+        "If it only documents what always happened, no caller notices; if it is new, callers that leave the argument out do.",
         _DEFAULT,
     ),
     _compatible(
@@ -144,7 +146,7 @@ _INPUT = (
     ),
     _compatible(
         "input.rewritten",
-        "the same arguments, written otherwise",
+        "the same arguments, written differently",
         "Old and new accept exactly the same calls.",
         _WORDS,
     ),
@@ -201,20 +203,20 @@ _OUTPUT = (
     ),
     _breaking(
         "output.schema-removed",
-        "nothing is promised of the result any more",
+        "the output schema is gone",
         "Callers that read structured results have nothing to rely on.",
         _RESULT,
     ),
     _compatible(
         "output.schema-added",
-        "the result is now promised",
+        "there is an output schema now",
         "Callers that expected nothing in particular get something in particular.",
         _RESULT_OPTIONAL,
     ),
     _compatible(
         "output.required-added",
         "a field of the result is now always there",
-        "Nobody who reads results today fails. The shape of the result changed all the same, so the version must rise.",
+        "No caller that reads results today fails. The shape of the result changed all the same, so the version must rise.",
         _RESULT,
         needs_bump=True,
     ),
@@ -226,13 +228,13 @@ _OUTPUT = (
     ),
     _compatible(
         "output.narrowed",
-        "results keep to less than they might have",
+        "fewer results are possible",
         "Every result that the new schema allows was allowed before: proven, not guessed.",
         _RESULT_OPTIONAL,
     ),
     _compatible(
         "output.rewritten",
-        "the same results, written otherwise",
+        "the same results, written differently",
         "Old and new allow exactly the same results.",
         _WORDS,
     ),
@@ -253,34 +255,34 @@ _REST = (
         needs_bump=True,
     ),
     _breaking("tool.alias-removed", "an old name no longer answers", "Callers that still use it are refused.", _NAMES),
-    _compatible("tool.alias-added", "one more name answers", "Nobody used it before.", _NAMES),
+    _compatible("tool.alias-added", "one more name answers", "No caller used it before.", _NAMES),
     _review(
         "tool.field-changed",
-        "another field of the definition is not what it was",
+        "another field of the definition has changed",
         "Such as `icons` or `execution`. What it means for callers is for a person to say.",
         _DOUBT,
     ),
     _review(
         "wording.title-changed",
-        "the title reads otherwise",
-        "A model chooses tools by their words. Harmless most of the time, and the way that a poisoned tool comes in.",
+        "the title has changed",
+        "A model chooses tools by their words. Harmless most of the time, but this is how a poisoned tool gets in.",
         _WORDS,
     ),
     _review(
         "wording.description-changed",
-        "the description reads otherwise",
-        "A model does what a description says. Harmless most of the time, and the way that a poisoned tool comes in.",
+        "the description has changed",
+        "A model does what a description says. Harmless most of the time, but this is how a poisoned tool gets in.",
         _WORDS,
     ),
     _review(
         "wording.schema-text-changed",
-        "a text inside a schema reads otherwise",
+        "a text inside a schema has changed",
         "Models read the descriptions of arguments as they read the tool's own.",
         _WORDS,
     ),
     _review(
         "wording.note-changed",
-        "a note in a schema is not what it was",
+        "an annotation in a schema has changed",
         "Examples and keywords that assert nothing: a validator ignores them, a model or a client may not.",
         _WORDS,
     ),
@@ -302,9 +304,7 @@ _REST = (
         "Clients may stop asking before they run it. Whether the claim is true is for a person to say.",
         _MEANING,
     ),
-    _review(
-        "annotations.changed", "another annotation is not what it was", "What it means is for a person to say.", _DOUBT
-    ),
+    _review("annotations.changed", "another annotation has changed", "What it means is for a person to say.", _DOUBT),
     _breaking(
         "errors.code-added",
         "the tool may fail with a code that it did not name before",
@@ -326,19 +326,19 @@ _REST = (
     _compatible(
         "limits.timeout-lengthened",
         "calls may take longer",
-        "Every call that succeeded succeeds; whoever waits may wait longer, so the version must rise.",
+        "Every call that succeeded still succeeds; callers may wait longer, so the version must rise.",
         _LIMITS,
         needs_bump=True,
     ),
     _breaking(
         "limits.cancellation-changed",
-        "a cancelled call behaves otherwise",
+        "a cancelled call behaves differently",
         "Callers that cancel rely on what is done and what is left undone.",
         _LIMITS,
     ),
     _review(
         "limits.concurrency-changed",
-        "calls wait for each other otherwise than before",
+        "calls wait for each other differently",
         "Answers are the same; how long callers wait, and when a queue is full, is not.",
         _LIMITS,
     ),
@@ -351,8 +351,8 @@ _REST = (
     _compatible("version.raised", "`schemaVersion` went up", "It says that something else changed.", _VERSIONS),
     _compatible(
         "version.tooling-changed",
-        "`toolingVersion` is another one",
-        "It names the build, for whoever looks for a mistake. It promises nothing.",
+        "`toolingVersion` has changed",
+        "It names the build, for debugging. It promises nothing.",
         _VERSIONS,
     ),
     _review(
@@ -365,8 +365,46 @@ _REST = (
 )
 
 
-def _by_id(rules: Iterable[Rule]) -> Mapping[RuleId, Rule]:
-    return {rule.id: rule for rule in rules}
+RULES: Mapping[RuleId, Rule] = {rule.id: rule for rule in (*_INPUT, *_OUTPUT, *_REST)}
+
+_UNSET = msgspec.UNSET
 
 
-RULES: Mapping[RuleId, Rule] = _by_id((*_INPUT, *_OUTPUT, *_REST))
+def make_change(
+    rule: str,
+    place: str,
+    message: str | None = None,
+    *,
+    affected: str | None = None,
+    example: Json | msgspec.UnsetType = _UNSET,
+    old: Json | msgspec.UnsetType = _UNSET,
+    new: Json | msgspec.UnsetType = _UNSET,
+    words: tuple[tuple[str, str], ...] = (),
+) -> Change:
+    """Make a change under a rule, which gives its verdict and, without `message`, its message."""
+    found = RULES[RuleId(rule)]
+    return Change(
+        rule=found.id,
+        verdict=found.verdict,
+        needs_bump=found.needs_bump,
+        place=place,
+        message=message or found.summary,
+        affected=affected,
+        example=example,
+        old=_summarize(old),
+        new=_summarize(new),
+        words=words,
+    )
+
+
+def _summarize(value: Json | msgspec.UnsetType) -> Json | msgspec.UnsetType:
+    """Return a value as it is if it is short, otherwise a description of it."""
+    if value is _UNSET:
+        return value
+    try:
+        is_short = len(to_json_text(value)) <= TEXT_LIMIT
+    except (RecursionError, TypeError, ValueError):
+        is_short = False
+    if is_short:
+        return value
+    return shorten_list(value) if isinstance(value, list) else shorten(value)

@@ -1,4 +1,12 @@
-"""The changes of one schema: proven harmless, shown to break, or neither."""
+"""The changes of what a schema asserts: each proven harmless, shown to break by an example, or neither.
+
+Arguments must still be accepted: the old schema is the *narrow* one, which the new, *wide* one must contain. For results it is
+the other way round: whatever the new schema allows, the old one must have allowed. For example, `{"maximum": 10}` changed
+to `{"maximum": 20}` is harmless in arguments (`input.widened`), and breaks callers in results
+(`output.bounds-widened`; example: 20).
+
+Containment is proven part by part (`walk`) or by the validator's algebra (`containment`); it is refuted by a value (`examples`).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,20 +15,21 @@ from functools import cached_property
 import msgspec
 
 from toolpost.base.ids import Json
-from toolpost.contracts.compatibility.budget import Budget
-from toolpost.contracts.compatibility.changes import change_by
-from toolpost.contracts.compatibility.containment import Answer, Comparison
-from toolpost.contracts.compatibility.judgement import Change
-from toolpost.contracts.compatibility.phrases import message, who_notices
-from toolpost.contracts.compatibility.sides import Node, Side, is_match, is_never
-from toolpost.contracts.compatibility.walk import Difference, Walk
-from toolpost.contracts.compatibility.weighing import compile_cost_s, is_draft_neutral
-from toolpost.contracts.compatibility.witness import Example, Witnesses
+from toolpost.base.values import is_among
+from toolpost.contracts.compatibility.compared import ComparedSchema, Node, is_never, matches
+from toolpost.contracts.compatibility.containment import Comparison, Containment
+from toolpost.contracts.compatibility.cost import Budget, compile_cost_s, is_draft_neutral
+from toolpost.contracts.compatibility.examples import CounterexampleFinder, Example
+from toolpost.contracts.compatibility.judgement import Change, RuleId, Verdict
+from toolpost.contracts.compatibility.keywords import listed_values_of, types_of
+from toolpost.contracts.compatibility.rules import RULES, make_change
+from toolpost.contracts.compatibility.walk import Difference, SchemaWalk
+from toolpost.contracts.display import to_json_text, truncate
 
 
 @dataclass(frozen=True)
 class Role:
-    """How a schema is judged: which of the two must take what the other takes, and what each kind of break is called."""
+    """How a schema is judged: which side is the narrow one, and the rule for each kind of difference."""
 
     field: str
     prefix: str
@@ -28,7 +37,7 @@ class Role:
     breaks: dict[str, str]
     harmless: dict[str, str]
     lesser: str
-    """What a harmless change is called that has no name of its own."""
+    """The rule of a harmless difference that has none of its own."""
 
 
 ARGUMENTS = Role(
@@ -65,102 +74,106 @@ RESULTS = Role(
 )
 
 
-def schema_changes(old: Json, new: Json, role: Role, budget: Budget, published: Json = None) -> list[Change]:
-    """Say what changed of what a schema asserts. Both are as they are judged: closed, or open.
+def compare_schemas(old: Json, new: Json, role: Role, budget: Budget, published: Json = None) -> list[Change]:
+    """Return the changes of what a schema asserts. Both schemas are projected already: closed, or open.
 
-    `published` is the new one as callers meet it, to say whether they are refused.
+    `published` is the new one as callers see it, to find out whether they are refused.
     """
-    one, other = Side(old), Side(new)
-    if not budget.allows(compile_cost_s(old) + compile_cost_s(new)):
+    one, other = ComparedSchema(old), ComparedSchema(new)
+    if not budget.spend(compile_cost_s(old) + compile_cost_s(new)):
         return []
-    if one.accepts is None or other.accepts is None:
-        which, broken = ("old", one) if one.accepts is None else ("new", other)
-        message = f"the {which} schema cannot be used, so nothing is known of it: {broken.problem}"
-        return [change_by(f"{role.prefix}.unproven", f"/{role.field}", message)]
-    return _Judging(one, other, role, budget, published).changes()
+    if one.compiled is None or other.compiled is None:
+        which, broken = ("old", one) if one.compiled is None else ("new", other)
+        message = f"the {which} schema cannot be used, so nothing is known about it: {broken.problem}"
+        return [make_change(f"{role.prefix}.unproven", f"/{role.field}", message)]
+    return _SchemaJudge(one, other, role, budget, published).changes()
 
 
-def contains(narrow: Json, wide: Json, budget: Budget) -> Answer:
-    """Say whether one schema takes every value that another takes, each just as it is."""
-    one, other = Side(narrow), Side(wide)
-    if not budget.allows(compile_cost_s(narrow) + compile_cost_s(wide)):
-        return Answer.UNKNOWN
-    if one.accepts is None or other.accepts is None:
-        return Answer.UNKNOWN
-    judging = _Judging(one, other, ARGUMENTS, budget)
-    if (answer := judging.proof()) is not Answer.UNKNOWN:
+def decide_containment(narrow: Json, wide: Json, budget: Budget) -> Containment:
+    """Return whether one schema accepts every value that another accepts, each as it is."""
+    one, other = ComparedSchema(narrow), ComparedSchema(wide)
+    if not budget.spend(compile_cost_s(narrow) + compile_cost_s(wide)):
+        return Containment.UNKNOWN
+    if one.compiled is None or other.compiled is None:
+        return Containment.UNKNOWN
+    schema_judge = _SchemaJudge(one, other, ARGUMENTS, budget)
+    if (answer := schema_judge.prove()) is not Containment.UNKNOWN:
         return answer
-    return Answer.UNKNOWN if judging.example_of_all() is msgspec.UNSET else Answer.NO
+    return Containment.UNKNOWN if schema_judge.find_any_example() is msgspec.UNSET else Containment.NO
 
 
-class _Judging:
-    """One pair of schemas."""
+class _SchemaJudge:
+    """Judges one pair of schemas."""
 
-    def __init__(self, old: Side, new: Side, role: Role, budget: Budget, published: Json = None) -> None:
-        self._published = Side(published) if isinstance(published, dict) else None
+    def __init__(
+        self, old: ComparedSchema, new: ComparedSchema, role: Role, budget: Budget, published: Json = None
+    ) -> None:
+        self._published = ComparedSchema(published) if isinstance(published, dict) else None
         self._old, self._new, self._role, self._budget = old, new, role, budget
         self._narrow, self._wide = (old, new) if role.old_is_narrow else (new, old)
-        self._walk = Walk(old, new, budget, old_is_narrow=role.old_is_narrow)
+        self._walk = SchemaWalk(old, new, budget, old_is_narrow=role.old_is_narrow)
         self._was_cut_short = budget.is_cut_short
         self._is_walked = False
-        """Whether all parts were compared, within the budget."""
-        self._witnesses = Witnesses(self._narrow, self._wide, budget, old_is_narrow=role.old_is_narrow)
+        """Whether all parts were compared within the budget."""
+        self._finder = CounterexampleFinder(self._narrow, self._wide, budget, old_is_narrow=role.old_is_narrow)
 
     @cached_property
     def _comparison(self) -> Comparison:
         return Comparison(self._narrow.raw, self._wide.raw, self._budget)
 
-    def proof(self) -> Answer:
-        """Prove that the wide schema takes all of the narrow one, in one of two ways, or that it does not."""
+    def prove(self) -> Containment:
+        """Prove or refute that the wide schema contains the narrow one."""
         walked = self._walk_parts()
-        if walked is not Answer.YES and self._is_refuted():
-            # An example is a proof too, and found in a fraction of the time that the algebra takes.
-            return Answer.NO
-        answer = Answer.YES if self._comparison.is_equal else self._comparison.answer()
-        if answer is Answer.YES or (answer is Answer.UNKNOWN and walked is Answer.YES and self._may_be_walked()):
-            # One proof is enough: what the other would have cost does not matter.
+        certain = (difference for difference in self._walk.differences if difference.containment is Containment.NO)
+        if walked is not Containment.YES and any(
+            self._finder.find_for_difference(difference) is not msgspec.UNSET for difference in certain
+        ):
+            # An example refutes it in a fraction of the time that the algebra takes.
+            return Containment.NO
+        answer = Containment.YES if self._comparison.is_equal else self._comparison.decide()
+        if answer is Containment.YES or (
+            answer is Containment.UNKNOWN and walked is Containment.YES and self._may_be_walked()
+        ):
+            # One proof is enough: that the other did not fit in the budget does not matter.
             self._budget.is_cut_short = self._was_cut_short
-            return Answer.YES
+            return Containment.YES
         return answer
 
-    def _walk_parts(self) -> Answer:
+    def _walk_parts(self) -> Containment:
         try:
-            walked = self._walk.answer()
+            walked = self._walk.run()
         except RecursionError:
             self._budget.is_cut_short = True
-            walked = Answer.UNKNOWN
+            walked = Containment.UNKNOWN
         self._is_walked = not self._budget.is_cut_short
         return walked
 
-    def _is_refuted(self) -> bool:
-        certain = (difference for difference in self._walk.differences if difference.answer is Answer.NO)
-        return any(self._witnesses.of_difference(difference) is not msgspec.UNSET for difference in certain)
-
     def _may_be_walked(self) -> bool:
-        """Say whether a proof from the parts counts: both are valid, and every keyword means the same in both."""
+        """Return whether a proof from the parts counts: every keyword must mean the same in both schemas."""
         one, other = self._old, self._new
         return one.draft == other.draft != 0 or (is_draft_neutral(one.raw) and is_draft_neutral(other.raw))
 
     def changes(self) -> list[Change]:
-        """Say what changed."""
-        proof = self.proof()
-        if proof is Answer.YES and self._comparison.is_equal and not self._has_removed():
-            return [change_by(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
-        found = [change for difference in self._report() for change in self._judge(difference, proof)]
-        if proof is not Answer.YES and not any(change.needs_bump and change.verdict == "breaking" for change in found):
-            found += self._of_all(proof)
-        if found or (proof is not Answer.YES and self._budget.is_cut_short):
+        proof = self.prove()
+        has_removed = any(self._is_withdrawn(difference) for difference in self._walk.differences)
+        if proof is Containment.YES and self._comparison.is_equal and not has_removed:
+            return [make_change(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
+        found = [
+            change for difference in self._iterate_reported() for change in self._judge_difference(difference, proof)
+        ]
+        if proof is not Containment.YES and not any(
+            change.needs_bump and change.verdict == "breaking" for change in found
+        ):
+            found += self._judge_whole(proof)
+        if found or (proof is not Containment.YES and self._budget.is_cut_short):
             return found
-        # Everything that was compared is the same, and something is written otherwise: a reference, an order. Where not
+        # Everything that was compared is the same, and something is written differently: a reference, an order. Where not
         # everything was compared, all that is known is that nothing is lost.
         name = "rewritten" if self._is_walked else self._role.lesser
-        return [change_by(f"{self._role.prefix}.{name}", f"/{self._role.field}")]
+        return [make_change(f"{self._role.prefix}.{name}", f"/{self._role.field}")]
 
-    def _has_removed(self) -> bool:
-        return any(self._is_withdrawn(difference) for difference in self._walk.differences)
-
-    def _report(self) -> Iterator[Difference]:
-        """Yield the differences, each place once; a new property that is required is told as that alone."""
+    def _iterate_reported(self) -> Iterator[Difference]:
+        """Yield the differences to report; a new property that is required is reported as `required-added` only."""
         required = {(d.new.place, d.name) for d in self._walk.differences if d.kind == "required-added"}
         gone = {(d.old.place, d.name) for d in self._walk.differences if d.kind == "property-removed"}
         for difference in self._walk.differences:
@@ -170,25 +183,25 @@ class _Judging:
                 continue
             yield difference
 
-    def _judge(self, difference: Difference, proof: Answer) -> Iterator[Change]:
+    def _judge_difference(self, difference: Difference, proof: Containment) -> Iterator[Change]:
         is_withdrawn = self._is_withdrawn(difference)
-        if not is_withdrawn and (proof is Answer.YES or difference.answer is Answer.YES):
+        if not is_withdrawn and (proof is Containment.YES or difference.containment is Containment.YES):
             name = self._role.harmless.get(difference.kind, self._role.lesser)
-            yield self._change(name, difference)
+            yield self._make_change(name, difference)
             return
-        example = self._witnesses.of_difference(difference)
+        example = self._finder.find_for_difference(difference)
         if example is msgspec.UNSET and is_withdrawn and self._role.old_is_narrow:
-            # Where the new schema is open, nothing is refused: what a caller asks for is ignored, which is no better.
-            example = self._witnesses.of_use(difference)
-        if example is msgspec.UNSET and difference.answer is not Answer.NO and not is_withdrawn:
+            # An open schema refuses nothing: the argument is ignored, which is no better for the caller.
+            example = self._finder.find_use(difference)
+        if example is msgspec.UNSET and difference.containment is not Containment.NO and not is_withdrawn:
             if not self._budget.is_cut_short:
-                yield self._change("unproven", difference)
+                yield self._make_change("unproven", difference)
             return
         name = self._role.breaks.get(difference.kind, self._role.breaks["other"])
-        yield self._change(name, difference, example)
+        yield self._make_change(name, difference, example)
 
     def _is_withdrawn(self, difference: Difference) -> bool:
-        """Say whether a property is declared no more; an open schema still takes anything under its name."""
+        """Return whether a property is no longer declared; an open schema still accepts anything under its name."""
         if difference.kind != "property-removed":
             return False
         declared = difference.old.schema["properties"][difference.name]
@@ -197,49 +210,49 @@ class _Judging:
             return False
         patterns = difference.new.schema.get("patternProperties")
         for pattern, described in patterns.items() if isinstance(patterns, dict) else ():
-            if described not in ({}, True) and is_match(pattern, difference.name):
+            if described not in ({}, True) and matches(pattern, difference.name):
                 return False
-        return difference.name not in self._new.document.declarations(difference.new.place, difference.new.schema)
+        return difference.name not in self._new.document.find_declarations(difference.new.place, difference.new.schema)
 
-    def _change(self, name: str, difference: Difference, example: Example = msgspec.UNSET) -> Change:
+    def _make_change(self, name: str, difference: Difference, example: Example = msgspec.UNSET) -> Change:
         old, new = _values_to_show(difference)
-        return change_by(
+        return make_change(
             f"{self._role.prefix}.{name}",
-            f"/{self._role.field}{_place(difference)}",
-            message(self._role.prefix, name, difference, is_ignored=self._is_ignored(name, example)),
-            affected=who_notices(self._role.prefix, name, difference),
+            f"/{self._role.field}{_find_place(difference)}",
+            _describe_difference(self._role.prefix, name, difference, is_ignored=self._is_ignored(name, example)),
+            affected=_describe_affected(self._role.prefix, name, difference),
             example=example,
             old=old,
             new=new,
         )
 
     def _is_ignored(self, name: str, example: Example) -> bool:
-        """Say whether a call with an argument that is gone is accepted all the same."""
+        """Return whether a call with a removed argument is still accepted."""
         if name != "argument-removed" or example is msgspec.UNSET or self._published is None:
             return False
         return self._published.admits(example) is True
 
-    def _of_all(self, proof: Answer) -> Iterator[Change]:
-        """Say something of the whole where no single difference accounts for it."""
+    def _judge_whole(self, proof: Containment) -> Iterator[Change]:
+        """Yield a change of the whole schema where no single difference explains it."""
         place = f"/{self._role.field}"
-        example = self.example_of_all()
-        if example is not msgspec.UNSET or proof is Answer.NO:
-            yield change_by(f"{self._role.prefix}.{self._role.breaks['other']}", place, example=example)
+        example = self.find_any_example()
+        if example is not msgspec.UNSET or proof is Containment.NO:
+            yield make_change(f"{self._role.prefix}.{self._role.breaks['other']}", place, example=example)
         elif not self._budget.is_cut_short:
-            yield change_by(f"{self._role.prefix}.unproven", place)
+            yield make_change(f"{self._role.prefix}.unproven", place)
 
-    def example_of_all(self) -> Example:
-        """Return any value that only the narrow schema takes."""
-        return self._witnesses.of_schema(self._comparison.lost())
+    def find_any_example(self) -> Example:
+        """Return any value that only the narrow schema accepts, or `UNSET`."""
+        return self._finder.find_for_schema(self._comparison.subtract())
 
 
-def _place(difference: Difference) -> str:
+def _find_place(difference: Difference) -> str:
     if difference.kind == "property-removed":
-        return Node(difference.old.place, {}).child(_property(difference.name), {}).place
+        return Node(difference.old.place, {}).child(_property_pointer(difference.name), {}).place
     if difference.kind in ("property-added", "required-added"):
         properties = difference.new.schema.get("properties")
         if isinstance(properties, dict) and difference.name in properties:
-            return difference.new.place + _property(difference.name)
+            return difference.new.place + _property_pointer(difference.name)
         return f"{difference.new.place}/required"
     if difference.kind == "required-dropped":
         return f"{difference.new.place}/required" if "required" in difference.new.schema else difference.new.place
@@ -247,7 +260,7 @@ def _place(difference: Difference) -> str:
     return f"{difference.new.place}/{difference.keyword}" if is_there else difference.new.place
 
 
-def _property(name: str) -> str:
+def _property_pointer(name: str) -> str:
     return "/properties/" + name.replace("~", "~0").replace("/", "~1")
 
 
@@ -265,3 +278,94 @@ def _values_to_show(difference: Difference) -> tuple[Json, Json]:
         old.get(key, unset) if isinstance(old, dict) else unset,
         new.get(key, unset) if isinstance(new, dict) else unset,
     )
+
+
+# Messages
+
+_WITHOUT_NUMBERS = frozenset({"integer"})
+
+
+def _name_subject(difference: Difference) -> str:
+    """Return the path to the value that a difference is about, as people write it: `filter.tags[]`."""
+    text = ""
+    for keyword, *below in difference.steps:
+        if keyword == "properties":
+            text += f".{below[0]}"
+        elif keyword == "items":
+            text += "[]"
+        elif keyword in ("additionalProperties", "patternProperties"):
+            text += ".*"
+    if difference.name:
+        text += f".{difference.name}"
+    return truncate(text.removeprefix("."))
+
+
+def _describe_difference(prefix: str, name: str, difference: Difference, *, is_ignored: bool = False) -> str | None:
+    """Describe what changed in a sentence; None if the rule's summary says everything."""
+    what = f"`{_name_subject(difference)}`" if _name_subject(difference) else "the value"
+    match name:
+        case "required-added":
+            return f"{what} has become mandatory" if prefix == "input" else f"{what} is now always there"
+        case "required-dropped":
+            return f"{what} has become optional" if prefix == "input" else f"{what} may be missing"
+        case "argument-removed" | "field-removed":
+            return f"{what} is gone" + (
+                ": calls that send it are still accepted, and it is ignored" if is_ignored else ""
+            )
+        case "optional-added":
+            return f"{what} is new and optional"
+        case "unproven":
+            return f"{what}: nothing proves that the change of `{difference.keyword}` is harmless"
+    return _describe_keyword(what, difference)
+
+
+def _describe_keyword(what: str, difference: Difference) -> str | None:
+    old, new = difference.old, difference.new
+    match difference.kind:
+        case "type":
+            return f"{what} is {_describe_types(new)}, and was {_describe_types(old)}"
+        case "values":
+            gone, come = _values_only_in(old, new), _values_only_in(new, old)
+            parts = [
+                *([f"may no longer be {_list_values(gone)}"] if gone else []),
+                *([f"may now be {_list_values(come)}"] if come else []),
+            ]
+            return f"{what} {', and '.join(parts)}" if parts else f"{what} has a different list of values"
+        case "bounds" | "format":
+            word = difference.keyword
+            return f"{what}: `{word}` is {_describe_value(new, word)}, and was {_describe_value(old, word)}"
+    return f"{what}: `{difference.keyword}` has changed" if difference.keyword else None
+
+
+def _describe_types(node: Node) -> str:
+    types = types_of(node.schema)
+    if "type" not in node.schema:
+        return "of any type"
+    shown = types - _WITHOUT_NUMBERS if "number" in types else types
+    return " or ".join(sorted(shown))
+
+
+def _values_only_in(one: Node, other: Node) -> list[Json]:
+    some, others = listed_values_of(one.schema, 0), listed_values_of(other.schema, 0)
+    return [value for value in (some or [])[:200] if not is_among(value, (others or [])[:200])]
+
+
+def _list_values(values: list[Json]) -> str:
+    shown = ", ".join(truncate(to_json_text(value)) for value in values[:5])
+    return shown if len(values) <= 5 else f"{shown} and {len(values) - 5} more"
+
+
+def _describe_value(node: Node, word: str) -> str:
+    return truncate(to_json_text(node.schema[word])) if word in node.schema else "not set"
+
+
+def _describe_affected(prefix: str, name: str, difference: Difference) -> str | None:
+    """Describe which callers notice; None if none do."""
+    if RULES[RuleId(f"{prefix}.{name}")].verdict is Verdict.COMPATIBLE:
+        return None
+    what = f"`{_name_subject(difference)}`" if _name_subject(difference) else ""
+    if prefix == "output":
+        return f"callers that read {what or 'the result'}"
+    if name == "required-added":
+        return f"callers that leave out {what}"
+    return f"callers that send {what}" if what else "callers"

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from toolpost.base.caller import Caller, Door, Scope
+from toolpost.base.caller import Caller, GatewayAccess, Scope
 from toolpost.endpoints.auth.roster import Roster
 
 
@@ -24,14 +24,14 @@ class DelegatedTokens:
         finally:
             self._url = None
 
-    def lend(self, caller: Caller, scopes: Sequence[Scope]) -> Door | None:
+    def lend(self, caller: Caller, scopes: Sequence[Scope]) -> GatewayAccess | None:
         """Make a token that acts as this caller, within these scopes; None while HTTP is not served."""
         if self._url is None:
             return None
         token = f"tpd-{secrets.token_urlsafe(24)}"
         self._roster.lend(token.encode(), caller, tuple(scopes))
-        return Door(url=self._url, token=token)
+        return GatewayAccess(url=self._url, token=token)
 
-    def take_back(self, door: Door) -> None:
+    def take_back(self, door: GatewayAccess) -> None:
         """Revoke a token."""
         self._roster.take_back(door.token.encode())

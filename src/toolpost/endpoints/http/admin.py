@@ -35,7 +35,7 @@ from toolpost.endpoints.http.paths import SERVERS_PATH
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
-from toolpost.providers.findings import FindingsScanner, Suspicions
+from toolpost.providers.findings import Findings, FindingsScanner
 from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
@@ -139,7 +139,7 @@ class Admin:
 
 
 def _report_tools(
-    source: ServerProvider, suspicions: Suspicions, conceal: Callable[[str], str]
+    source: ServerProvider, suspicions: Findings, conceal: Callable[[str], str]
 ) -> dict[str, msgspec.Raw]:
     """Write what there is to tell of single tools, one by one: all of it in one go would keep the interpreter lock as long."""
     statuses, quarantined = source.statuses, source.quarantined

@@ -396,7 +396,7 @@ def _agreed(
 
 async def _check_parameter_headers(call: Call, arguments: JsonObject, request: HttpRequest, request_id: bytes) -> None:
     text = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    schema = call.tool.contract.takes.raw
+    schema = call.tool.contract.arguments_schema.raw
     if (problem := await parameter_header_problem(schema, arguments, text)) is not None:
         # One that was held is nobody's any more: its state has been used.
         call.cancel("the client came back with headers that do not match the body")

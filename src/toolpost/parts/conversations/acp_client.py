@@ -9,7 +9,7 @@ import pydantic
 from acp import schema
 
 from toolpost.base.events import event
-from toolpost.base.turns import AgentEvent, Said, Thought, ToolUsed
+from toolpost.base.turns import AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 from toolpost.parts.conversations.agent import Permissions
 from toolpost.parts.conversations.gateway_server import PREFIX
 
@@ -82,7 +82,7 @@ class AcpClient:
             text = _text_of(update.content)
             if not text:
                 return None
-            return Said(text=text) if isinstance(update, schema.AgentMessageChunk) else Thought(text=text)
+            return TextChunk(text=text) if isinstance(update, schema.AgentMessageChunk) else ThoughtChunk(text=text)
         if isinstance(update, schema.ToolCallStart | schema.ToolCallProgress):
             return self._tool(update)
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from toolpost.base.caller import Door
+from toolpost.base.caller import GatewayAccess
 from toolpost.base.ids import AgentSessionId, JsonObject, ThreadId
 from toolpost.base.turns import AgentEnd, AgentEvent
 from toolpost.contracts.errors import SourceError, UpstreamUnavailable
@@ -31,7 +31,7 @@ class SessionOrder:
     model: str | None
     cwd: Path
     permissions: Permissions
-    door: Door | None
+    door: GatewayAccess | None
     """None where no gateway is served: the agent then has its own tools alone."""
     resume: AgentSessionId | None
     """The session to go on with, by the agent's own name for it; an agent that cannot opens another one."""

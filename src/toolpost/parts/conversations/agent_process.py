@@ -16,7 +16,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.redaction import conceal_known
 from toolpost.parts.conversations.agent import AgentGone, AgentOutputTooLong
-from toolpost.protocol.lines import TooLong
+from toolpost.protocol.lines import OversizedLine
 from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.process import tree as process_tree
@@ -108,7 +108,7 @@ class AgentProcess:
         self.lose(reason)
 
     def _take(self, line: bytes) -> None:
-        if isinstance(line, TooLong) and self.reason is None:
+        if isinstance(line, OversizedLine) and self.reason is None:
             # It may have been the answer itself: without it the turn would wait for its time limit, or end without a part of it.
             self._wrote_too_much = True
             self.lose(f"it wrote a line of more than {LINE_LIMIT:,} bytes, the limit")

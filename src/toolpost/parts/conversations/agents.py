@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from toolpost.authoring.conversation import InvokeOptions
-from toolpost.base.caller import Caller, Standing
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import AgentSessionId
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
@@ -72,7 +72,7 @@ class Crew:
         is_its_own = self.name_for(options, thread) == self.name_for(InvokeOptions(), thread)
         return thread.model if is_its_own else None
 
-    def session_for(self, standing: Standing, options: InvokeOptions, thread: Thread | None) -> Wanted:
+    def session_for(self, standing: Principal, options: InvokeOptions, thread: Thread | None) -> Wanted:
         """Say which session a message belongs to, for whoever asks and for whoever warms up."""
         spec = self.find(self.name_for(options, thread)).spec
         profile = profile_of(spec, model=self.model_for(options, thread), scopes=standing.scopes)
@@ -80,7 +80,7 @@ class Crew:
         return Wanted(key=key, profile=profile, opener=self._opener(profile, standing, thread, options.session))
 
     def _opener(
-        self, profile: Profile, standing: Standing, thread: Thread | None, session: AgentSessionId | None
+        self, profile: Profile, standing: Principal, thread: Thread | None, session: AgentSessionId | None
     ) -> Opener:
         agent = self.agents[profile.spec.name].agent
 

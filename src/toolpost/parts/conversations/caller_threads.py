@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId, new_thread_id
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.conversations.agents import Crew
@@ -26,7 +26,7 @@ class OwnThreads:
         self.crew = crew
 
     async def create_thread(
-        self, standing: Standing, *, title: str = "", agent: str | None = None, model: str | None = None
+        self, standing: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
     ) -> Thread:
         """Begin a conversation."""
         if agent is not None:
@@ -47,19 +47,19 @@ class OwnThreads:
             raise over_limit("conversations", own, self._kept, self._callers, retry_s=FULL_RETRY_S, hint=hint)
         return thread
 
-    async def find_thread(self, standing: Standing, thread: ThreadId) -> Thread:
+    async def find_thread(self, standing: Principal, thread: ThreadId) -> Thread:
         """Return a thread of this caller's; anybody else's is not there."""
         found = await self.threads.find(thread)
         if found is None or found.caller != standing.caller.id:
             raise NotFound(f"There is no thread `{thread[:64]}`.", thread=thread[:64])
         return found
 
-    async def list_threads(self, standing: Standing, *, before: float | None = None, limit: int = 50) -> list[Thread]:
+    async def list_threads(self, standing: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
         """Return this caller's threads, those that changed last first."""
         return await self.threads.page(standing.caller.id, before=before, limit=limit)
 
     async def change_thread(
-        self, standing: Standing, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
+        self, standing: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
     ) -> Thread:
         """Rename a thread, or have somebody else answer in it from now on; what is None stays.
 
@@ -75,13 +75,13 @@ class OwnThreads:
         return await self.find_thread(standing, thread)
 
     async def read_messages(
-        self, standing: Standing, thread: ThreadId, *, after: int = 0, limit: int = 100
+        self, standing: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
     ) -> list[Message]:
         """Return what was said in a thread."""
         await self.find_thread(standing, thread)
         return await self.threads.messages(thread, after=after, limit=limit)
 
-    async def list_turns(self, standing: Standing, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
+    async def list_turns(self, standing: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
         """Return how each message of a thread was answered, the latest first."""
         await self.find_thread(standing, thread)
         return await self.threads.turns(thread, limit=limit)

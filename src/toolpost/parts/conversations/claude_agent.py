@@ -32,7 +32,7 @@ from claude_agent_sdk import (
 
 from toolpost.base.events import event
 from toolpost.base.ids import AgentSessionId, JsonObject
-from toolpost.base.turns import AgentEnd, AgentEvent, Said, Thought, ToolUsed
+from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 from toolpost.contracts.errors import ToolFailed
 from toolpost.parts.conversations.agent import AgentGone, AgentSpec, Permissions, SessionOrder
 from toolpost.parts.conversations.agent_process import AgentProcess, open_agent_process
@@ -199,8 +199,8 @@ class _Reading:
             return []
         self._has_pieces = True
         if delta.get("type") == "text_delta":
-            return [Said(text=delta["text"])]
-        return [Thought(text=delta["thinking"])] if delta.get("type") == "thinking_delta" else []
+            return [TextChunk(text=delta["text"])]
+        return [ThoughtChunk(text=delta["thinking"])] if delta.get("type") == "thinking_delta" else []
 
     def _whole(self, block: Any) -> AgentEvent | None:
         if isinstance(block, ToolUseBlock):
@@ -209,8 +209,8 @@ class _Reading:
         if self._has_pieces:
             return None
         if isinstance(block, TextBlock):
-            return Said(text=block.text)
-        return Thought(text=block.thinking) if isinstance(block, ThinkingBlock) else None
+            return TextChunk(text=block.text)
+        return ThoughtChunk(text=block.thinking) if isinstance(block, ThinkingBlock) else None
 
     def _result(self, block: ToolResultBlock) -> AgentEvent:
         name = self._tools.get(block.tool_use_id, "tool")

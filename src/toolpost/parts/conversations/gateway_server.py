@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.caller import Door
+from toolpost.base.caller import GatewayAccess
 
 NAME: Final = "toolpost"
 """What agents know the gateway by."""
@@ -26,12 +26,12 @@ class StdioServer:
     env: dict[str, str]
 
 
-def headers_of(door: Door) -> dict[str, str]:
+def headers_of(door: GatewayAccess) -> dict[str, str]:
     """Return what lets an agent in over HTTP."""
     return {"Authorization": f"Bearer {door.token}"}
 
 
-def stdio_server_of(door: Door) -> StdioServer:
+def stdio_server_of(door: GatewayAccess) -> StdioServer:
     """Return what an agent starts that speaks MCP on stdio alone."""
     bridge = str(Path(__file__).with_name("bridge.py"))
     return StdioServer(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from toolpost.authoring.conversation import InvokeOptions
 from toolpost.base.events import event
-from toolpost.base.turns import Warmth
+from toolpost.base.turns import SessionReady
 from toolpost.parts.conversations.agent import AgentGone, AgentOutputTooLong
 from toolpost.parts.conversations.agents import Crew, Wanted
 from toolpost.parts.conversations.history import History, HistoryLimits, history_of
@@ -54,7 +54,7 @@ class Asking:
         is_warm = self._pool.find(wanted.key) is not None
         async with self._pool.lease(wanted.key, wanted.opener) as warm:
             history = await self._history(run, told=warm.told, up_to=seq - 1)
-            run.tell(Warmth(is_warm=is_warm, told=len(history.messages)))
+            run.tell(SessionReady(is_warm=is_warm, told=len(history.messages)))
             await run.ask(warm, history.before(prompt))
 
     async def _ask_aside_once(self, run: TurnRun, wanted: Wanted) -> None:
@@ -63,7 +63,7 @@ class Asking:
             thread = await self._threads.find(run.thread.id) if run.thread is not None else None
             up_to = thread.last_seq if thread is not None else 0
             history = await self._history(run, told=warm.told, up_to=up_to)
-            run.tell(Warmth(is_warm=is_warm, told=len(history.messages)))
+            run.tell(SessionReady(is_warm=is_warm, told=len(history.messages)))
             await run.ask(warm, history.before(run.text))
             warm.told = max(warm.told, up_to)
 

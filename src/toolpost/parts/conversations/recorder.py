@@ -10,7 +10,7 @@ import anyio
 from toolpost.base.clocks import steady_s
 from toolpost.base.events import event
 from toolpost.base.ids import TurnId
-from toolpost.base.turns import Beat, TurnStarted
+from toolpost.base.turns import Heartbeat, TurnStarted
 from toolpost.contracts.errors import CallCancelled, GatewayError, NotFound
 from toolpost.parts.conversations import process_id
 from toolpost.parts.conversations.caller_threads import TITLE_LIMIT
@@ -93,7 +93,7 @@ class Keeping:
                 run.is_quiet = True
                 await anyio.sleep(self._beat_s)
                 if run.is_quiet:
-                    run.tell(Beat())
+                    run.tell(Heartbeat())
                 try:
                     await self._threads.note(run.info.turn, partial=run.answer, at_utc=time.time())
                 except GatewayError as error:

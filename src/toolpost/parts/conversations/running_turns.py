@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from toolpost.authoring.conversation import Listener
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId, TraceId, TurnId
 from toolpost.parts.conversations.agents import Crew
 from toolpost.parts.conversations.caller_threads import OwnThreads
@@ -45,7 +45,7 @@ class UnderWay(OwnThreads):
             for run in self.runs_of(thread):
                 run.listeners.discard(listener)
 
-    def standing_in(self, thread: ThreadId) -> Standing | None:
+    def standing_in(self, thread: ThreadId) -> Principal | None:
         """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
         return next((run.standing for run in self.runs_of(thread)), None)
 

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolpost.authoring.conversation import InvokeOptions, ToolCall, TurnInfo
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.events import event
 from toolpost.base.ids import ThreadId, TurnId, new_trace_id, new_turn_id
 from toolpost.base.turns import TurnEnded
@@ -110,7 +110,7 @@ class Harness(UnderWay):
         """Return everybody who answers."""
         return [ready.spec for ready in self.crew.agents.values()]
 
-    async def delete_thread(self, standing: Standing, thread: ThreadId) -> None:
+    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
         """Forget a thread; a turn that runs in it is stopped."""
         await self.find_thread(standing, thread)
         for run in self.runs_of(thread):
@@ -121,7 +121,7 @@ class Harness(UnderWay):
         await self.threads.delete(thread)
 
     async def handle_message(
-        self, standing: Standing, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnEnded:
         """Answer a message, and return how that ended. Whoever is cancelled while waiting for it cancels the turn."""
         run = await self.start_message(standing, thread, text, options)
@@ -134,7 +134,7 @@ class Harness(UnderWay):
         return run.ended
 
     async def start_message(
-        self, standing: Standing, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnRun:
         """Accept a message; it is answered in its turn, whoever listens. A refusal is raised at once."""
         options = options or InvokeOptions()
@@ -156,7 +156,7 @@ class Harness(UnderWay):
         self._tasks.start_soon(self._live, run, line, place)
         return run
 
-    async def invoke(self, standing: Standing, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
+    async def invoke(self, standing: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
         """Ask an agent and keep nothing: in the session of a thread, else in one that is named, else in the caller's own."""
         options = options or InvokeOptions()
         _check_text(prompt)
@@ -184,7 +184,7 @@ class Harness(UnderWay):
             run.done.set()
             run.is_over.set()
 
-    def has_room_for(self, standing: Standing) -> bool:
+    def has_room_for(self, standing: Principal) -> bool:
         """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
         return self.pool.has_room_for(standing.caller.id)
 
@@ -192,7 +192,7 @@ class Harness(UnderWay):
         """Whether a thread has a session that is ready."""
         return any(warm.key.thread == thread and warm.is_open for warm in self.pool.sessions)
 
-    async def cancel(self, standing: Standing, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
+    async def cancel(self, standing: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
         """Stop a turn of a thread, or all that have not ended, whichever process runs them; returns which were told to."""
         await self.find_thread(standing, thread)
         runs = [run for run in self.runs_of(thread) if turn is None or run.info.turn == turn]
@@ -205,7 +205,7 @@ class Harness(UnderWay):
             raise NotFound("No such turn is running in this thread.", turn=turn[:64])
         return told
 
-    async def prewarm(self, standing: Standing, thread: ThreadId, options: InvokeOptions | None = None) -> Warm:
+    async def prewarm(self, standing: Principal, thread: ThreadId, options: InvokeOptions | None = None) -> Warm:
         """Have the session of a thread ready before its next message comes; returns once it is."""
         options = options or InvokeOptions()
         _check_thread(thread, options)
@@ -225,7 +225,7 @@ class Harness(UnderWay):
             run.done.set()
             run.is_over.set()
 
-    def _run_of(self, standing: Standing, thread: Thread, text: str, options: InvokeOptions) -> TurnRun:
+    def _run_of(self, standing: Principal, thread: Thread, text: str, options: InvokeOptions) -> TurnRun:
         name = self.crew.name_for(options, thread)
         spec = self.crew.find(name).spec if name or not self.hooks.has("toolpost_classify") else None
         info = TurnInfo(

@@ -10,10 +10,10 @@ import anyio
 import msgspec
 
 from toolpost.authoring.conversation import Listener, TurnInfo
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
-from toolpost.base.turns import AgentEnd, AgentEvent, Said, ToolUsed, TurnEnded, TurnEvent, TurnState
+from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ToolUsed, TurnEnded, TurnEvent, TurnState
 from toolpost.contracts.errors import CallCancelled, GatewayError, ToolFailed, ToolpostError, ToolTimedOut
 from toolpost.parts.conversations.agent import AgentSession, one_end
 from toolpost.parts.conversations.session_pool import Warm
@@ -37,7 +37,9 @@ OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 class TurnRun:
     """A turn, from when it was accepted until it has ended."""
 
-    def __init__(self, info: TurnInfo, standing: Standing, text: str, *, timeout_s: float, details: JsonObject) -> None:
+    def __init__(
+        self, info: TurnInfo, standing: Principal, text: str, *, timeout_s: float, details: JsonObject
+    ) -> None:
         self.info = info
         self.standing = standing
         self.text = text
@@ -134,7 +136,7 @@ class TurnRun:
         self._output += size
         if self._output > OUTPUT_LIMIT:
             raise _too_long("in one turn", OUTPUT_LIMIT)
-        if isinstance(heard, Said):
+        if isinstance(heard, TextChunk):
             self._size += size
             if self._size > TEXT_LIMIT:
                 raise _too_long("in one answer", TEXT_LIMIT)
@@ -151,7 +153,7 @@ class TurnRun:
     def say(self, text: str) -> None:
         """Have a whole answer at once, from somebody who is not an agent."""
         self._parts = [text]
-        self.tell(Said(text=text))
+        self.tell(TextChunk(text=text))
 
     def tell(self, told: TurnEvent) -> None:
         """Tell whoever listens; one who fails at that listens no more."""

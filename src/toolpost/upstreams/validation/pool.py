@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.contracts.compatibility import Definition, Judgement, cut_short
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
-from toolpost.contracts.issues import Fault, fault_from_object, generic_issue
+from toolpost.contracts.issues import Issue, make_generic_issue, parse_issue
 from toolpost.contracts.schema import Schema
 from toolpost.upstreams.process.tree import Process, open_process
 from toolpost.upstreams.validation.process import HEAD, JUDGE, LENGTH, VALIDATE
@@ -68,7 +68,7 @@ class Validators:
                 pass
         return cut_short()
 
-    async def faults_in(self, schema: Schema, encoded: bytes, *, provider: str) -> list[Fault]:
+    async def find_issues(self, schema: Schema, encoded: bytes, *, provider: str) -> list[Issue]:
         """List the issues of a value, given as JSON text; cancelling ends the process that validates it.
 
         Raises `QueueOverloaded` if too many calls wait, and `ToolFailed` if the process ends, mostly for lack of memory.
@@ -80,7 +80,7 @@ class Validators:
         raw = msgspec.json.encode(schema.raw)
         self._waiting += 1
         try:
-            return await self._run_in_turn(provider, lambda validator: validator.faults_in(raw, encoded))
+            return await self._run_in_turn(provider, lambda validator: validator.find_issues(raw, encoded))
         finally:
             self._waiting -= 1
 
@@ -167,18 +167,18 @@ class _Validator:
         await self._send(JUDGE, old, new)
         return msgspec.json.decode(await self._answer(), type=Judgement)
 
-    async def faults_in(self, raw: bytes, encoded: bytes) -> list[Fault]:
+    async def find_issues(self, raw: bytes, encoded: bytes) -> list[Issue]:
         await self._send(VALIDATE, raw, encoded)
         if await self._answer() == b"true":
             return []
         with anyio.move_on_after(EXPLAIN_S):
             try:
-                return [fault_from_object(fault) for fault in msgspec.json.decode(await self._answer())]
+                return [parse_issue(issue) for issue in msgspec.json.decode(await self._answer())]
             except ToolFailed:
                 pass
         # The value is known to be invalid: the details are not worth more time.
         self.end()
-        return [generic_issue()]
+        return [make_generic_issue()]
 
     async def _send(self, kind: bytes, first: bytes, second: bytes) -> None:
         assert self._process is not None

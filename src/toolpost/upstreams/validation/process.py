@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import Json
-from toolpost.contracts.issues import faults_in
+from toolpost.contracts.issues import find_issues
 from toolpost.contracts.schema import Schema, compile_schema
 
 HEAD: Final = struct.Struct(">cII")
@@ -48,7 +48,7 @@ def _validate(raw: bytes, encoded: bytes) -> Iterator[Json]:
         is_valid = False  # The validator cannot read it; the issues say why.
     yield is_valid
     if not is_valid:
-        yield [fault.as_object() for fault in faults_in(schema, value)]
+        yield [issue.as_object() for issue in find_issues(schema, value)]
 
 
 def _judge_pair(old: bytes, new: bytes) -> Iterator[Json]:

@@ -235,7 +235,7 @@ def _check(tool: str, arguments: JsonObject) -> None:
     """Hold a person to the contract that agents are held to."""
     definition = next(one for one in BUS_TOOLS if one.name == tool)
     terms = Terms(name=tool, description=definition.description, input_schema=definition.input_schema)
-    faults = contract_of(terms, plugin=PluginName("bus")).faults_in_arguments(arguments)
+    faults = contract_of(terms, plugin=PluginName("bus")).find_argument_issues(arguments)
     if faults:
         raise InvalidArguments(f"{faults[0].path}: {faults[0].message}.")
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest
@@ -24,7 +24,7 @@ class Ask:
     """A request that was let in."""
 
     request: HttpRequest
-    standing: Standing
+    standing: Principal
     thread: ThreadId
     """Empty where the path names none."""
     body_limit: int

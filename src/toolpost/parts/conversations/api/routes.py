@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from toolpost.authoring.conversation import InvokeOptions
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import JsonObject, ThreadId, TurnId
 from toolpost.base.turns import TurnEnded, encode_event
 from toolpost.contracts.errors import ErrorCode, QueueOverloaded, ToolpostError
@@ -83,7 +83,7 @@ class TalkApi:
             admission = await self._access.admitted(request)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
-            standing = Standing(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
+            standing = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
             ask = Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
             async with closed_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
                 given = await route.handler(self, ask)

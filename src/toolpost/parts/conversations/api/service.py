@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import anyio
 
 from toolpost.authoring.conversation import InvokeOptions, Listener, TurnInfo
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId, TurnId
 from toolpost.base.turns import TurnEnded
 from toolpost.store.threads import Message, Thread, Turn
@@ -68,50 +68,50 @@ class Talks(Protocol):
         ...
 
     async def create_thread(
-        self, standing: Standing, *, title: str = "", agent: str | None = None, model: str | None = None
+        self, standing: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
     ) -> Thread:
         """Begin a conversation."""
         ...
 
-    async def find_thread(self, standing: Standing, thread: ThreadId) -> Thread:
+    async def find_thread(self, standing: Principal, thread: ThreadId) -> Thread:
         """Return a thread of this caller's."""
         ...
 
-    async def list_threads(self, standing: Standing, *, before: float | None = None, limit: int = 50) -> list[Thread]:
+    async def list_threads(self, standing: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
         """Return this caller's threads."""
         ...
 
     async def change_thread(
-        self, standing: Standing, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
+        self, standing: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
     ) -> Thread:
         """Change a thread."""
         ...
 
-    async def delete_thread(self, standing: Standing, thread: ThreadId) -> None:
+    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
         """Forget a thread."""
         ...
 
     async def read_messages(
-        self, standing: Standing, thread: ThreadId, *, after: int = 0, limit: int = 100
+        self, standing: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
     ) -> list[Message]:
         """Return what was said in a thread."""
         ...
 
-    async def list_turns(self, standing: Standing, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
+    async def list_turns(self, standing: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
         """Return a thread's turns."""
         ...
 
     async def start_message(
-        self, standing: Standing, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> Run:
         """Accept a message."""
         ...
 
-    async def cancel(self, standing: Standing, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
+    async def cancel(self, standing: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
         """Stop turns of a thread."""
         ...
 
-    async def prewarm(self, standing: Standing, thread: ThreadId, options: InvokeOptions | None = None) -> object:
+    async def prewarm(self, standing: Principal, thread: ThreadId, options: InvokeOptions | None = None) -> object:
         """Have the session of a thread ready."""
         ...
 

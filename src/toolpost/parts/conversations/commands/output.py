@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.base.turns import Said, Thought, ToolUsed, TurnEnded, TurnEvent, Warmth, encode_event
+from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed, TurnEnded, TurnEvent, encode_event
 from toolpost.cli.failures import show_error
 from toolpost.cli.terminal import printable
 
@@ -75,7 +75,7 @@ class PlainView:
 
     def show(self, event: TurnEvent) -> None:
         """Write what is said."""
-        if isinstance(event, Said) and event.text:
+        if isinstance(event, TextChunk) and event.text:
             self._out.write(printable(event.text))
             self._out.flush()
             self._last = event.text
@@ -112,13 +112,13 @@ class TerminalView:
 
     def show(self, event: TurnEvent) -> None:
         """Show what happens."""
-        if isinstance(event, Said):
+        if isinstance(event, TextChunk):
             self._note = ""
             self._text += event.text
             self._print_finished()
-        elif isinstance(event, Thought):
+        elif isinstance(event, ThoughtChunk):
             self._note = f"{self._note}{event.text}".replace("\n", " ")[-200:]
-        elif isinstance(event, Warmth) and event.told:
+        elif isinstance(event, SessionReady) and event.told:
             self._note = f"the agent was told {event.told} earlier messages"
         elif isinstance(event, ToolUsed):
             self._show_tool(event)

@@ -13,7 +13,7 @@ from pydantic import dataclasses as checked
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
 from toolpost.authoring.conversation import InvokeOptions
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId
 from toolpost.base.turns import ToolUsed, TurnEvent
 from toolpost.base.version import __version__
@@ -47,7 +47,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class _Order:
-    standing: Standing
+    standing: Principal
     parent: ThreadId
     work: str
     agent: str | None

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
-from toolpost.base.caller import Caller, Scope, Standing
+from toolpost.base.caller import Caller, Principal, Scope
 from toolpost.base.clocks import steady_s
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject, ThreadId
@@ -241,7 +241,7 @@ def _zone(name: str) -> ZoneInfo:
         raise InvalidRequest(f"No time zone is called `{name[:64]}`.", hint="such as Europe/Berlin") from error
 
 
-def _kept(standing: Standing) -> JsonObject:
+def _kept(standing: Principal) -> JsonObject:
     scopes = [
         {"tags": None if s.tags is None else sorted(s.tags), "tools": None if s.tools is None else list(s.tools)}
         for s in standing.scopes
@@ -249,7 +249,7 @@ def _kept(standing: Standing) -> JsonObject:
     return {"transport": standing.caller.transport, "scopes": scopes}
 
 
-def _standing(item: Item) -> Standing:
+def _standing(item: Item) -> Principal:
     """Say in whose name it is said: of whoever scheduled it, with the limits that they had."""
     kept = item.value["standing"]
     scopes = [
@@ -259,7 +259,7 @@ def _standing(item: Item) -> Standing:
         )
         for s in kept["scopes"]
     ]
-    return Standing(caller=Caller(id=item.owner, transport=kept["transport"]), scopes=tuple(scopes))
+    return Principal(caller=Caller(id=item.owner, transport=kept["transport"]), scopes=tuple(scopes))
 
 
 def shown(item: Item) -> Schedule:

@@ -3,7 +3,7 @@
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
 from toolpost.authoring.conversation import Conversations
-from toolpost.base.caller import Standing
+from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
 
@@ -30,11 +30,11 @@ class Lead:
             raise CapabilityMissing("Conversations are not there yet.", hint="try again in a moment")
         return self._conversations
 
-    def reader(self, ctx: Context) -> Standing:
+    def reader(self, ctx: Context) -> Principal:
         """Say whose threads may be read: those of whoever called."""
-        return Standing(caller=ctx.caller)
+        return Principal(caller=ctx.caller)
 
-    def actor(self, ctx: Context) -> tuple[Standing, ThreadId]:
+    def actor(self, ctx: Context) -> tuple[Principal, ThreadId]:
         """Say in whose name a conversation's agent may have others act: with the limits of whoever leads it, and no more."""
         thread = ctx.caller.thread
         if thread is None:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from toolpost.contracts.compatibility.languages import NotRegular, find_text, is_within
+from toolpost.contracts.compatibility.regex import UnsupportedPattern, find_text, is_pattern_within
 from toolpost.contracts.schema import compile_schema
 
 ATOMS = (
@@ -57,7 +57,7 @@ def test_what_is_said_of_two_patterns_holds(count: int) -> None:
         )
         try:
             text = find_text(narrow, wide)
-        except NotRegular:
+        except UnsupportedPattern:
             continue
         if text is None:
             within += 1
@@ -84,19 +84,19 @@ def test_what_is_said_of_two_patterns_holds(count: int) -> None:
     ],
 )
 def test_a_looser_pattern_is_seen_to_be_looser(narrow: str, wide: str) -> None:
-    assert is_within(narrow, wide)
+    assert is_pattern_within(narrow, wide)
 
 
 @pytest.mark.parametrize(
     ("narrow", "wide"), [("^[a-z]{2,4}$", "^[a-z]{3}$"), ("^ab", "^abc"), ("a", "^a"), (".", "^.$"), ("", "a")]
 )
 def test_a_tighter_one_is_not(narrow: str, wide: str) -> None:
-    assert not is_within(narrow, wide)
+    assert not is_pattern_within(narrow, wide)
 
 
 def test_lengths_beside_a_pattern_count() -> None:
-    assert is_within("^[a-z]*$", "^[a-z]{2,4}$", least=2, most=4)
-    assert not is_within("^[a-z]*$", "^[a-z]{2,4}$", least=2, most=5)
+    assert is_pattern_within("^[a-z]*$", "^[a-z]{2,4}$", least=2, most=4)
+    assert not is_pattern_within("^[a-z]*$", "^[a-z]{2,4}$", least=2, most=5)
     assert find_text("^[a-z]+$", least=7) == "aaaaaaa"
     assert find_text("^[A-Z]{2}-[0-9]{3}$") == "AA-111"
     assert find_text("^a{3}$", most=2) is None
@@ -106,9 +106,9 @@ def test_lengths_beside_a_pattern_count() -> None:
     "pattern", [r"\bword", "(?=a)b", r"\p{L}", "(?i)a", "a**", "[[:alpha:]]", "(^a)b", "a" * 1_000]
 )
 def test_what_is_not_understood_is_never_compared(pattern: str) -> None:
-    with pytest.raises(NotRegular):
+    with pytest.raises(UnsupportedPattern):
         find_text(pattern)
-    assert not is_within(pattern, pattern + "?")
+    assert not is_pattern_within(pattern, pattern + "?")
 
 
 def test_spaces_are_those_of_the_engine() -> None:
@@ -116,6 +116,6 @@ def test_spaces_are_those_of_the_engine() -> None:
     letters = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
     spaces = "".join(letter for letter in letters if takes(letter))
 
-    assert all(not is_within(r"^\s$", f"^[^{letter}]$") for letter in spaces)
-    assert is_within(r"^\s$", f"^[{spaces}]$")
-    assert is_within(f"^[{spaces}]$", r"^\s$")
+    assert all(not is_pattern_within(r"^\s$", f"^[^{letter}]$") for letter in spaces)
+    assert is_pattern_within(r"^\s$", f"^[{spaces}]$")
+    assert is_pattern_within(f"^[{spaces}]$", r"^\s$")

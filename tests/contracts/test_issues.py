@@ -1,4 +1,4 @@
-"""A fault says what is wrong, where, and how to put it right."""
+"""A issue says what is wrong, where, and how to put it right."""
 
 import json
 from typing import Any
@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
 from toolpost.contracts.closing import close_schema
-from toolpost.contracts.issues import FAULT_LIMIT, Fault, faults_in
+from toolpost.contracts.issues import ISSUE_LIMIT, Issue, find_issues
 from toolpost.contracts.schema import SchemaProblem, compile_schema
 
 
-def faults(raw: Any, value: Any) -> list[Fault]:
-    return faults_in(compile_schema(raw, root_object=False), value)
+def issues(raw: Any, value: Any) -> list[Issue]:
+    return find_issues(compile_schema(raw, root_object=False), value)
 
 
-def only_fault(raw: Any, value: Any) -> Fault:
-    found = faults(raw, value)
-    assert len(found) == 1, [fault.as_object() for fault in found]
+def only_issue(raw: Any, value: Any) -> Issue:
+    found = issues(raw, value)
+    assert len(found) == 1, [issue.as_object() for issue in found]
     return found[0]
 
 
@@ -40,14 +40,14 @@ SEARCH = close_schema(
 )
 
 
-def test_a_valid_value_has_no_faults() -> None:
-    assert faults(SEARCH, {"query": "x"}) == []
+def test_a_valid_value_has_no_issues() -> None:
+    assert issues(SEARCH, {"query": "x"}) == []
 
 
-def test_all_faults_are_told_at_once_in_the_order_of_their_paths() -> None:
-    found = faults(SEARCH, {"max_results": 0, "filter": {"limit": "5", "order": "ASC"}})
+def test_all_issues_are_told_at_once_in_the_order_of_their_paths() -> None:
+    found = issues(SEARCH, {"max_results": 0, "filter": {"limit": "5", "order": "ASC"}})
 
-    assert [(fault.path, fault.keyword) for fault in found] == [
+    assert [(issue.path, issue.keyword) for issue in found] == [
         ("", "required"),
         ("/filter/limit", "type"),
         ("/filter/order", "enum"),
@@ -55,9 +55,9 @@ def test_all_faults_are_told_at_once_in_the_order_of_their_paths() -> None:
     ]
 
 
-def test_a_fault_is_an_object_without_what_does_not_apply() -> None:
-    missing = only_fault(SEARCH, {}).as_object()
-    wrong = only_fault(SEARCH, {"query": "x", "filter": {"limit": "5"}}).as_object()
+def test_a_issue_is_an_object_without_what_does_not_apply() -> None:
+    missing = only_issue(SEARCH, {}).as_object()
+    wrong = only_issue(SEARCH, {"query": "x", "filter": {"limit": "5"}}).as_object()
 
     assert missing == {
         "path": "",
@@ -76,10 +76,10 @@ def test_a_fault_is_an_object_without_what_does_not_apply() -> None:
 
 
 def test_null_is_told_apart_from_nothing() -> None:
-    fault = only_fault({"const": None}, 1).as_object()
+    issue = only_issue({"const": None}, 1).as_object()
 
-    assert fault["expected"] is None
-    assert only_fault({"type": "string"}, None).as_object()["received"] is None
+    assert issue["expected"] is None
+    assert only_issue({"type": "string"}, None).as_object()["received"] is None
 
 
 @pytest.mark.parametrize(
@@ -96,23 +96,23 @@ def test_null_is_told_apart_from_nothing() -> None:
     ],
 )
 def test_an_unknown_property_is_refused_with_the_nearest_known_name(sent: str, meant: str | None) -> None:
-    fault = only_fault(SEARCH, {"query": "x", sent: 1})
+    issue = only_issue(SEARCH, {"query": "x", sent: 1})
 
-    assert (fault.path, fault.keyword) == (f"/{sent}", "additionalProperties")
-    assert fault.expected == ["query", "max_results", "filter"]
-    assert fault.suggestion == (f"did you mean `{meant}`?" if meant else None)
+    assert (issue.path, issue.keyword) == (f"/{sent}", "additionalProperties")
+    assert issue.expected == ["query", "max_results", "filter"]
+    assert issue.suggestion == (f"did you mean `{meant}`?" if meant else None)
 
 
-def test_each_unknown_property_is_a_fault_of_its_own() -> None:
-    found = faults(SEARCH, {"query": "x", "one": 1, "two": 2})
+def test_each_unknown_property_is_a_issue_of_its_own() -> None:
+    found = issues(SEARCH, {"query": "x", "one": 1, "two": 2})
 
-    assert [fault.path for fault in found] == ["/one", "/two"]
+    assert [issue.path for issue in found] == ["/one", "/two"]
 
 
 def test_a_missing_name_and_a_misspelt_one_are_matched() -> None:
     raw = {**an_object(name={}, game={}), "required": ["name"], "additionalProperties": False}
 
-    missing, unknown = faults(raw, {"nmae": 1})
+    missing, unknown = issues(raw, {"nmae": 1})
 
     assert missing.suggestion == "rename `nmae` to `name`"
     assert unknown.suggestion == "did you mean `name`?"
@@ -121,7 +121,7 @@ def test_a_missing_name_and_a_misspelt_one_are_matched() -> None:
 def test_two_misspelt_names_are_never_told_the_same_name() -> None:
     raw = {**an_object(limit={}), "additionalProperties": False}
 
-    suggestions = {fault.suggestion for fault in faults(raw, {"limt": 1, "limits": 2})}
+    suggestions = {issue.suggestion for issue in issues(raw, {"limt": 1, "limits": 2})}
 
     assert suggestions == {"did you mean `limit`?", None}
 
@@ -129,24 +129,24 @@ def test_two_misspelt_names_are_never_told_the_same_name() -> None:
 def test_unevaluated_properties_know_the_names_in_branches() -> None:
     raw = close_schema({**an_object(a={}), "allOf": [{"$ref": "#/$defs/page"}], "$defs": {"page": an_object(size={})}})
 
-    fault = only_fault(raw, {"a": 1, "sizee": 2})
+    issue = only_issue(raw, {"a": 1, "sizee": 2})
 
-    assert fault.keyword == "unevaluatedProperties"
-    assert set(fault.expected) == {"a", "size"}
-    assert fault.suggestion == "did you mean `size`?"
+    assert issue.keyword == "unevaluatedProperties"
+    assert set(issue.expected) == {"a", "size"}
+    assert issue.suggestion == "did you mean `size`?"
 
 
 def test_a_declared_property_is_not_called_unknown_when_its_branch_fails() -> None:
     raw = close_schema({"type": "object", "allOf": [an_object(a={"type": "string"}, b={})]})
 
-    assert [fault.path for fault in faults(raw, {"a": 1, "b": 2})] == ["/a"]
+    assert [issue.path for issue in issues(raw, {"a": 1, "b": 2})] == ["/a"]
 
 
 def test_a_reserved_property_says_so_and_nothing_else() -> None:
-    fault = only_fault(SEARCH, {"query": "x", "trace": 5})
+    issue = only_issue(SEARCH, {"query": "x", "trace": 5})
 
-    assert (fault.path, fault.keyword) == ("/trace", "x-reserved")
-    assert fault.message == "`trace` is reserved and must not be set"
+    assert (issue.path, issue.keyword) == ("/trace", "x-reserved")
+    assert issue.message == "`trace` is reserved and must not be set"
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_a_reserved_property_says_so_and_nothing_else() -> None:
     ],
 )
 def test_a_slip_gets_its_repair(schema: Any, value: Any, suggestion: str | None) -> None:
-    assert only_fault(an_object(x=schema), {"x": value}).suggestion == suggestion
+    assert only_issue(an_object(x=schema), {"x": value}).suggestion == suggestion
 
 
 def test_null_for_a_required_property_cannot_be_left_out() -> None:
-    assert only_fault({**an_object(x={"type": "integer"}), "required": ["x"]}, {"x": None}).suggestion is None
+    assert only_issue({**an_object(x={"type": "integer"}), "required": ["x"]}, {"x": None}).suggestion is None
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_null_for_a_required_property_cannot_be_left_out() -> None:
     ],
 )
 def test_a_bound_is_told_in_few_words(schema: Any, value: Any, message: str, expected: Any) -> None:
-    fault = only_fault(an_object(x=schema), {"x": value})
+    issue = only_issue(an_object(x=schema), {"x": value})
 
-    assert (fault.message, fault.expected) == (message, expected)
+    assert (issue.message, issue.expected) == (message, expected)
 
 
 def closed_shape(kind: str, side: str) -> dict[str, Any]:
@@ -232,17 +232,17 @@ SHAPES = {"oneOf": [closed_shape("circle", "radius"), closed_shape("square", "si
     ],
 )
 def test_only_the_nearest_branch_is_told(value: Any, path: str, keyword: str) -> None:
-    fault = only_fault(SHAPES, value)
+    issue = only_issue(SHAPES, value)
 
-    assert (fault.path, fault.keyword) == (path, keyword)
+    assert (issue.path, issue.keyword) == (path, keyword)
 
 
 def test_the_nearest_branch_is_found_through_references_and_nesting() -> None:
     raw = an_object(shapes={"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/s"}, {"type": "string"}]}})
 
-    fault = only_fault({**raw, "$defs": {"s": SHAPES}}, {"shapes": ["x", {"kind": "square", "side": []}]})
+    issue = only_issue({**raw, "$defs": {"s": SHAPES}}, {"shapes": ["x", {"kind": "square", "side": []}]})
 
-    assert fault.path == "/shapes/1/side"
+    assert issue.path == "/shapes/1/side"
 
 
 @pytest.mark.parametrize(
@@ -257,15 +257,15 @@ def test_the_nearest_branch_is_found_through_references_and_nesting() -> None:
 def test_branches_that_are_equally_near_are_told_as_one(
     raw: Any, value: Any, expected: Any, suggestion: str | None
 ) -> None:
-    fault = only_fault(raw, value)
+    issue = only_issue(raw, value)
 
-    assert (fault.expected, fault.suggestion) == (expected, suggestion)
+    assert (issue.expected, issue.suggestion) == (expected, suggestion)
 
 
 def test_a_value_that_fits_two_forms_is_told_so() -> None:
-    fault = only_fault({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "x")
+    issue = only_issue({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "x")
 
-    assert "more than one" in fault.message
+    assert "more than one" in issue.message
 
 
 SECRET = "hunter2-hunter2"
@@ -290,31 +290,31 @@ SECRET = "hunter2-hunter2"
 def test_a_secret_is_never_repeated(raw: Any, value: Any) -> None:
     schema = {**raw, "$defs": {"s": {"type": "integer", "format": "password"}}}
 
-    found = faults(schema, value)
+    found = issues(schema, value)
 
     assert found
-    assert SECRET not in json.dumps([fault.as_object() for fault in found])
+    assert SECRET not in json.dumps([issue.as_object() for issue in found])
 
 
 def test_what_was_received_is_shown_in_short() -> None:
     raw = an_object(x={"const": 1})
 
-    assert only_fault(raw, {"x": "y" * 500}).received == "y" * 200 + "…"
-    assert only_fault(raw, {"x": [0] * 1234}).received == {"type": "array", "items": 1234}
-    assert only_fault(raw, {"x": {"a": 1}}).received == {"type": "object", "keys": ["a"]}
-    assert only_fault(raw, {"x": 10**5000}).received == {"type": "integer"}
+    assert only_issue(raw, {"x": "y" * 500}).received == "y" * 200 + "…"
+    assert only_issue(raw, {"x": [0] * 1234}).received == {"type": "array", "items": 1234}
+    assert only_issue(raw, {"x": {"a": 1}}).received == {"type": "object", "keys": ["a"]}
+    assert only_issue(raw, {"x": 10**5000}).received == {"type": "integer"}
 
 
-def test_there_are_never_more_faults_than_the_limit() -> None:
-    assert len(faults({"items": {"type": "string"}}, list(range(100)))) == FAULT_LIMIT
-    assert len(faults({"additionalProperties": False}, {str(n): n for n in range(1000)})) == FAULT_LIMIT
+def test_there_are_never_more_issues_than_the_limit() -> None:
+    assert len(issues({"items": {"type": "string"}}, list(range(100)))) == ISSUE_LIMIT
+    assert len(issues({"additionalProperties": False}, {str(n): n for n in range(1000)})) == ISSUE_LIMIT
 
 
 @pytest.mark.parametrize("raw", [{"type": "object"}, {"type": "object", "properties": {}}])
 def test_whatever_is_sent_to_a_tool_that_takes_nothing_is_unknown(raw: Any) -> None:
-    found = faults(close_schema(raw), {"a": 1, "b": 2})
+    found = issues(close_schema(raw), {"a": 1, "b": 2})
 
-    assert [(fault.path, fault.keyword, fault.expected) for fault in found] == [
+    assert [(issue.path, issue.keyword, issue.expected) for issue in found] == [
         ("/a", "additionalProperties", []),
         ("/b", "additionalProperties", []),
     ]
@@ -322,23 +322,23 @@ def test_whatever_is_sent_to_a_tool_that_takes_nothing_is_unknown(raw: Any) -> N
 
 @pytest.mark.parametrize("keyword", ["properties", "patternProperties", "dependentSchemas"])
 def test_a_property_may_be_named_like_a_keyword(keyword: str) -> None:
-    assert len(faults({keyword: {"additionalProperties": False}}, {"additionalProperties": 1})) == 1
-    assert only_fault(an_object(**{"$ref": {"type": "string"}}), {"$ref": 1}).path == "/$ref"
+    assert len(issues({keyword: {"additionalProperties": False}}, {"additionalProperties": 1})) == 1
+    assert only_issue(an_object(**{"$ref": {"type": "string"}}), {"$ref": 1}).path == "/$ref"
 
 
-def test_a_very_large_value_is_read_up_to_its_first_fault() -> None:
-    assert only_fault({"items": {"type": "string"}}, list(range(100_000))).path == "/0"
+def test_a_very_large_value_is_read_up_to_its_first_issue() -> None:
+    assert only_issue({"items": {"type": "string"}}, list(range(100_000))).path == "/0"
 
 
 @pytest.mark.parametrize("value", ["\ud800", {1: 2}, {"a": {"\ud800"}}])
-def test_what_is_no_json_is_a_fault_too(value: Any) -> None:
+def test_what_is_no_json_is_a_issue_too(value: Any) -> None:
     raw = {"type": ["string", "object"], "properties": {"a": {"type": "object"}}}
 
-    assert faults(raw, value)
+    assert issues(raw, value)
 
 
 def test_a_path_is_a_json_pointer() -> None:
-    assert only_fault(an_object(**{"a/b~c": {"type": "integer"}}), {"a/b~c": "x"}).path == "/a~1b~0c"
+    assert only_issue(an_object(**{"a/b~c": {"type": "integer"}}), {"a/b~c": "x"}).path == "/a~1b~0c"
 
 
 json_values = st.recursive(
@@ -397,18 +397,18 @@ def check_agreement(raw: Any, value: Any) -> None:
             return
         raise
 
-    found = faults_in(schema, value)
+    found = find_issues(schema, value)
 
     assert (found == []) is schema.is_valid(value)
-    assert len(found) <= FAULT_LIMIT
-    told = json.dumps([fault.as_object() for fault in found], allow_nan=False)
-    assert told == json.dumps([fault.as_object() for fault in faults_in(schema, value)])
-    assert len({(fault.path, fault.message) for fault in found}) == len(found)
+    assert len(found) <= ISSUE_LIMIT
+    told = json.dumps([issue.as_object() for issue in found], allow_nan=False)
+    assert told == json.dumps([issue.as_object() for issue in find_issues(schema, value)])
+    assert len({(issue.path, issue.message) for issue in found}) == len(found)
 
 
 @unhurried
 @given(schemas, schemas, json_values)
-def test_faults_are_found_exactly_in_what_is_invalid(raw: Any, referred: Any, value: Any) -> None:
+def test_issues_are_found_exactly_in_what_is_invalid(raw: Any, referred: Any, value: Any) -> None:
     whole = {"allOf": [raw], "$defs": {"r": referred}}
 
     check_agreement(whole, value)
@@ -442,7 +442,7 @@ CALLS = st.fixed_dictionaries(
 
 @unhurried
 @given(CALLS, st.sampled_from(["query", "filter", "max_result", "limit", "trace"]), json_values)
-def test_faults_of_generated_calls_agree_with_the_validator(call: Any, name: str, value: Any) -> None:
-    assert faults(SEARCH, call) == []
+def test_issues_of_generated_calls_agree_with_the_validator(call: Any, name: str, value: Any) -> None:
+    assert issues(SEARCH, call) == []
 
     check_agreement(SEARCH, {**call, name: value})

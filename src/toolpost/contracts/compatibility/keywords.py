@@ -1,4 +1,4 @@
-"""Keywords whose change can be judged by themselves: types, values, bounds and forms of one schema."""
+"""Keywords that can be compared one by one: types, listed values, bounds and forms of a single schema."""
 
 import json
 import math
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import is_among, is_same_json
-from toolpost.contracts.compatibility.containment import Answer
-from toolpost.contracts.compatibility.languages import is_within
+from toolpost.contracts.compatibility.containment import Containment
+from toolpost.contracts.compatibility.regex import is_pattern_within
 from toolpost.contracts.schema import is_asserted_format
 
 ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
@@ -19,47 +19,47 @@ _FORMS = ("pattern", "format", "contentEncoding", "contentMediaType")
 _FORM_TYPES = dict.fromkeys(_FORMS, "string") | {"multipleOf": "number", "uniqueItems": "array"}
 NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 BOUNDS = (*NUMERIC, *_LOWER, *_UPPER, "multipleOf", "uniqueItems")
-# Every text of the first format is one of the others.
+# Every text in the first format is also in the others.
 _WIDER_FORMATS = {
     "uri": frozenset({"uri-reference", "iri", "iri-reference"}),
     "uri-reference": frozenset({"iri-reference"}),
     "iri": frozenset({"iri-reference"}),
 }
-SIMPLE = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
+SIMPLE_KEYWORDS = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
 
 
-class Limit(NamedTuple):
-    """One limit on which two schemas differ: its kind, its keyword, and whether the wide one takes all of the narrow."""
+class KeywordDifference(NamedTuple):
+    """A keyword on which two schemas differ; `containment` is about this keyword alone."""
 
     kind: str
     keyword: str
-    answer: Answer
+    containment: Containment
 
 
 def types_of(schema: JsonObject) -> frozenset[str]:
-    """Return the types that a schema takes; a number may be an integer."""
+    """Return the types that a schema accepts; `number` includes `integer`."""
     named = schema.get("type")
     names = {named} if isinstance(named, str) else set(named) if isinstance(named, list) else ALL_TYPES
     return frozenset(names | {"integer"} if "number" in names else names)
 
 
-def differing_limits(narrow: JsonObject, wide: JsonObject, *, draft: int) -> Iterator[Limit]:
-    """Yield each limit of one schema that is not the other's."""
+def compare_keywords(narrow: JsonObject, wide: JsonObject, *, draft: int) -> Iterator[KeywordDifference]:
+    """Yield the keywords on which two schemas differ."""
     types = types_of(narrow)
     if types != types_of(wide):
-        yield Limit("type", "type", _yes_if(types <= types_of(wide)))
-    yield from _values(narrow, wide, draft)
-    yield from _numeric(narrow, wide, types, draft)
-    yield from _count_limits(narrow, wide, types)
-    yield from _forms(narrow, wide, types, draft)
+        yield KeywordDifference("type", "type", _yes_or_no(types <= types_of(wide)))
+    yield from _compare_values(narrow, wide, draft)
+    yield from _compare_numeric(narrow, wide, types, draft)
+    yield from _compare_counts(narrow, wide, types)
+    yield from _compare_forms(narrow, wide, types, draft)
 
 
-def _yes_if(is_proven: bool) -> Answer:
-    return Answer.YES if is_proven else Answer.NO
+def _yes_or_no(is_proven: bool) -> Containment:
+    return Containment.YES if is_proven else Containment.NO
 
 
-def values_of(schema: JsonObject, draft: int) -> list[Json] | None:
-    """Return the values that a schema lists, None if it lists none: both `const` and `enum` must hold."""
+def listed_values_of(schema: JsonObject, draft: int) -> list[Json] | None:
+    """Return the values that `enum` and `const` allow together, None if the schema has neither."""
     values = schema.get("enum")
     listed = values if isinstance(values, list) else None
     # Draft 4 does not know `const`.
@@ -69,18 +69,20 @@ def values_of(schema: JsonObject, draft: int) -> list[Json] | None:
     return [const] if listed is None or _are_among([const], listed) else []
 
 
-def _values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[Limit]:
-    some, others = values_of(narrow, draft), values_of(wide, draft)
+def _compare_values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[KeywordDifference]:
+    some, others = listed_values_of(narrow, draft), listed_values_of(wide, draft)
     if is_same_json(some, others):
         return
     keyword = "const" if "const" in narrow or "const" in wide else "enum"
     if others is None:
-        yield Limit("values", keyword, Answer.YES)
+        yield KeywordDifference("values", keyword, Containment.YES)
     elif some is None:
         is_boolean = types_of(narrow) == {"boolean"}
-        yield Limit("values", keyword, _yes_if(is_boolean and is_among(True, others) and is_among(False, others)))
+        yield KeywordDifference(
+            "values", keyword, _yes_or_no(is_boolean and is_among(True, others) and is_among(False, others))
+        )
     else:
-        yield Limit("values", keyword, _yes_if(_are_among(some, others)))
+        yield KeywordDifference("values", keyword, _yes_or_no(_are_among(some, others)))
 
 
 def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
@@ -89,19 +91,21 @@ def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
 
 
 def _canonical_text(value: Json) -> str:
-    """Write a value such that equal ones are written alike: 1.0 is 1 to a validator, true is not."""
-    return json.dumps(_with_whole_numbers(value), sort_keys=True)
+    """Write a value so that equal values are written alike: to a validator 1.0 is 1, and true is not."""
+    return json.dumps(_normalize_numbers(value), sort_keys=True)
 
 
-def _with_whole_numbers(value: Json) -> Json:
+def _normalize_numbers(value: Json) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_with_whole_numbers(item) for item in value]
-    return {key: _with_whole_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_normalize_numbers(item) for item in value]
+    return {key: _normalize_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _numeric(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:
+def _compare_numeric(
+    narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int
+) -> Iterator[KeywordDifference]:
     applies = not types.isdisjoint({"integer", "number"})
     for lower, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
         if all(narrow.get(word) == wide.get(word) for word in (lower, exclusive)):
@@ -109,11 +113,11 @@ def _numeric(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft:
         some, others = (_bound(schema, lower, exclusive, sign, draft) for schema in (narrow, wide))
         is_proven = not applies or (some is not None and others is not None and some >= others)
         changed = lower if narrow.get(lower) != wide.get(lower) else exclusive
-        yield Limit("bounds", changed, _yes_if(is_proven))
+        yield KeywordDifference("bounds", changed, _yes_or_no(is_proven))
 
 
 def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft: int) -> tuple[float, bool] | None:
-    """Return the tightest of both bounds, as a lower one, and whether it is exclusive; None if it cannot be read."""
+    """Return the tighter of both bounds as a lower one, and whether it is exclusive; None if it cannot be read."""
     bound, strict = schema.get(inclusive), schema.get(exclusive)
     found: list[tuple[float, bool]] = [(-math.inf, False)]
     is_strict = draft == 4 and strict is True
@@ -128,17 +132,19 @@ def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft:
     return max(found)
 
 
-def _count_limits(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[Limit]:
+def _compare_counts(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[KeywordDifference]:
     for words, sign, nothing in ((_LOWER, 1, 0.0), (_UPPER, -1, math.inf)):
         for word, kind in words.items():
             some, others = narrow.get(word, nothing), wide.get(word, nothing)
             if some != others:
                 is_readable = all(isinstance(value, int | float) for value in (some, others))
                 is_proven = kind not in types or (is_readable and sign * some >= sign * others)
-                yield Limit("bounds", word, _yes_if(is_proven))
+                yield KeywordDifference("bounds", word, _yes_or_no(is_proven))
 
 
-def _forms(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int) -> Iterator[Limit]:
+def _compare_forms(
+    narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: int
+) -> Iterator[KeywordDifference]:
     for word, kind in _FORM_TYPES.items():
         some, others = narrow.get(word), wide.get(word)
         if some == others:
@@ -148,7 +154,7 @@ def _forms(narrow: JsonObject, wide: JsonObject, types: frozenset[str], draft: i
         )
         is_proven = is_free or _is_form_within(word, narrow, others, draft)
         group = "format" if word in _FORMS else "bounds"
-        yield Limit(group, word, Answer.YES if is_proven else Answer.UNKNOWN)
+        yield KeywordDifference(group, word, Containment.YES if is_proven else Containment.UNKNOWN)
 
 
 def _is_form_within(word: str, narrow: JsonObject, others: Json, draft: int) -> bool:
@@ -161,7 +167,7 @@ def _is_form_within(word: str, narrow: JsonObject, others: Json, draft: int) -> 
             return not is_asserted_format(others, draft) or others in _WIDER_FORMATS.get(str(some), ())
         case "pattern" if isinstance(others, str):
             least, most = narrow.get("minLength"), narrow.get("maxLength")
-            return is_within(
+            return is_pattern_within(
                 some if isinstance(some, str) else "",
                 others,
                 least=least if isinstance(least, int) else 0,

@@ -1,20 +1,48 @@
-"""What a schema would cost to compare. Native code cannot be interrupted, so it is weighed before it is called."""
+"""What comparing two schemas may cost, estimated beforehand, and the budget for it.
+
+Native code cannot be interrupted, so its cost is estimated before it is called. Estimates are in seconds of a slow machine,
+generous on purpose, and never measured at run time: the same pair gets the same verdict on every machine.
+"""
 
 from collections.abc import Iterator
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.compatibility.texts import NOTES, TEXTS
-from toolpost.contracts.parts import HOLDS_MANY, HOLDS_NAMED, HOLDS_ONE, draft_of, part_at
-from toolpost.contracts.patterns import patterns_of, size_of_pattern
-from toolpost.contracts.references import REFERENCES
+from toolpost.contracts.compatibility.annotations import ANNOTATION_KEYWORDS, TEXT_KEYWORDS
+from toolpost.contracts.document import REFERENCES
+from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
 from toolpost.contracts.schema import is_asserted_format
+from toolpost.contracts.subschemas import ONE_SUBSCHEMA, SUBSCHEMA_LIST, SUBSCHEMA_MAP, draft_of, resolve_pointer
+
+
+class Budget:
+    """Estimated seconds that judging one pair of definitions may spend.
+
+    `is_cut_short` is set once a step that mattered did not fit in.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self._left_s = budget_s
+        self.is_cut_short = False
+
+    def spend_optional(self, cost_s: float) -> bool:
+        """Spend on a step that can be skipped without harm; return False if it does not fit in."""
+        is_left = cost_s <= self._left_s
+        self._left_s -= cost_s if is_left else 0.0
+        return is_left
+
+    def spend(self, cost_s: float) -> bool:
+        """Spend on a step; return False and set `is_cut_short` if it does not fit in."""
+        is_allowed = self.spend_optional(cost_s)
+        self.is_cut_short |= not is_allowed
+        return is_allowed
+
 
 NODES_LIMIT = 20_000
 DEPTH_LIMIT = 100
 REFERENCES_LIMIT = 200
 
 # Measured on a slow machine with schemas made to be slow; see tests/contracts/compatibility/test_hostile.py.
-_PART_S = 0.000_1
+_SCHEMA_S = 0.000_1
 _CASE_S = 0.002
 _TEXT_PAIR_S = 0.000_000_004
 _VALUE_PAIR_S = 0.000_000_5
@@ -30,7 +58,7 @@ _MULTIPLIERS = frozenset(
     }
 )  # fmt: skip
 _HOLDS_DEFINITIONS = frozenset({"$defs", "definitions"})
-# What drafts from 6 on read in different ways; whatever else there is reads the same in all, or asserts nothing in any.
+# Keywords that drafts from 6 on read differently; all others mean the same in each of them, or assert nothing.
 _DRAFT_BOUND = frozenset(
     {
         "$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary",
@@ -39,11 +67,11 @@ _DRAFT_BOUND = frozenset(
     }
 )  # fmt: skip
 _CONDITIONS = frozenset({"if", "then", "else"})
-_BESIDE_REFERENCE = TEXTS | NOTES | {"$ref", "$schema", *_HOLDS_DEFINITIONS}
+_BESIDE_REFERENCE = TEXT_KEYWORDS | ANNOTATION_KEYWORDS | {"$ref", "$schema", *_HOLDS_DEFINITIONS}
 
 
-def is_manageable(schema: Json) -> bool:
-    """Say whether a schema is small enough to be walked at all."""
+def is_small_enough(schema: Json) -> bool:
+    """Return whether a schema is small enough to be walked at all."""
     waiting: list[tuple[Json, int]] = [(schema, 0)]
     nodes = references = 0
     while waiting:
@@ -60,8 +88,8 @@ def is_manageable(schema: Json) -> bool:
     return True
 
 
-def schemas_in(schema: Json) -> Iterator[JsonObject]:
-    """Yield every object schema inside a schema. Unlike `parts_of` it does not say where, which takes most of the time."""
+def iterate_schemas(schema: Json) -> Iterator[JsonObject]:
+    """Yield every object schema inside a schema. Faster than `walk_subschemas`, because it makes no places."""
     waiting = [schema]
     while waiting:
         here = waiting.pop()
@@ -69,41 +97,46 @@ def schemas_in(schema: Json) -> Iterator[JsonObject]:
             continue
         yield here
         for keyword, value in here.items():
-            if keyword in HOLDS_NAMED and isinstance(value, dict):
+            if keyword in SUBSCHEMA_MAP and isinstance(value, dict):
                 waiting.extend(value.values())
-            elif keyword in HOLDS_MANY and isinstance(value, list):
+            elif keyword in SUBSCHEMA_LIST and isinstance(value, list):
                 waiting.extend(value)
-            elif keyword in HOLDS_ONE:
+            elif keyword in ONE_SUBSCHEMA:
                 waiting.append(value)
 
 
 def compile_cost_s(schema: Json) -> float:
-    """Return how long compiling a schema may take at the worst; only its patterns count."""
-    return sum(_patterns_cost_s(part) for part in schemas_in(schema))
+    """Estimate the seconds to compile a schema; only its patterns matter."""
+    return sum(_patterns_cost_s(inner) for inner in iterate_schemas(schema))
 
 
 def _patterns_cost_s(schema: JsonObject) -> float:
-    return sum(min(_STATE_S * size_of_pattern(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
+    return sum(min(_STATE_S * estimate_pattern_size(pattern), _PATTERN_LIMIT_S) for _, pattern in patterns_of(schema))
 
 
-def cost_s(schema: Json) -> float:
-    """Return how long comparing a schema may take at the worst, in seconds; generous on purpose."""
+def comparison_cost_s(schema: Json) -> float:
+    """Estimate the seconds to compare a schema."""
     if not isinstance(schema, dict):
         return 0.0
-    count = _Cases(schema).count
+    count = _CaseCounter(schema).count
     cost = 0.0
     values: list[Json] = []
-    for part in schemas_in(schema):
-        cost += _part_cost_s(part) + 4 * _patterns_cost_s(part)
-        if not part.keys().isdisjoint(_MULTIPLIERS):
-            cost += _CASE_S * (count(part) - 1)
-        if isinstance(listed := part.get("enum"), list):
+    for inner in iterate_schemas(schema):
+        cost += _SCHEMA_S + 4 * _patterns_cost_s(inner)
+        if isinstance(patterns := inner.get("patternProperties"), dict):
+            # Each pattern is compared with each other one.
+            cost += _SCHEMA_S * len(patterns) ** 2
+        if not inner.keys().isdisjoint(_MULTIPLIERS):
+            cost += _CASE_S * (count(inner) - 1)
+        if isinstance(listed := inner.get("enum"), list):
             values += listed
-    return cost + _values_cost_s(values)
+    # Each listed value may be compared with each, and numbers are slow.
+    texts = sum(isinstance(value, str) for value in values)
+    return cost + _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
 
 
 def properties_cost_s(one: Json, other: Json) -> float:
-    """Return how long it may take to tell objects of many properties apart: each that differs is held against all pairs."""
+    """Estimate the seconds to compare objects with many properties: each that differs is compared with all pairs."""
     if one == other:
         return 0.0
     if isinstance(one, list) and isinstance(other, list):
@@ -123,7 +156,7 @@ def properties_cost_s(one: Json, other: Json) -> float:
 
 
 def _cross_cost_s(value: Json) -> float:
-    """Weigh objects that may be held against any other: all their properties may differ."""
+    """Estimate objects that may be compared with any other: all their properties may differ."""
     found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     cost = sum(map(_cross_cost_s, found))
     if isinstance(value, dict) and isinstance(properties := value.get("properties"), dict):
@@ -131,34 +164,20 @@ def _cross_cost_s(value: Json) -> float:
     return cost
 
 
-def _values_cost_s(values: list[Json]) -> float:
-    """Weigh listed values: each may be held against each, and numbers are slow."""
-    texts = sum(isinstance(value, str) for value in values)
-    return _TEXT_PAIR_S * texts**2 + _VALUE_PAIR_S * (len(values) - texts) ** 2
-
-
-def _part_cost_s(schema: JsonObject) -> float:
-    cost = _PART_S
-    if isinstance(patterns := schema.get("patternProperties"), dict):
-        # Each pattern is held against each other one.
-        cost += _PART_S * len(patterns) ** 2
-    return cost
-
-
-class _Cases:
-    """Counts the ways in which a value can satisfy a schema: branches add up, conditions beside each other multiply."""
+class _CaseCounter:
+    """Counts the combinations of branches that can accept a value: alternatives add up, conditions side by side multiply."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._counted: dict[str, float] = {}
 
     def count(self, schema: Json, depth: int = 0) -> float:
-        """Return the number of ways, or the limit."""
+        """Return the number of combinations, or `_CASES_LIMIT`."""
         if not isinstance(schema, dict):
             return 1.0
         if depth > 8:
             return _CASES_LIMIT
-        cases = self._cost_of_reference(schema.get("$ref"), depth)
+        cases = self._count_reference(schema.get("$ref"), depth)
         if "$dynamicRef" in schema or "$recursiveRef" in schema:
             return _CASES_LIMIT
         for word in ("anyOf", "oneOf"):
@@ -167,21 +186,21 @@ class _Cases:
                 cases *= inner if word == "anyOf" else inner * max(1, len(branches) / 2)
         for branch in schema.get("allOf") or ():
             cases *= self.count(branch, depth + 1)
-        return min(cases * self._conditional(schema, depth), _CASES_LIMIT)
+        return min(cases * self._count_conditions(schema, depth), _CASES_LIMIT)
 
-    def _cost_of_reference(self, reference: Json, depth: int) -> float:
+    def _count_reference(self, reference: Json, depth: int) -> float:
         if not isinstance(reference, str):
             return 1.0
         if not reference.startswith("#/"):
-            # An anchor, or the document itself: where it leads is not looked up here, so it may be anything.
+            # An anchor, or the document itself, is not resolved here: assume the worst.
             return _CASES_LIMIT
         if reference not in self._counted:
-            # A schema that leads back to itself counts once.
+            # A recursive schema counts once.
             self._counted[reference] = 1.0
-            self._counted[reference] = self.count(part_at(self._root, reference[1:]), depth + 1)
+            self._counted[reference] = self.count(resolve_pointer(self._root, reference[1:]), depth + 1)
         return self._counted[reference]
 
-    def _conditional(self, schema: JsonObject, depth: int) -> float:
+    def _count_conditions(self, schema: JsonObject, depth: int) -> float:
         cases = 1.0
         if "if" in schema:
             cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
@@ -189,27 +208,27 @@ class _Cases:
             cases *= (
                 1
                 + len(denied)
-                + sum(1 for _ in schemas_in(denied))
-                + self._cost_of_reference(denied.get("$ref"), depth)
+                + sum(1 for _ in iterate_schemas(denied))
+                + self._count_reference(denied.get("$ref"), depth)
             )
         for word in ("dependencies", "dependentSchemas", "dependentRequired"):
-            if isinstance(held := schema.get(word), dict):
-                cases *= 2.0 ** min(len(held), 20)
+            if isinstance(conditions := schema.get(word), dict):
+                cases *= 2.0 ** min(len(conditions), 20)
         return cases * (2 if "contains" in schema else 1) * (2 if "unevaluatedProperties" in schema else 1)
 
 
 def is_draft_neutral(schema: Json) -> bool:
-    """Say whether a schema reads the same in every draft from 6 on."""
+    """Return whether a schema means the same in every draft from 6 on."""
     if not isinstance(schema, dict):
         return True
     draft = draft_of(schema)
-    return draft in (6, 7, 2019, 2020) and all(_is_neutral(part, draft) for part in schemas_in(schema))
+    return draft in (6, 7, 2019, 2020) and all(_is_neutral(inner, draft) for inner in iterate_schemas(schema))
 
 
 def _is_neutral(schema: JsonObject, draft: int) -> bool:
     if not schema.keys().isdisjoint(_DRAFT_BOUND) or isinstance(schema.get("items"), list):
         return False
-    # Before 2019-09 whatever stands beside a reference is ignored.
+    # Before 2019-09 keywords beside a `$ref` are ignored.
     if "$ref" in schema and schema.keys() - _BESIDE_REFERENCE:
         return False
     if draft == 6 and not schema.keys().isdisjoint(_CONDITIONS):
