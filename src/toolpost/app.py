@@ -42,7 +42,7 @@ from toolpost.middleware import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers.plugin_host import (
-    Candidate,
+    PluginCandidate,
     PluginHost,
     candidates_from,
     find_installed,
@@ -71,7 +71,7 @@ _log = logging.getLogger("toolpost.app")
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
 
-_TIME: Final = Candidate(name="time", load=lambda: time_plugin)
+_TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
 
 @asynccontextmanager
@@ -328,7 +328,7 @@ def _load_plugins(host: Host, given: Sequence[Plugin], parts: OpenParts) -> None
     plugins.load_middleware(host.config.middleware.load)
     bundled = {entry.name for entry in BUNDLED_PARTS}
     ours = [_TIME] if host.wants_plugin("time") else []
-    others: list[Candidate] = []
+    others: list[PluginCandidate] = []
     for name, provided in parts.provided.items():
         (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
     if host.loads_bundled and settings.installed:
@@ -345,11 +345,11 @@ def _load_plugins(host: Host, given: Sequence[Plugin], parts: OpenParts) -> None
     plugins.keep_chosen()
 
 
-def _candidate(plugin: Plugin | Candidate) -> Candidate:
-    return plugin if isinstance(plugin, Candidate) else Candidate(name=plugin.name, load=lambda: plugin)
+def _candidate(plugin: Plugin | PluginCandidate) -> PluginCandidate:
+    return plugin if isinstance(plugin, PluginCandidate) else PluginCandidate(name=plugin.name, load=lambda: plugin)
 
 
-def _rank(candidate: Candidate) -> int:
+def _rank(candidate: PluginCandidate) -> int:
     """Return where a plugin of ours stands: those that may be named first, in the order of their names."""
     return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
 

@@ -25,7 +25,7 @@ from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import Conversations, Gateway
 from toolpost.metrics import Gauges, Metrics
 from toolpost.protocol.rpc import encode
-from toolpost.providers.plugin_host import Candidate, PluginHost
+from toolpost.providers.plugin_host import PluginCandidate, PluginHost
 from toolpost.registry import Command
 from toolpost.settings import Config
 from toolpost.settings.section import Section
@@ -86,7 +86,7 @@ class Host:
 class Provided:
     """What an open part brings. Everything is optional."""
 
-    plugins: Sequence[Plugin | Candidate] = ()
+    plugins: Sequence[Plugin | PluginCandidate] = ()
     middleware: Sequence[Middleware] = ()
     """Runs around every call, within what is configured and around that of plugins. A part that cannot open brings none: what
     must never be left out belongs into `middleware.load`."""

@@ -49,7 +49,7 @@ class LoadedPlugin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class PluginCandidate:
     """A plugin that is not loaded yet."""
 
     name: str
@@ -57,14 +57,14 @@ class Candidate:
     version: str = ""
 
 
-def candidates_from(references: Iterable[str]) -> list[Candidate]:
+def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
     """Make candidates from references: `package.module:attribute`, or `package.module` for a module that is a plugin."""
-    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
+    return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
 
 
-def candidates_from_factories(references: Iterable[str]) -> list[Candidate]:
+def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate]:
     """Make candidates from references to functions that make a plugin, so that each gateway has its own."""
-    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
+    return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
 
 
 _SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
@@ -83,10 +83,10 @@ def _problem_of(middleware: Any) -> str | None:
     return None
 
 
-def find_installed() -> list[Candidate]:
+def find_installed() -> list[PluginCandidate]:
     """Find the plugins that installed packages declare under the entry point group `toolpost`."""
     return [
-        Candidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
+        PluginCandidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
         for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))
     ]
 
@@ -157,7 +157,7 @@ class PluginHost:
         """Whether a plugin of this name was loaded, and has tools."""
         return any(plugin.name == name and plugin.provider is not None for plugin in self.plugins)
 
-    def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
+    def load(self, candidate: PluginCandidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless it is disabled; a failure is recorded on it, and not raised."""
         loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
         self.plugins.append(loaded)
@@ -278,7 +278,7 @@ class PluginHost:
         event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
 
 
-def _name_of(found: Any, candidate: Candidate) -> str:
+def _name_of(found: Any, candidate: PluginCandidate) -> str:
     """Return the plugin's own name, else the last part of its reference."""
     return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
