@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
-from tests import distribution
+from tests import distribution, tiers
 from tests.plugins import behaviours
 from tests.postgres import NoPostgres, Postgres, open_postgres
 
@@ -20,29 +21,41 @@ LONGEST_S = 110.0
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what commands remember without a configuration out of the home of whoever runs the tests."""
+    guard = tiers.Guard()
+    guard.install()
+    config.pluginmanager.register(guard, "tiers")
     folder = tempfile.TemporaryDirectory(prefix="toolpost-data-")
     os.environ["XDG_DATA_HOME"] = folder.name
     config.add_cleanup(folder.cleanup)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unit", action="store_true", help="run the unit tests alone: no process, no socket")
     parser.addoption("--soak", action="store_true", help="run the long tests too: torture, floods, fuzzing")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks for the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave soak tests out unless `--soak` asks for them, and bound the time of the others.
+    """Give each test its tier, leave out the tiers and outside data that are not there, and bound the time of a test.
 
     pytest-timeout ends the whole worker, and then pytest-xdist hangs: an async test therefore fails by itself.
     """
-    if not config.getoption("--soak"):
-        soak = [item for item in items if item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if item not in set(soak)]
+    tiers.assign(items)
+    chosen = {"unit"} if config.getoption("--unit") else {"unit", "wire"}
+    chosen |= {"soak"} if config.getoption("--soak") else set()
+    kept = [item for item in items if tiers.tier_of(item) in chosen and _has_its_data(item)]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
     distribution.put_in_order(items)
     for item in items:
         timeout = item.get_closest_marker("timeout")
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj) and timeout is None:
             item.obj = _limited(item.obj)
+
+
+def _has_its_data(item: pytest.Item) -> bool:
+    """Whether the data from outside the repository that a test is about is there: it is run in addition, and not missed."""
+    return all(path.exists() for mark in item.iter_markers("outside") for path in mark.args)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,6 +85,13 @@ def postgres() -> Iterator[Postgres]:
             yield server
     except NoPostgres as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def left() -> Callable[[], set[psutil.Process]]:
+    """Find the children that are here since the test began: what a failed test left behind is its own fault alone."""
+    before = set(psutil.Process().children())
+    return lambda: set(psutil.Process().children()) - before
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,11 @@ import subprocess
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.loaded import loaded
+
+pytestmark = pytest.mark.wire
 
 
 def test_it_has_its_arguments_pipes_folder_environment_and_exit_code(tmp_path: Path) -> None:

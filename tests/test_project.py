@@ -20,6 +20,8 @@ import yaml
 
 from tests.docs.blocks import blocks_of
 
+pytestmark = pytest.mark.wire
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 GITHUB = ROOT / ".github"

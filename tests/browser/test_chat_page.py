@@ -14,6 +14,8 @@ from tests.hostile.attacks import attack
 from toolpost.parts.conversations.settings import AGENTS
 from toolpost.settings import load_config
 
+pytestmark = pytest.mark.wire
+
 
 def say(page: Page, text: str) -> None:
     page.get_by_label("Message", exact=True).fill(text)

@@ -13,6 +13,8 @@ from tests.browser.conftest import CHROMIUM
 from tests.hostile.attacks import attack
 from tests.ways import ENVELOPE, MODERN
 
+pytestmark = pytest.mark.wire
+
 EVIL = "evil.example"
 CALL = {
     "jsonrpc": "2.0",

@@ -48,7 +48,7 @@ class Server:
 
     def end(self, number: int = signal.SIGTERM) -> Ended:
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return Ended(self.process.returncode, out, err)
 
 
@@ -77,7 +77,7 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=100,
             check=False,
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)

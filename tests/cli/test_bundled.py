@@ -27,6 +27,7 @@ def test_without_any_configuration_there_is_the_time(invoke: Run) -> None:
     assert plugins_in(invoke, *PLUGIN, "--with", "workspace") == {"demo", "workspace"}
 
 
+@pytest.mark.wire
 def test_a_configuration_lists_what_it_names(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "client.json").write_text(json.dumps({"mcpServers": {"fine": FINE}}))
     of_a_client = plugins_in(invoke, "--config", "client.json")
@@ -64,6 +65,7 @@ def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monke
     assert "pip install 'toolpost[workspace]'" in typed.err
 
 
+@pytest.mark.wire
 def test_schedules_are_not_listed_without_their_extra(
     invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def test_without_debug_a_failure_is_a_line_that_says_where_to_look(invoke: Run) 
     assert ended.err.splitlines()[2].startswith("code: HANDLER_ERROR  call: ")
 
 
+@pytest.mark.wire
 def test_traceback_has_no_secret_that_is_known(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(
         f"[plugins]\nload = ['plugin_for_tests:plugin']\n[servers.idle]\ncommand = {json.dumps(sys.executable)}\n"
@@ -252,6 +253,7 @@ def test_folder_that_is_none_is_refused_before_the_call(invoke: Run, tmp_path: P
     assert "error: cannot save image/png, 2 B in shots/below: " in too_late.err
 
 
+@pytest.mark.wire
 def test_content_of_a_server_is_shown_in_its_order(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(
         f"[servers.pics]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-S', '-E', str(SMALL), 'pictures'])}\n"

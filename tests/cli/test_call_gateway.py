@@ -219,6 +219,7 @@ def another_server() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.wire
 def test_something_else_at_the_address_is_told_of(another_server: str, invoke: Run) -> None:
     ended = invoke("call", "demo__echo", "text=x", "--url", another_server)
 

@@ -21,7 +21,7 @@ from toolpost.settings import load_config
 from toolpost.store import open_store
 from toolpost.testing.agents import acp_agent_command
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there"), pytest.mark.wire]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,7 @@ def terminal(gateway: str, tmp_path: Path, environment: dict[str, str]) -> Itera
         yield opened
 
 
+@pytest.mark.wire
 def test_a_conversation_at_a_terminal(terminal: Terminal) -> None:
     terminal.enter("say # A title with *words*")
     shown = terminal.wait_for("> ")
@@ -189,6 +190,7 @@ def test_an_unanswered_question_leaves_no_empty_thread(run: Run, serve: Callable
     assert threads == {"threads": []}
 
 
+@pytest.mark.wire
 def test_at_a_terminal_without_an_agent_it_explains_how_to_add_one(tmp_path: Path, environment: dict[str, str]) -> None:
     with open_terminal([TOOLPOST, "chat", "--here"], cwd=tmp_path, env=environment) as terminal:
         greeting = terminal.wait_for("\n> ")

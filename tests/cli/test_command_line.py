@@ -107,6 +107,7 @@ def test_operators_errors_and_ours_have_exit_codes(kind: type[errors.ToolpostErr
     assert exit_code_for(kind()) == (ExitCode.INTERNAL if is_ours else ExitCode.SETUP)
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("no_color", [False, True])
 def test_colour_is_for_terminals_that_want_it(tmp_path: Path, environment: dict[str, str], no_color: bool) -> None:
     environment = environment | {"TERM": "xterm-256color"} | ({"NO_COLOR": "1"} if no_color else {})
@@ -119,6 +120,7 @@ def test_colour_is_for_terminals_that_want_it(tmp_path: Path, environment: dict[
     assert ("\x1b[3" in refused) is not no_color
 
 
+@pytest.mark.wire
 def test_bar_is_shown_on_a_terminal_and_goes(tmp_path: Path, environment: dict[str, str]) -> None:
     words = ["call", "demo__steps", "steps=2", "--plugin", "plugin_for_tests:plugin"]
     shown = on_a_terminal(words, tmp_path, environment | {"TERM": "xterm-256color"})
@@ -128,6 +130,7 @@ def test_bar_is_shown_on_a_terminal_and_goes(tmp_path: Path, environment: dict[s
     assert shown.rstrip().endswith('done\x1b[0m\x1b[32m"\x1b[0m') or '"done"' in shown
 
 
+@pytest.mark.wire
 def test_reader_that_stops_reading_is_no_error(tmp_path: Path, environment: dict[str, str]) -> None:
     command = f"{TOOLPOST} config schema | head -1; echo ${{PIPESTATUS[0]}}"
     ended = subprocess.run(

@@ -59,6 +59,7 @@ def test_all_is_well(configured: Any, run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / ".toolpost").exists()
 
 
+@pytest.mark.wire
 def test_what_some_client_stumbles_over_is_a_warning(configured: Any, invoke: Run) -> None:
     configured(strange="strange")
     ended = invoke("doctor", "strange", "--json")
@@ -91,6 +92,7 @@ def test_what_some_client_stumbles_over_is_a_warning(configured: Any, invoke: Ru
     assert strict.out.endswith("\n0 problems, 15 warnings\n")
 
 
+@pytest.mark.wire
 def test_refused_tool_is_a_problem_with_place_and_reason(configured: Any, invoke: Run) -> None:
     configured(broken="broken")
     ended = invoke("doctor", "broken", "--json")
@@ -106,6 +108,7 @@ def test_refused_tool_is_a_problem_with_place_and_reason(configured: Any, invoke
     assert group(ended, "broken")["tools"] == 1
 
 
+@pytest.mark.wire
 def test_server_that_does_not_start_is_told_of_without_its_secret(configured: Any, invoke: Run) -> None:
     configured(dies="dies", fine="fine")
     ended = invoke("doctor", "dies", "fine")
@@ -155,6 +158,7 @@ def test_launcher_that_is_missing_is_named_with_where_to_get_it(configured: Any,
     assert "hint: install Node.js: https://nodejs.org" in ended.out
 
 
+@pytest.mark.wire
 def test_pattern_that_matches_nothing_and_talk_on_stdout(configured: Any, invoke: Run) -> None:
     configured(noisy="noisy", none="none")
     path = Path("toolpost.toml")
@@ -165,6 +169,7 @@ def test_pattern_that_matches_nothing_and_talk_on_stdout(configured: Any, invoke
     assert list(checks(ended, "none")) == ["no-tools"]
 
 
+@pytest.mark.wire
 def test_more_tools_than_models_take(configured: Any, invoke: Run) -> None:
     configured(many="many")
     ended = invoke("doctor", "--json")
@@ -209,6 +214,7 @@ def test_results_that_broke_their_schema_are_remembered(invoke: Run) -> None:
     )
 
 
+@pytest.mark.wire
 def test_results_that_broke_their_schema_are_told_at_their_server(configured: Any, invoke: Run, tmp_path: Path) -> None:
     configured(liar="liar")
     called = invoke("call", "liar__echo", "text=7")
@@ -221,6 +227,7 @@ def test_results_that_broke_their_schema_are_told_at_their_server(configured: An
     assert (ended.code, strict.code) == (0, 1)
 
 
+@pytest.mark.wire
 def test_a_name_that_starts_with_a_digit(configured: Any, invoke: Run) -> None:
     configured("[servers]", **{"7up": "fine"})
     ended = invoke("doctor", "7up", "--json")
@@ -228,6 +235,7 @@ def test_a_name_that_starts_with_a_digit(configured: Any, invoke: Run) -> None:
     assert checks(ended, "7up") == {"name-start": ["echo"]}
 
 
+@pytest.mark.wire
 @pytest.mark.skipif(missing() is not None, reason=missing() or "")
 def test_servers_of_npm(invoke: Run, tmp_path: Path) -> None:
     """Real servers of both kinds: one whose tools promise what they return, and one that has all there is."""
@@ -288,6 +296,7 @@ def test_interrupt_ends_what_was_started(configured: Any, start: Any) -> None:
     assert not alive
 
 
+@pytest.mark.wire
 def test_server_from_the_outside_world(invoke: Run, tmp_path: Path) -> None:
     beside = Path(sys.executable).with_name("mcp-server-time")
     found = str(beside) if beside.exists() else shutil.which("mcp-server-time")
@@ -319,6 +328,7 @@ def test_limits_by_a_tag_that_nothing_carries_are_found(run: Run, tmp_path: Path
     assert "ada-token" not in ended.out
 
 
+@pytest.mark.wire
 def test_agents_are_opened_and_ended_without_a_word(invoke: Run, tmp_path: Path) -> None:
     def agent(name: str, *options: str) -> str:
         command, *args = acp_agent_command(*options)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.ways import TOOLPOST, server_environment
 
+pytestmark = pytest.mark.wire
+
 SMALL = Path(__file__).parent / "servers" / "small.py"
 FINE = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}
 

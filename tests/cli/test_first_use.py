@@ -54,6 +54,7 @@ def started_by_a_client(entry: Mapping[str, Any], folder: Path) -> StdioServerPa
     )
 
 
+@pytest.mark.wire
 @pytest.mark.anyio
 @pytest.mark.parametrize("client", FILES)
 async def test_import_and_install_make_a_gateway_that_works_from_anywhere(
@@ -80,6 +81,7 @@ async def test_import_and_install_make_a_gateway_that_works_from_anywhere(
     assert not Path("/.toolpost").exists()
 
 
+@pytest.mark.wire
 @pytest.mark.anyio
 async def test_variable_in_the_entry_is_kept_and_brings_the_server_back(invoke: Run, tmp_path: Path) -> None:
     file = tmp_path / ".cursor/mcp.json"
@@ -115,6 +117,7 @@ def test_whoever_installs_without_a_configuration_is_told(invoke: Run, tmp_path:
     assert "toolpost import" in ended.err
 
 
+@pytest.mark.wire
 def test_unset_variable_disables_its_own_server_alone(tmp_path: Path) -> None:
     servers = {"fine": FINE, "closed": FINE | {"env": {"A": "${NOT_SET_HERE}"}}}
     (tmp_path / "c.json").write_text(json.dumps({"mcpServers": servers}))

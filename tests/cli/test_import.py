@@ -357,6 +357,7 @@ def test_places_on_every_system(
     assert Path("/cc/.claude.json") in {place.path for place in moved}
 
 
+@pytest.mark.wire
 def test_help_loads_no_configuration() -> None:
     import subprocess
     import sys

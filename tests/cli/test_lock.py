@@ -19,6 +19,8 @@ from tests.upstreams.changing import (
     Changing,
 )
 
+pytestmark = pytest.mark.wire
+
 ONLY = "[plugins]\ninstalled = false\ndisable = ['time', 'bus', 'workspace']\n"
 
 

@@ -10,6 +10,8 @@ from tests.cli.conftest import PLUGIN, Run
 from tests.cli.terminals import on_a_terminal
 from tests.cli.test_first_use import SMALL
 
+pytestmark = pytest.mark.wire
+
 ROOT = str(Path(__file__).parents[2])
 OFFICE = [part for name in ("calendar", "wiki") for part in ("--plugin", f"tests.plugins.office:{name}")]
 

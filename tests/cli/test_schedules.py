@@ -16,6 +16,8 @@ from tests.cli.conftest import Run, open_process
 from tests.store.conftest import url_of
 from toolpost.testing.agents import acp_agent_command
 
+pytestmark = pytest.mark.wire
+
 TOKENS = {"ada": "a" * 40, "bob": "b" * 40}
 
 

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from tests.cli.conftest import PLUGIN, TOOLPOST, Run, Server
 from tests.cli.test_first_use import SMALL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 Serve = Callable[..., Server]
 

@@ -135,6 +135,7 @@ def test_what_changes_things_cannot_be_posted_by_a_page(gateway: Server) -> None
     assert report["state"] == "ready"
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize(
     ("verb", "path", "status", "code"),
     [
@@ -191,6 +192,7 @@ def test_token_is_asked_for(serve: Serve, invoke: Run, tmp_path: Path) -> None:
     assert (status, answer["error"]["code"], headers["www-authenticate"]) == (401, "UNAUTHORIZED", "Bearer")
 
 
+@pytest.mark.wire
 def test_without_a_gateway_the_configured_servers_are_listed(invoke: Run, tmp_path: Path) -> None:
     listen = 'http.listen = "127.0.0.1:1"\n'
     (tmp_path / "toolpost.toml").write_text(
@@ -213,6 +215,7 @@ def test_without_a_gateway_the_configured_servers_are_listed(invoke: Run, tmp_pa
     assert elsewhere.out == ""
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("answer", ["html", "json", "redirect"])
 def test_something_else_at_the_address_is_told_apart(invoke: Run, answer: str) -> None:
     with _something_else(answer) as (url, seen):
@@ -256,6 +259,7 @@ def _something_else(answer: str) -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
+@pytest.mark.wire
 def test_a_server_takes_the_place_of_a_plugin_that_we_bring(invoke: Run, tmp_path: Path) -> None:
     """Claude's file may well have a server called `time`; it is read as it is."""
     command = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}

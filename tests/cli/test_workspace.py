@@ -11,6 +11,8 @@ from tests.parts.workspace.repos import FILES, USERS, make_repo, write
 from toolpost.parts.workspace.generations import read_pointer
 from toolpost.parts.workspace.spec import spec_of
 
+pytestmark = pytest.mark.wire
+
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EVIL = "src/evil\x1b[31m\x07.py"
 

@@ -29,6 +29,7 @@ DIRECT: dict[str, dict[str, int]] = json.loads(Path(__file__).with_name("direct_
 pytestmark = [
     pytest.mark.skipif(not SUITE.exists() or not NODE.exists(), reason=f"{SUITE} or {NODE} is not there"),
     pytest.mark.timeout(300),
+    pytest.mark.wire,
 ]
 
 

@@ -65,10 +65,14 @@ def share_flagged(texts: Iterable[Text], label: str) -> float:
     return sum(found) / len(found)
 
 
-@pytest.mark.parametrize("with_shared", [False, True], ids=["own", "with the public corpus"])
+@pytest.mark.parametrize(
+    "with_shared",
+    [
+        pytest.param(False, id="own"),
+        pytest.param(True, id="with the public corpus", marks=pytest.mark.outside(SHARED)),
+    ],
+)
 def test_orders_are_found_in_texts_that_nothing_was_tuned_on(with_shared: bool) -> None:
-    if with_shared and not SHARED.exists():
-        pytest.skip("the public corpus is not at hand")
     held_out = [text for text in (*own(), *(shared() if with_shared else ())) if is_held_out(text)]
 
     assert share_flagged(held_out, "malicious") >= 0.9

@@ -17,7 +17,7 @@ from tests.loaded import loaded_toml
 from tests.plugins.office import OFFICE
 from tests.ways import MODERN, ROOT, TOOLPOST, server_environment
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 BIN = Path(sys.executable).parent
 

@@ -52,6 +52,7 @@ async def test_a_wrong_call_is_refused_with_the_definition_that_was_returned(way
     assert data_of(mended) == {"did": "create event", "with": {"event_id": "7", "count": 2}}
 
 
+@pytest.mark.wire
 @proves("automatic_eval", "toolName", "arguments")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_results_are_those_of_a_direct_call(way: Way) -> None:
@@ -162,6 +163,7 @@ async def test_progress_comes_through_with_the_real_tools_name(way: Way) -> None
         assert seen[-1] == 7
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_cancelled_call_is_cancelled_at_its_server(way: Way, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -175,6 +177,7 @@ async def test_a_cancelled_call_is_cancelled_at_its_server(way: Way, tmp_path: P
     assert not still.is_error
 
 
+@pytest.mark.wire
 async def test_the_time_limit_is_the_real_tools() -> None:
     async with gateway(hostile(timeout_s=0.2), config=BOTH) as (_, client):
         error = error_of(await run(client, "up__never"))
@@ -184,6 +187,7 @@ async def test_the_time_limit_is_the_real_tools() -> None:
     assert "up__never" in error["message"]
 
 
+@pytest.mark.wire
 @proves("automatic_eval", "routingKey")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_routing_key_keeps_calls_on_one_instance(way: Way) -> None:
@@ -196,6 +200,7 @@ async def test_a_routing_key_keeps_calls_on_one_instance(way: Way) -> None:
     assert without[0] not in pids
 
 
+@pytest.mark.wire
 async def test_mirrored_arguments_need_no_headers_through_another_tool() -> None:
     async with Way("http", "2026-07-28").client(BEHAVIOURS, config=BOTH) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -102,6 +102,7 @@ async def test_of_a_few_tools_all_are_sent_whatever_the_query() -> None:
     assert len(found["tools"]) == found["totalAvailable"] < 15
 
 
+@pytest.mark.wire
 async def test_a_definition_that_changed_is_sent_again_and_the_etag_with_it(tmp_path: Path) -> None:
     async with gateway(hostile(log=tmp_path / "log"), config=BOTH) as (app, client):
         first = await ask(client, "echo")
@@ -116,6 +117,7 @@ async def test_a_definition_that_changed_is_sent_again_and_the_etag_with_it(tmp_
     assert "up__fresh" in again["known"]
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_changed_description_is_a_changed_definition(way: Way, tmp_path: Path) -> None:
     server = tmp_path / "server.py"
@@ -138,6 +140,7 @@ async def test_a_changed_description_is_a_changed_definition(way: Way, tmp_path:
     assert known["etag"] != second["etag"]
 
 
+@pytest.mark.wire
 async def test_memory_survives_a_restart_and_serves_two_gateways(tmp_path: Path) -> None:
     config = stored(tmp_path / "store.db")
     async with office(config) as app, HTTP.client_of(app) as client:
@@ -152,6 +155,7 @@ async def test_memory_survives_a_restart_and_serves_two_gateways(tmp_path: Path)
     assert first["etag"] == again["etag"]
 
 
+@pytest.mark.wire
 @attack(
     "caller",
     "chooses the session name of another caller, to learn what was sent to them",
@@ -173,6 +177,7 @@ async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
     assert names_of(found[0]) == names_of(found[1]) != []
 
 
+@pytest.mark.wire
 @attack(
     "caller",
     "finds and runs tools outside its view through `automatic_mcp` and `automatic_eval`",
@@ -208,6 +213,7 @@ async def test_two_connections_that_name_no_session_do_not_keep_tools_from_each_
     assert names_of(first) == names_of(second)
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_a_path_finds_only_what_it_shows(mode: str) -> None:
     async with office(AUTOMATIC) as app, open_http(app) as url:

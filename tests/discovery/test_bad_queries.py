@@ -37,6 +37,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("query", STRANGE.values(), ids=STRANGE.keys())
 async def test_a_strange_query_gets_an_answer(query: str) -> None:
     async with Way("memory", "2026-07-28").client(*OFFICE, config=AUTOMATIC) as client:
@@ -76,6 +77,7 @@ async def test_wrong_arguments_are_named(way: Way) -> None:
     assert again["tools"] == []
 
 
+@pytest.mark.wire
 async def test_half_a_character_is_refused(tmp_path: Any) -> None:
     def play() -> Any:
         with stdio_peer(*OFFICE, cwd=tmp_path, arguments=("--mode", "automatic")) as peer:
@@ -120,6 +122,7 @@ async def test_thousands_of_sessions_of_one_caller_leave_the_others_alone() -> N
     assert after - before < 2_000_000
 
 
+@pytest.mark.wire
 async def test_a_hundred_searches_at_once_are_all_answered() -> None:
     answers: list[Any] = []
     async with office(AUTOMATIC) as app, Way("http", "2026-07-28").client_of(app) as client:

@@ -94,6 +94,7 @@ async def test_a_tool_is_found_by_what_the_model_knows(way: Way, tmp_path: Path)
     assert with_it == ["house__look_13"]
 
 
+@pytest.mark.wire
 async def test_tools_that_change_are_embedded_anew(tmp_path: Path) -> None:
     maps = Changing(tmp_path)
     tool = {"name": "x", "inputSchema": {"type": "object"}}

@@ -77,6 +77,7 @@ async def test_both_are_listed_in_one_order_and_callable(way: Way) -> None:
     assert not set(TWO) & set(names_of(found))
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("config", [AUTOMATIC, BOTH], ids=["automatic", "both"])
 async def test_the_list_does_not_vary_with_what_was_asked(config: Any) -> None:
     async with office(config) as app, Way("http", MODERN).client_of(app) as client:
@@ -103,6 +104,7 @@ async def test_the_description_teaches_how_to_ask_and_names_the_servers() -> Non
     assert size / 4 < 1_500
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_tools_that_change_are_not_told_where_two_stand_for_all(way: Way, version: str, tmp_path: Path) -> None:
     async with open_app(AUTOMATIC, bundled=False, servers=[hostile(version=version, log=tmp_path / "log")]) as app:
@@ -117,6 +119,7 @@ async def change(app: App, client: Client) -> None:
     await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalogue))
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_servers_that_change_are_told_and_described(way: Way) -> None:
     async with open_app(AUTOMATIC, bundled=False, servers=[hostile("first")]) as app:
@@ -169,6 +172,7 @@ async def told_while(app: App, way: Way, act: Any) -> int:
     return len(told)
 
 
+@pytest.mark.wire
 async def test_the_oldest_revision_is_served_too(tmp_path: Path) -> None:
     def play() -> tuple[Any, Any]:
         with stdio_peer(*OFFICE, cwd=tmp_path, arguments=("--mode", "automatic")) as peer:

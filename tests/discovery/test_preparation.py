@@ -92,6 +92,7 @@ async def test_an_index_that_cannot_be_made_leaves_calls_alone_and_is_tried_agai
     assert found["tools"]
 
 
+@pytest.mark.wire
 async def test_while_a_new_index_is_made_the_one_before_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "NEXT_WAIT_S", 0.1)
     is_slow = False

@@ -21,7 +21,7 @@ from toolpost.discovery import reranker
 from toolpost.running import App
 from toolpost.settings import Config, DiscoverySettings, RerankerSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 MEMORY = Way("memory", "2026-07-28")
 QUERY = "create a calendar event"

@@ -22,7 +22,7 @@ from toolpost.settings import Config, StoreSettings
 from toolpost.upstreams.handshake import DESCRIPTION_LIMIT, Negotiation
 from toolpost.upstreams.spec import Era, ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 SERVER = Path(__file__).parent / "described_server.py"
 ERAS: list[Era] = ["handshake", "stateless"]

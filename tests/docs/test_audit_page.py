@@ -14,7 +14,7 @@ from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter, open_store
 from toolpost.testing import client_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 PAGE = ROOT / "docs/reference/audit.md"
 

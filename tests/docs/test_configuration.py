@@ -133,12 +133,10 @@ history_tokens = 2000
 """
 
 
-@pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
-def test_generated_pages_are_up_to_date(path: Path) -> None:
-    expected = generate.pages()[path]
+def test_generated_pages_are_up_to_date() -> None:
+    old = [path for path, text in generate.pages().items() if not path.exists() or path.read_text() != text]
 
-    is_current = path.exists() and path.read_text() == expected
-    assert is_current, f"{path.relative_to(ROOT)} is out of date: run `{generate.COMMAND}`"
+    assert old == [], f"run `{generate.COMMAND}`"
 
 
 def test_the_published_schema_knows_every_setting(tmp_path: Path) -> None:

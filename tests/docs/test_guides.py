@@ -64,6 +64,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = _Folder(tmp_path, extras=extras_named(page))

@@ -9,6 +9,8 @@ import pytest
 
 from tests.docs.blocks import ROOT, blocks_of
 
+pytestmark = pytest.mark.wire
+
 SECTION = "## Install it"
 
 

@@ -11,7 +11,7 @@ from toolpost.parts.conversations import agent_process, turn
 from toolpost.settings import Config
 from toolpost.testing import conversations_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 @pytest.mark.parametrize("kind", ["acp", "claude"])

@@ -27,7 +27,7 @@ from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 WHERE = pytest.mark.parametrize(
     ("config", "mode"), [*(("sqlite", era) for era in ERAS), ("postgres", MODERN)], indirect=["config"]

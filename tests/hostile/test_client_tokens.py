@@ -11,7 +11,7 @@ from tests.wire.callers import client_of
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
 from toolpost.store import AuditFilter
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 CALLERS = """
 [callers.ada]

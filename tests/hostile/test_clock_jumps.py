@@ -101,6 +101,7 @@ async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: J
     assert events[0].at == pytest.approx(time.time(), abs=30), "people are told the time of their clock"
 
 
+@pytest.mark.wire
 @attack(
     "operator",
     "sets the clock three days ahead or back while MCP tasks run and their results are kept",

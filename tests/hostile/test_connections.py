@@ -19,7 +19,10 @@ import pytest
 from tests.hostile.attacks import attack, loop_cpu_s
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, TOOLPOST, server_environment
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc, and changes limits of a process")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc, and changes limits of a process"),
+    pytest.mark.wire,
+]
 
 TOKEN = "t0ken"
 SETTINGS = f'plugins.load = ["{BEHAVIOURS}"]\n[http]\ntoken_file = "token"\nhead_timeout_s = 1\nbody_timeout_s = 1\n'

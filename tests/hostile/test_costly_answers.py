@@ -13,6 +13,8 @@ from tests.hostile.attacks import attack
 from tests.upstreams.behind import gateway, text_of
 from toolpost.upstreams.spec import ServerSpec
 
+pytestmark = pytest.mark.wire
+
 SERVER = Path(__file__).with_name("costly_server.py")
 LOOP_S = 0.4
 """For 3 MB of a million values; what is guarded against took the loop a second and more."""

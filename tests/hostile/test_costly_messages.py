@@ -16,6 +16,8 @@ from tests.cli.conftest import open_process
 from tests.hostile.attacks import attack, loop_cpu_s
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, ROOT, StdioPeer, stdio_peer
 
+pytestmark = pytest.mark.wire
+
 LIMIT = 4 * 1024 * 1024
 LOOP_S = 0.4
 """For a message of 4 MB in all: to read it from a socket alone takes a tenth of this. What is guarded against took minutes."""

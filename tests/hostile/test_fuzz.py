@@ -18,6 +18,7 @@ BURST = 100
 """How many inputs of a target are made in the normal run: half a second, most of which Hypothesis takes to make them."""
 
 
+@pytest.mark.wire
 @attack(
     "stranger",
     "sends bytes that were made to break readers: messages, calls, HTTP heads, schemas, lock files, settings, server-sent events",
@@ -51,6 +52,7 @@ def test_new_inputs(target: str) -> None:
     fuzz()
 
 
+@pytest.mark.wire
 @attack(
     "stranger",
     "goes on making such bytes for ten CPU minutes, led by the code that they reach (Atheris, else Hypothesis)",

@@ -335,10 +335,11 @@ def test_every_pattern() -> None:
 
 # The chat page
 
-PAGE = Path(toolpost.__file__).parent / "endpoints" / "chat_page" / "markdown.js"
+PAGE = Path(toolpost.__file__).parent / "parts" / "conversations" / "chat_page" / "markdown.js"
 NODE = shutil.which("node")
 
 
+@pytest.mark.wire
 @attack(
     "agent", "says 128 KB of Markdown that begins everything and ends nothing", "the page renders it in linear time"
 )

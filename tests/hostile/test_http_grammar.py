@@ -10,6 +10,8 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.hostile.served import FAREWELL, Served, call_body, head, open_gateway, request, statuses_of
 
+pytestmark = pytest.mark.wire
+
 BODY = call_body("first")
 HIDDEN = request(call_body("smuggled"))
 LENGTH = b"content-length: %d\r\n" % len(BODY)

@@ -20,6 +20,8 @@ from tests.loaded import loaded_toml
 from tests.wire.test_visibility import LIBRARY
 from toolpost.store import AuditFilter, open_store
 
+pytestmark = pytest.mark.wire
+
 CALLERS = 6
 SERVER = f"""
 [servers.library]

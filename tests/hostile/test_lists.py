@@ -15,7 +15,7 @@ from toolpost.upstreams import lists
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 SERVER = """
 import json, sys

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.anyio,
     # The client warns of what only the handshake era has; here both eras are meant.
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+    pytest.mark.wire,
 ]
 
 SERVER = Path(__file__).parent / "servers" / "logging_server.py"

@@ -20,6 +20,8 @@ from tests.hostile.attacks import attack
 from tests.hostile.served import Served, call_body, open_gateway
 from tests.ways import ENVELOPE, server_environment
 
+pytestmark = pytest.mark.wire
+
 SERVER = Path(__file__).parent / "servers" / "many_tools.py"
 WATCH = "tests.hostile.loop_watch:plugin"
 

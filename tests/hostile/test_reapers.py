@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from toolpost.upstreams.process.tree import open_process
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper"),
+    pytest.mark.wire,
 ]
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
@@ -70,7 +71,9 @@ def strike(folder: Path, kind: str) -> dict[str, psutil.Process]:
     "kills or stops the process that is to end it, after starting daemons that hide from every search",
     "on Linux a second watcher ends the whole tree by the end of the call or of the server",
 )
-async def test_nothing_survives_an_attack_on_a_watchman(kind: str, folder: Path) -> None:
+async def test_nothing_survives_an_attack_on_a_watchman(
+    kind: str, folder: Path, left: Callable[[], set[psutil.Process]]
+) -> None:
     async with open_process(family(folder), grace_s=0.1) as process:
         await anyio.to_thread.run_sync(wait_until_up, folder)
         assert survivors(folder) == NAMES
@@ -79,7 +82,7 @@ async def test_nothing_survives_an_attack_on_a_watchman(kind: str, folder: Path)
             await process.end()
 
     assert not survivors(folder)
-    assert not psutil.Process().children()
+    assert not left()
 
 
 @pytest.mark.parametrize("kind", ["reaper killed", "reaper stopped", "guard killed"])

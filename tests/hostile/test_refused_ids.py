@@ -12,6 +12,8 @@ from tests.hostile.served import Served, open_gateway, request
 from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, StdioPeer, stdio_peer
 from toolpost.protocol.rpc import find_request_id
 
+pytestmark = pytest.mark.wire
+
 META = json.dumps(ENVELOPE).encode()
 HANDSHAKE = "2025-11-25"
 ERAS = [HANDSHAKE, MODERN]

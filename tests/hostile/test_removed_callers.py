@@ -22,7 +22,7 @@ from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import Claims, KnownCaller, Members, Roster
 from toolpost.reload import take_over
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 END = b"0\r\n\r\n"
 """The last chunk of a response: its stream was closed in order."""

@@ -32,6 +32,8 @@ from toolpost.parts.workspace.settings import WorkspaceSettings
 from toolpost.parts.workspace.spec import spec_of
 from toolpost.testing import data_of, error_of
 
+pytestmark = pytest.mark.wire
+
 SECRET_BRANCH = "merger-with-acme"
 NEVER_SAID = (SECRET_BRANCH, "outsideSecret")
 

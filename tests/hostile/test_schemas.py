@@ -32,7 +32,7 @@ SERVER = Path(__file__).parent / "servers" / "definitions.py"
 ANY: dict[str, Any] = {"type": "object"}
 LIMIT_S = 1.5
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def tool(name: str, takes: Any = None, gives: Any = None) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import pytest
 from tests.cli.conftest import Run, environment, invoke  # noqa: F401 - fixtures
 from tests.hostile.attacks import attack
 
+pytestmark = pytest.mark.wire
+
 SECRETS = {
     "--key": "kappa-first-0001",
     "--key=": "kappa-second-0002",

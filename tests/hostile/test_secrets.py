@@ -14,7 +14,7 @@ from tests.parts.workspace.repos import FILES, build, make_repo, search, workspa
 from toolpost.parts.workspace.secrets import holds_secrets
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 R = "9f8Kq2mZ7xLw4Tb1Vc6Ns3Yd"
 KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{R * 2}\n{R * 2}\n-----END OPENSSH PRIVATE KEY-----\n"

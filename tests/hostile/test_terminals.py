@@ -6,8 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run, environment, invoke  # noqa: F401 - fixtures
 from tests.hostile.attacks import attack
+
+pytestmark = pytest.mark.wire
 
 STEERING = "\x1b]0;owned\x07\x9b31m\u202e\u2066\u200f\u061c\u2028\U000e0041\x7f"
 SERVER = f"""

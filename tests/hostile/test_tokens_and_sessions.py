@@ -17,6 +17,8 @@ from tests.ways import ENVELOPE
 from tests.wire.test_callers import OPENING
 from tests.wire.test_visibility import LIBRARY
 
+pytestmark = pytest.mark.wire
+
 ADA, BOB = "ada-token-of-more-than-32-characters", "bob-token-of-more-than-32-characters"
 CONFIG = f"""
 [discovery]

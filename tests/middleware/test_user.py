@@ -40,7 +40,7 @@ from toolpost.store import AuditEntry, AuditFilter
 from toolpost.testing import data_of, error_of
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 BACKS = ["stdio", "http"]
 

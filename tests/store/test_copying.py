@@ -54,6 +54,7 @@ async def everything_in(url: str) -> dict[str, object]:
         return {table.name: await store.tables.up_to(table, None, None) for table in (AUDIT, *TABLES)}
 
 
+@pytest.mark.wire
 async def test_everything_is_copied_and_can_be_used(ways: tuple[str, str], entry: Make) -> None:
     source, target = ways
     async with open_store(source) as store:

@@ -12,7 +12,7 @@ import pytest
 from tests.hostile.attacks import attack
 from toolpost.store import AuditEntry, AuditFilter, open_store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 APPENDER = Path(__file__).with_name("appender.py")
 
 

@@ -76,6 +76,7 @@ async def test_a_foreign_database_is_refused_and_left_alone(path: Path) -> None:
         assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("bookmarks",)]
 
 
+@pytest.mark.wire
 @pytest.mark.skipif(sys.platform == "win32", reason="limits are POSIX's")
 def test_a_disk_that_is_full_is_told_and_what_was_acknowledged_stays(path: Path) -> None:
     # A limit on the size of files is what a full disk is to a process.

@@ -68,6 +68,7 @@ async def test_another_store_in_the_same_place_is_heard(store: Store, url: str, 
                 assert await listener.wait() is Wake.RUNG
 
 
+@pytest.mark.wire
 async def test_another_process_is_heard(store: Store, url: str) -> None:
     ring = (
         "import asyncio, sys\n"

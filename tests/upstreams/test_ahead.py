@@ -24,7 +24,7 @@ from toolpost.testing import error_of
 from toolpost.upstreams.process.tree import PipeReader
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 @pytest.fixture

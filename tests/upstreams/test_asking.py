@@ -23,7 +23,7 @@ from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", MODERN)]
 BACKS = [Way(transport, mode) for transport in ("stdio", "http") for mode in ("legacy", MODERN)]

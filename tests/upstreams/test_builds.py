@@ -17,7 +17,7 @@ from toolpost.store import AuditFilter
 from toolpost.upstreams.handshake import VERSION_LIMIT, Negotiation
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 def kept(folder: Path) -> Config:

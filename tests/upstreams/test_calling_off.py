@@ -14,11 +14,15 @@ from toolpost.testing import error_of
 from toolpost.upstreams import supervisor
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
-async def test_a_server_on_stdio_hears_that_its_call_is_off(way: Way, version: str, tmp_path: Path) -> None:
+async def test_a_server_on_stdio_hears_that_its_call_is_off(
+    way: Way, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "CANCELLATION_GRACE_S", 0.1)
+    monkeypatch.setattr(supervisor, "CANCELLATION_PING_S", 60.0)  # on a busy machine a server is slow, and not deaf
     log = tmp_path / "log"
     async with gateway(hostile(version=version, log=log), way=way) as (app, client):
         async with anyio.create_task_group() as tasks:
@@ -27,7 +31,7 @@ async def test_a_server_on_stdio_hears_that_its_call_is_off(way: Way, version: s
             tasks.cancel_scope.cancel()
         await until(lambda: any(line.startswith("cancelled ") for line in lines(log)))
         await until(lambda: report(app).in_flight == 0)
-        await anyio.sleep(supervisor.CANCELLATION_GRACE_S + 0.3)
+        await anyio.sleep(supervisor.CANCELLATION_GRACE_S + 0.2)
         after = await client.call_tool("up__echo", {"text": "still the same"})
         seen = report(app)
 

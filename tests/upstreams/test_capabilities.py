@@ -13,7 +13,7 @@ from toolpost import Plugin
 from toolpost.app import open_app, open_http
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 LIBRARY = ServerSpec(name="library", command=loaded(str(SERVERS / "library.py")))
 

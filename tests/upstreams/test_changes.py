@@ -15,7 +15,7 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)

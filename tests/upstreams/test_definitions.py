@@ -9,7 +9,7 @@ from tests.upstreams.changing import Changing
 from tests.ways import Way
 from toolpost.testing import error_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 BOUNDED = {"name": "bounded", "inputSchema": {"properties": {"n": {"minimum": 1, "exclusiveMinimum": True}}}}
 EMPTY = {"name": "empty", "inputSchema": {}, "outputSchema": {"properties": {"lat": {"type": "number"}}}}

@@ -20,7 +20,7 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 BOTH_ERAS = str(SERVERS / "both_eras.py")
 FRONTS = ["memory", "http"]

@@ -32,7 +32,7 @@ from tests.upstreams.comparing import (
 from tests.ways import MODERN
 from toolpost.upstreams.http.client import HttpClient
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 ORDINARY = str(SERVERS / "sdk_server.py")
 LIBRARY = str(SERVERS / "library.py")
@@ -138,8 +138,15 @@ def direct() -> dict[bool, dict[str, Seen]]:
     return {}
 
 
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
-@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("front", "is_modern"),
+    [
+        pytest.param("stdio", False, id="stdio-handshake"),
+        pytest.param("stdio", True, id="stdio-modern", marks=pytest.mark.soak),
+        pytest.param("http", False, id="http-handshake", marks=pytest.mark.soak),
+        pytest.param("http", True, id="http-modern"),
+    ],
+)
 async def test_every_server_is_the_same(
     front: str,
     is_modern: bool,

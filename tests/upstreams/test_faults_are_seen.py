@@ -22,7 +22,7 @@ from tests.ways import MODERN, TOOLPOST, server_environment
 from tests.wire.callers import names
 from toolpost.testing import error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 MEBIBYTE = 1024 * 1024
 SHORT = {"timeout_s": 2}

@@ -19,7 +19,7 @@ from toolpost.upstreams import backoff, handshake
 from toolpost.upstreams.http import client as http_client
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 def children_in(log: Path) -> list[int]:

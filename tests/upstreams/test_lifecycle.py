@@ -22,7 +22,7 @@ from toolpost.upstreams import backoff, lifecycle
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 def supervisor_of(app: App, name: str = "up") -> Supervisor:

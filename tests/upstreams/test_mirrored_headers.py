@@ -18,7 +18,7 @@ from tests.ways import MODERN, QUICK_WAYS, Way
 from toolpost.protocol.mirrored import BadAnnotation, MirroredArguments
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 SCHEMA = {
     "type": "object",

@@ -58,6 +58,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(missing() is not None, reason=missing() or ""),
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+    pytest.mark.wire,
 ]
 
 ASKING_BACK: Final = frozenset(
@@ -188,7 +189,9 @@ async def expected_of(servers: list[Compared]) -> dict[str, Seen]:
     return _direct
 
 
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
+@pytest.mark.parametrize(
+    "is_modern", [pytest.param(False, id="handshake"), pytest.param(True, id="modern", marks=pytest.mark.soak)]
+)
 async def test_servers_on_stdio_are_the_same_on_stdio(is_modern: bool, servers: list[Compared], tmp_path: Path) -> None:
     path = tmp_path / "toolpost.toml"
     path.write_text(configured(servers))
@@ -205,6 +208,7 @@ async def test_servers_on_stdio_are_the_same_on_stdio(is_modern: bool, servers: 
             assert not told, f"{server.name}: {''.join(told)}"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
 async def test_servers_are_the_same_over_http(
     is_modern: bool, web: Compared, servers: list[Compared], tmp_path: Path
@@ -283,8 +287,19 @@ async def answer_of(client: Client, tool: str, arguments: dict[str, Any]) -> Any
     return [getattr(block, "text", None) for block in answer.content]
 
 
-@pytest.mark.parametrize("front", [Way(t, m) for t in ("memory", "http") for m in ("legacy", MODERN)], ids=str)
-@pytest.mark.parametrize("back", ["stdio", "streamableHttp", "sse"])
+FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", MODERN)]
+CORE = {("stdio", Way("http", MODERN)), ("streamableHttp", Way("memory", "legacy"))}
+"""What is behind and in front outside of soak: both transports on either side, both eras."""
+
+
+@pytest.mark.parametrize(
+    ("back", "front"),
+    [
+        pytest.param(back, front, id=f"{back}-{front}", marks=() if (back, front) in CORE else pytest.mark.soak)
+        for back in ("stdio", "streamableHttp", "sse")
+        for front in FRONTS
+    ],
+)
 async def test_what_it_asks_and_tells_is_the_same(back: str, front: Way, servers: list[Compared]) -> None:
     command = (servers[0].where["command"], *servers[0].where["args"])
     itself = StdioServerParameters(command=command[0], args=list(command[1:]), env=server_environment())

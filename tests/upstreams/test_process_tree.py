@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from toolpost.upstreams.process.tree import open_process, run
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="the victims are POSIX processes"),
+    pytest.mark.wire,
 ]
 
 VICTIMS = Path(__file__).parents[1] / "victims"
@@ -35,7 +36,7 @@ NAMES = {"child", "grandchild", "setsid", "daemon", "wiped"}
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper or /proc")
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=[pytest.param(False, id="asyncio", marks=pytest.mark.soak), pytest.param(True, id="uvloop")])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": request.param}
 
@@ -352,7 +353,9 @@ async def test_all_are_dead_when_a_run_takes_too_long(folder: Path) -> None:
 
 
 @on_linux
-async def test_all_are_dead_when_a_task_is_cancelled_without_anyio(folder: Path) -> None:
+async def test_all_are_dead_when_a_task_is_cancelled_without_anyio(
+    folder: Path, left: Callable[[], set[psutil.Process]]
+) -> None:
     task = asyncio.create_task(run(family(folder), grace_s=0.2))
     await anyio.to_thread.run_sync(wait_until_up, folder)
     task.cancel()
@@ -362,7 +365,7 @@ async def test_all_are_dead_when_a_task_is_cancelled_without_anyio(folder: Path)
         await task
 
     assert not survivors(folder)
-    assert not psutil.Process().children()
+    assert not left()
 
 
 @on_linux
@@ -390,13 +393,13 @@ async def test_what_is_left_may_finish_its_writing() -> None:
     assert finished.stdout == "early\nlate\n"
 
 
-async def test_cancelling_the_start_leaves_nothing() -> None:
+async def test_cancelling_the_start_leaves_nothing(left: Callable[[], set[psutil.Process]]) -> None:
     with anyio.move_on_after(0):
         await run(["sleep", "60"])
     with anyio.move_on_after(0.003):
         await run(["sleep", "60"])
 
-    assert not psutil.Process().children()
+    assert not left()
 
 
 async def test_ending_twice_and_at_once_is_ending_once() -> None:
@@ -437,7 +440,7 @@ async def test_who_waits_for_output_is_told_that_it_was_closed() -> None:
 
 
 @on_linux
-async def test_no_zombies_and_no_descriptors_are_left(folder: Path) -> None:
+async def test_no_zombies_and_no_descriptors_are_left(folder: Path, left: Callable[[], set[psutil.Process]]) -> None:
     async def use_everything() -> None:
         await run(["echo", "hi"], input=b"x")
         async with open_process(["sleep", "60"], stdin=True):
@@ -455,7 +458,7 @@ async def test_no_zombies_and_no_descriptors_are_left(folder: Path) -> None:
     gc.collect()
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    assert not psutil.Process().children()
+    assert not left()
 
 
 # When something is killed that should not have been
@@ -484,7 +487,10 @@ def test_all_are_dead_soon_after_the_gateway_was_killed(folder: Path, loop: str)
 
 @on_linux
 async def test_a_reaper_and_a_guard_that_hang_do_not_hold_up_the_end(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    left: Callable[[], set[psutil.Process]],
 ) -> None:
     monkeypatch.setattr(process_posix, "END_LIMIT_S", 1.5)
     async with open_process(family(folder), grace_s=0.2) as process:
@@ -500,7 +506,7 @@ async def test_a_reaper_and_a_guard_that_hang_do_not_hold_up_the_end(
 
     assert not survivors(folder)
     assert "did not end it in time" in caplog.text
-    assert not psutil.Process().children()
+    assert not left()
 
 
 def keep_stopped(*processes: psutil.Process) -> None:

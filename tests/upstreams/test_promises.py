@@ -19,7 +19,7 @@ from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import error_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 LOOKUP_NAME = "maps__lookup"
 WISH = {"place": "Ulm"}

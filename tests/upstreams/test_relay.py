@@ -17,7 +17,7 @@ from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app, open_http
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 LIBRARY = str(Path(__file__).parent / "servers" / "library.py")
 

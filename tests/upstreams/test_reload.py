@@ -19,7 +19,7 @@ from toolpost.reload import follow_config, take_over
 from toolpost.running import App
 from toolpost.settings import Config, load_config
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 SERVER = """
 import asyncio, os

@@ -23,7 +23,7 @@ from toolpost.app import open_app, open_http
 from toolpost.settings import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 LEGACY_BACKS = [way for way in BACKS if way.mode == "legacy"]
 LEGACY_FRONTS = [way for way in FRONTS if way.mode == "legacy"]

@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.upstreams.behind import gateway, text_of
+from tests.upstreams.behind import gateway, text_of, until
 from tests.ways import ROOT, StdioPeer, stdio_peer
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 UPSTREAM = ROOT / "bench" / "servers" / "upstream.py"
 OURS = str(ROOT / "src" / "toolpost")
@@ -46,7 +46,7 @@ def steps_counted() -> Iterator[Steps]:
 async def steps_of_a_call(tools: int) -> int:
     spec = ServerSpec(name="up", command=(sys.executable, str(UPSTREAM), "stdio", str(tools)))
     async with gateway(spec) as (app, client):
-        assert len(app.gateway.catalogue) == tools
+        await until(lambda: len(app.gateway.catalogue) == tools, limit_s=100)
         await client.list_tools()
         fewest = sys.maxsize
         for number in range(40):

@@ -12,7 +12,7 @@ from toolpost.app import open_app
 from toolpost.settings import ServerSettings
 from toolpost.testing import error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 SCRIPT = """
 import json, os, sys

@@ -24,9 +24,9 @@ from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.timeout(1800), pytest.mark.wire]
 
-CALLS = [2_000, pytest.param(20_000, marks=pytest.mark.soak)]
+CALLS = [1_000, pytest.param(20_000, marks=pytest.mark.soak)]
 AT_ONCE = 16
 NAMES = ("one", "two", "web")
 GROWTH_BYTES = 4 * 1024 * 1024

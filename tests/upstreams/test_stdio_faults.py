@@ -28,7 +28,7 @@ from toolpost.testing import error_of
 from toolpost.upstreams import handshake, instance
 from toolpost.upstreams import stdio as stdio_wire
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 def unavailable(answer: Any, server: str = "up") -> dict[str, Any]:

@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_leaks"),
     # The client warns of what only the handshake era has; here both eras are meant.
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+    pytest.mark.wire,
 ]
 
 LEGACY_FRONTS = [way for way in FRONTS if way.mode == "legacy"]

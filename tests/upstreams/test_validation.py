@@ -19,7 +19,7 @@ from toolpost.contracts.schema import Schema, compile_schema
 from toolpost.upstreams.validation import pool as validation
 from toolpost.upstreams.validation.pool import Validators
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 WRONG = {"a": {"c": {"d": 1}}, "b": 1}
 

@@ -22,6 +22,7 @@ from toolpost.testing import data_of
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")

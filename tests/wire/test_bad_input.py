@@ -15,6 +15,8 @@ from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, StdioPeer, plugi
 from toolpost.app import open_app, open_http
 from toolpost.protocol import rpc
 
+pytestmark = pytest.mark.wire
+
 
 def call(request_id: Any = 1, **changes: Any) -> dict[str, Any]:
     params = {"name": "does__echo", "arguments": {"text": "hi"}, "_meta": ENVELOPE}

@@ -36,7 +36,7 @@ from toolpost.testing import data_of
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, Notification
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 _SMALL = f'command = "{sys.executable}"\nargs = ["-S", "-E", "{SMALL}", "fine"]\n'
 TWO = f'[servers.one]\ntags = ["a"]\n{_SMALL}[servers.two]\ntags = ["b"]\n{_SMALL}'

@@ -19,6 +19,8 @@ from toolpost.base.ids import META_KEY
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 
+pytestmark = pytest.mark.wire
+
 FAMILY = str(Path(__file__).parents[1] / "victims" / "family.py")
 
 
@@ -73,9 +75,9 @@ def test_cancelling_what_is_not_there_is_no_error(tmp_path: Path) -> None:
 async def test_a_client_that_gives_up_cancels_its_call(way: Way) -> None:
     async with open_app(IN_MEMORY, plugins=[plugin_of(BEHAVIOURS)], bundled=False) as app:
         async with way.client_of(app) as client:
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(client.call_tool, "does__sleep", {"seconds": 20})
+                    tasks.start_soon(client.call_tool, "does__sleep", {"seconds": 300})
                     while not app.gateway.in_flight:
                         await anyio.sleep(0.01)
                     tasks.cancel_scope.cancel()

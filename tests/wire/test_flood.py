@@ -20,6 +20,8 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings.locations import state_folder
 from toolpost.store import AuditFilter, open_store
 
+pytestmark = pytest.mark.wire
+
 CALLS = 10_000
 IN_FLIGHT = 400
 

@@ -17,7 +17,7 @@ from toolpost.running import App
 from toolpost.settings import HttpSettings
 from toolpost.store import AuditFilter
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def post(text: str, *, meta: dict[str, Any] | None = None, extra: str = "", name: str = "does__echo") -> bytes:

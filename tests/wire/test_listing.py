@@ -51,6 +51,7 @@ async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
     assert msgspec.json.decode(pages[MODERN])["resultType"] == "complete"
 
 
+@pytest.mark.wire
 def test_versions_ride_in_meta(tmp_path: Any) -> None:
     with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
         tools = peer.request("tools/list")["result"]["tools"]
@@ -60,6 +61,7 @@ def test_versions_ride_in_meta(tmp_path: Any) -> None:
     assert {name.partition("__")[0] for name in by_name} == {"does"}
 
 
+@pytest.mark.wire
 def test_older_revisions_get_no_structured_content(tmp_path: Any) -> None:
     with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
         agreed = peer.shake_hands("2024-11-05")

@@ -17,7 +17,7 @@ from toolpost.app import open_app, open_http
 from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 BOTH = "application/json, text/event-stream"
 

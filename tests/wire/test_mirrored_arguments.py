@@ -12,7 +12,7 @@ from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
 from toolpost.testing import data_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 RESOURCE = "https://tools.example.com/mcp"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

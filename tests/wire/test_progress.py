@@ -11,7 +11,7 @@ from tests.ways import BEHAVIOURS, QUICK_WAYS, WAYS, StdioPeer, Way, stdio_peer
 from toolpost.base.ids import META_KEY
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 Seen = list[tuple[float, float, float | None, str | None]]
 

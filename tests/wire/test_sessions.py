@@ -13,7 +13,7 @@ from toolpost.app import open_app, open_http
 from toolpost.endpoints.http import sessions
 from toolpost.running import App
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}}
 

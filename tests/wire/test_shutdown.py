@@ -23,6 +23,8 @@ from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, TOOLPOST, server_environmen
 from toolpost.settings.locations import state_folder
 from toolpost.store import AuditFilter, open_store
 
+pytestmark = pytest.mark.wire
+
 FAMILY = str(Path(__file__).parents[1] / "victims" / "family.py")
 
 

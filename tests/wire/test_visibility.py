@@ -27,7 +27,7 @@ from toolpost.settings import Config, HttpSettings
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 SMALL = Path(__file__).parents[1] / "cli" / "servers" / "small.py"
 LIBRARY = str(SERVERS / "library.py")

@@ -8,9 +8,7 @@ import pytest
 from tests.contracts.compatibility.claims import CLAIMS, REASONS, Judged, judged_claims, written_claims
 from toolpost.contracts.compatibility.containment import Containment
 
-of_registries = pytest.mark.skipif(
-    not CLAIMS.exists(), reason="in addition: the claims of the registries are not at hand"
-)
+of_registries = pytest.mark.outside(CLAIMS)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.wire
+
 
 @pytest.mark.parametrize(
     "code",

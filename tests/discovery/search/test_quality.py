@@ -70,7 +70,7 @@ def test_the_right_tool_of_ours_is_among_the_first() -> None:
     assert len(first) / len(tops) >= 0.8
 
 
-@pytest.mark.skipif(not SETS.exists(), reason=f"in addition: {SETS} is not there")
+@pytest.mark.outside(SETS)
 def test_the_right_tool_is_among_the_first() -> None:
     found = {name: _recall(name) for name in LEAST}
 

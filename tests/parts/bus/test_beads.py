@@ -64,6 +64,7 @@ def config_of(tracker: Tracker, url: str, **settings: Any) -> Config:
     )
 
 
+@pytest.mark.wire
 async def test_a_bead_follows_its_task(tracker: Tracker, url: str) -> None:
     strange = "x; touch pwned; $(id) --status closed"
     tracker.make("a", "b", strange)
@@ -95,6 +96,7 @@ async def test_a_bead_follows_its_task(tracker: Tracker, url: str) -> None:
     assert list(tracker.root.glob("pwned")) == []
 
 
+@pytest.mark.wire
 async def test_a_tracker_that_failed_is_told_later_and_in_order(tracker: Tracker, url: str) -> None:
     tracker.make("a")
     config = config_of(tracker, url)

@@ -14,7 +14,7 @@ from tests.parts.bus.projects import ERAS, Agent, Project, wait_until
 from tests.ways import TOOLPOST
 from toolpost.testing import error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 NAMES = [
     *("ack_task", "get_status", "get_task", "list_tasks", "poll_task", "register_worker", "reset_worker"),

@@ -10,12 +10,13 @@ from tests.loaded import loaded
 from tests.parts.bus.projects import Project
 from tests.ways import ROOT
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 TASKS = 60
 WORKERS = 8
 
 
+@pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
 async def test_one_planner_and_eight_workers(project: Project, url: str, tmp_path: Path) -> None:
     project.make(url)
     async with project.client() as planner:

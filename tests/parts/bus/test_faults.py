@@ -65,6 +65,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
+@pytest.mark.wire
 @pytest.mark.skipif(sys.platform == "win32", reason="limits are POSIX's")
 async def test_a_full_disk_is_told_and_every_task_that_was_taken_is_there(path: Path) -> None:
     # A limit on the size of files is what a full disk is to a process.

@@ -60,6 +60,7 @@ class Member(Agent):
         return str(error_of(await self.try_(tool, **arguments))["code"])
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_planner_reads_waits_for_and_lists_what_it_handed_over(config: Config, mode: str) -> None:
     async with opened(config, mode, "planner", "ada") as (planner, ada):
@@ -117,6 +118,7 @@ async def test_a_planner_reads_waits_for_and_lists_what_it_handed_over(config: C
     assert [one["reason"] for one in blocked["tasks"]] == ["no time"]
 
 
+@pytest.mark.wire
 async def test_a_caller_reads_no_more_of_another_s_task_than_the_board_shows(config: Config) -> None:
     async with opened(config, MODERN, "planner", "ada", "eve", "boss") as (planner, ada, eve, boss):
         await ada.ask("register_worker", name="w")
@@ -154,6 +156,7 @@ async def test_a_caller_reads_no_more_of_another_s_task_than_the_board_shows(con
     assert not any(token in json.dumps([told, lists, on_the_board]) for token in tokens)
 
 
+@pytest.mark.wire
 async def test_what_a_page_does_not_hold_is_on_the_next_and_a_wrong_cursor_is_refused(config: Config) -> None:
     async with opened(config, MODERN, "planner") as (planner,):
         for number in range(7):
@@ -358,6 +361,7 @@ async def test_a_list_of_many_finished_tasks_reads_only_its_page(open_bus: OpenB
     assert page.next is None
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize(("url", "mode"), [("sqlite", "legacy"), ("postgres", MODERN)], indirect=["url"])
 async def test_an_agent_reads_results_through_bus_connect(project: Project, url: str, mode: str) -> None:
     project.make(store_url=url)
@@ -407,6 +411,7 @@ async def test_a_wait_through_bus_connect_outlives_a_server_that_is_killed(proje
     assert waited[0]["tasks"][0]["state"] == "cancelled"
 
 
+@pytest.mark.wire
 async def test_a_client_that_goes_away_ends_its_wait(config: Config) -> None:
     async with open_app(config) as app, open_http(app) as url:
         async with client_of(url, "planner-token", MODERN) as client:

@@ -75,6 +75,7 @@ async def test_errors_are_errors(way: Way) -> None:
     assert [nameless["code"], crooked["code"]] == ["INVALID_PARAMS", "INVALID_PARAMS"]
 
 
+@pytest.mark.wire
 async def test_who_goes_away_during_a_poll_leaves_nothing_behind() -> None:
     way = QUICK_WAYS[-1]
     async with open_app(IN_MEMORY) as app, way.client_of(app) as client, way.client_of(app) as other:

@@ -26,7 +26,7 @@ from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.testing import acp_agent_command, conversations_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def with_agent(*options: str, harness: dict[str, Any] | None = None, **settings: Any) -> Config:

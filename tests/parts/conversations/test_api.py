@@ -30,7 +30,7 @@ from toolpost.running import App
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command, conversations_of, open_test_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 @dataclass

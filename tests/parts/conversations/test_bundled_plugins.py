@@ -26,7 +26,7 @@ from toolpost.settings import Config, StoreSettings
 from toolpost.testing import assert_each_argument_matters, conversations_of
 from toolpost.testing.agents import acp_agent_command
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 COMMAND, *ARGS = acp_agent_command()
 CONFIG = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"script": AgentSettings(command=COMMAND, args=ARGS)}})

@@ -20,7 +20,7 @@ from toolpost.settings import Config
 from toolpost.store.scripts import Script, Statement
 from toolpost.testing import conversations_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 PROGRAM = Path(__file__).with_name("fake_claude.py")
 

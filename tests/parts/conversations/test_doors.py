@@ -17,7 +17,7 @@ from toolpost.members import members_of
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent, conversations_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def with_callers(**callers: CallerSettings) -> Config:

@@ -13,7 +13,7 @@ from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.testing import conversations_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 @pytest.mark.timeout(900)

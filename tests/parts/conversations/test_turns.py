@@ -483,6 +483,7 @@ async def test_a_hook_that_fails_harms_nobody_but_its_plugin(kind: str, monkeypa
     assert ended[:1] == ([kind] if kind in ("hangs", "swallows") else [])
 
 
+@pytest.mark.wire
 async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
     heard: list[ToolCall] = []
     plugin = Plugin("ears")

@@ -22,7 +22,7 @@ from toolpost.settings import Config
 
 __all__ = ["config"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 class Stream:

@@ -17,6 +17,8 @@ from tests.postgres import Postgres
 from tests.upstreams.behind import SERVERS
 from tests.ways import TOOLPOST, server_environment
 
+pytestmark = pytest.mark.wire
+
 ERRANDS = "tests.plugins.errands:plugin"
 
 

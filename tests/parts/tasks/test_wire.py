@@ -32,7 +32,7 @@ from toolpost.settings.model import LimitSettings
 from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 ERRANDS = "tests.plugins.errands:plugin"
 Ask = Callable[..., Any]

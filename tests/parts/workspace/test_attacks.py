@@ -19,7 +19,7 @@ from toolpost.parts.workspace.service import Desk
 from toolpost.parts.workspace.spec import Limits, spec_of
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 @attack(

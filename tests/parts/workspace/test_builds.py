@@ -23,7 +23,7 @@ from toolpost.parts.workspace.generations import read_pointer
 from toolpost.parts.workspace.spec import Limits, spec_of
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def counts(built: dict[str, int]) -> dict[str, int]:

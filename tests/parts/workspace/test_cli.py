@@ -11,6 +11,8 @@ from tests.parts.workspace.repos import build, make_repo, workspace_client
 from tests.ways import TOOLPOST, server_environment
 from toolpost.testing import data_of, error_of
 
+pytestmark = pytest.mark.wire
+
 
 def typed(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     command = [TOOLPOST, "workspace", *words]

@@ -16,7 +16,7 @@ from tests.wire.test_cancellation import cancel_request
 from toolpost.parts.workspace.spec import spec_of
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def builders() -> list[psutil.Process]:

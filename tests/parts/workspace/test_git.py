@@ -21,6 +21,8 @@ from toolpost.git.repository import RepositoryRefused, find_repository, read_hea
 from toolpost.parts.workspace.scan import scan
 from toolpost.parts.workspace.spec import Limits, Repository, spec_of
 
+pytestmark = pytest.mark.wire
+
 MANY = {**FILES, **{f"src/deep/er/n{n}.py": f"x = {n}\n" for n in range(20)}, "src-a/x.py": "1\n", "src.b": "2\n"}
 
 

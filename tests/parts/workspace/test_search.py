@@ -14,7 +14,7 @@ from tests.parts.workspace.repos import FILES, USERS, build, first, make_repo, p
 from toolpost.parts.workspace.query import glob_pattern
 from toolpost.testing import error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 MORE = {
     **FILES,

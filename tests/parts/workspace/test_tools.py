@@ -23,7 +23,7 @@ from tests.ways import TOOLPOST, WAYS, Way, server_environment
 from toolpost.base.ids import META_KEY
 from toolpost.testing import assert_each_argument_matters, data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 TOOLS = ["check_status", "index_build", "index_status", "search", "show_file", "workspace_status"]
 

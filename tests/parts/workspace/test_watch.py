@@ -27,7 +27,7 @@ from toolpost.parts.workspace.settings import WorkspaceSettings
 from toolpost.parts.workspace.spec import spec_of
 from toolpost.testing import data_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 SETTLE_S = 0.1
 
