@@ -28,7 +28,7 @@ from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
 from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNote, ProgressShaper
 from toolpost.protocol.rpc import Resumption
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.gateway")
 
@@ -105,7 +105,7 @@ class Gateway:
         on_progress: Callable[[ProgressNote], None] | None = None,
         meta: JsonObject | None = None,
         view: View = EVERYTHING,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
     ) -> Call:
         """Find the tool and make a call of the wish; a name that is unknown, or not in view, gets no further than this."""
@@ -134,7 +134,7 @@ class Gateway:
             arguments=arguments,
             progress=progress,
             meta=meta,
-            respondent=respondent,
+            client_channel=client_channel,
             resumption=resumption,
             via=via,
             runs_code=self.pipeline.has_middleware,
@@ -258,7 +258,7 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
         logging.INFO if code in _OF_CALLERS else logging.WARNING,
         "call failed",
         tool=call.tool.contract.name,
-        plugin=call.tool.source,
+        plugin=call.tool.provider,
         code=code.value,
         call=call.id,
         trace=call.trace_id,

@@ -12,7 +12,7 @@ from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY, PluginName
 from toolpost.contracts.contract import Keyed
-from toolpost.providers import FunctionSource
+from toolpost.providers import FunctionProvider
 from toolpost.testing import client_of, data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -130,8 +130,8 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
     plugin.tool(name="good", input_schema=GOOD)(run)
     async with open_app(IN_MEMORY, plugins=[plugin], bundled=False) as app:
         [loaded] = app.host.plugins
-        assert loaded.source is not None
-        [refusal] = loaded.source.refused
+        assert loaded.provider is not None
+        [refusal] = loaded.provider.refused
         names = [tool.contract.name for tool in app.gateway.catalogue]
 
     assert refusal.details["plugin"] == "p"
@@ -146,7 +146,7 @@ async def test_a_tool_without_a_docstring_is_refused() -> None:
     async def silent(text: str) -> str:
         return text
 
-    [refusal] = FunctionSource(PluginName("p"), [tool(silent)]).refused
+    [refusal] = FunctionProvider(PluginName("p"), [tool(silent)]).refused
 
     assert refusal.message.startswith("plugin `p`, tool `silent`, description: it has no description")
 

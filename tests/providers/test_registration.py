@@ -13,7 +13,7 @@ from toolpost.contracts.contract import Terms
 from toolpost.discovery import Catalogue
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import MODERN
-from toolpost.providers import FunctionSource
+from toolpost.providers import FunctionProvider
 
 
 @pytest.mark.parametrize("name", DEFINITION_SETS)
@@ -29,7 +29,7 @@ def test_real_definitions_are_held_or_refused_by_name(name: str) -> None:
             output_schema=definition.get("outputSchema"),
         )
         servers.setdefault(slug, []).append(Tool(terms=terms, run=_nothing, is_async=True))
-    sources = [FunctionSource(name, tools) for name, tools in servers.items()]
+    sources = [FunctionProvider(name, tools) for name, tools in servers.items()]
     refused = [refusal for source in sources for refusal in source.refused]
     catalogue = Catalogue(sources)
     listing = Listing(catalogue, scope="public")

@@ -40,7 +40,7 @@ async def listed(client: Client) -> list[str]:
 
 
 def standing(app: App) -> dict[str, Any] | None:
-    found = app.servers.sources["maps"].standings.get(LOOKUP_NAME)  # type: ignore[call-overload]
+    found = app.servers.providers["maps"].statuses.get(LOOKUP_NAME)  # type: ignore[call-overload]
     return found.as_object() if found else None
 
 
@@ -163,7 +163,7 @@ async def test_what_is_seen_first_is_pinned_and_outlives_a_restart(
         await until(lambda: "pinned" in caplog.text)
     maps.lists(REWORDED)
     async with gateway(maps.spec(), config=config) as (app, client):
-        await app.servers.sources["maps"].supervisor.ensure_ready()
+        await app.servers.providers["maps"].supervisor.ensure_ready()
         await until(lambda: standing(app) is not None)
         await judged(app)
         names = await listed(client)

@@ -132,7 +132,7 @@ async def test_a_restart_does_not_let_a_withheld_tool_go(
         again = await listed(client)
         refused = error_of(await client.call_tool(LOOKUP_NAME, WISH))
         maps.lists(LOOKUP)
-        await app.servers.sources["maps"].supervisor.ensure_ready()
+        await app.servers.providers["maps"].supervisor.ensure_ready()
         await until(lambda: len(app.gateway.catalogue))
         back = text_of(await client.call_tool(LOOKUP_NAME, WISH))
 
@@ -164,7 +164,7 @@ async def test_of_a_tool_that_is_listed_twice_the_first_counts(tmp_path: Path) -
         (tool,) = (await client.list_tools()).tools
 
         assert tool.description == LOOKUP["description"]
-        assert app.servers.sources["maps"].standings == {}
+        assert app.servers.providers["maps"].statuses == {}
 
 
 async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
@@ -179,15 +179,15 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
         return [fields["tool"] for fields in found]
 
     async with open_app(config, bundled=False, servers=[maps.spec(), evil.spec()]) as app:
-        await until(lambda: app.servers.watch.of(evil.name))  # type: ignore[arg-type]
-        found = app.servers.watch.of(evil.name)  # type: ignore[arg-type]
+        await until(lambda: app.servers.findings.of(evil.name))  # type: ignore[arg-type]
+        found = app.servers.findings.of(evil.name)  # type: ignore[arg-type]
         shown = app.metrics()
         maps.lists(LOOKUP, LOOKUP | {"name": "other"})
         await until(lambda: len(app.gateway.catalogue) == 5)
         await anyio.sleep(0.8)
         still = said()
         evil.lists(LOOKUP | {"name": "fine"})
-        await until(lambda: not app.servers.watch.of(evil.name))  # type: ignore[arg-type]
+        await until(lambda: not app.servers.findings.of(evil.name))  # type: ignore[arg-type]
 
     assert {name: [each.kind.value for each in reasons] for name, reasons in found.items()} == {
         "evil__maps_lookup": ["shadowing"],

@@ -33,7 +33,7 @@ from toolpost.running import App
 from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
-from toolpost.upstreams.notifications import PROMPTS_CHANGED, News
+from toolpost.upstreams.notifications import PROMPTS_CHANGED, Notification
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -266,7 +266,7 @@ async def test_callers_never_see_each_others_state(project: Project) -> None:
         for name in ("ada", "bob", "ada", "bob", "bob"):
             async with client_of(url, f"{name}-token", MODERN) as client:
                 counted.append(text_of(await client.call_tool("up__count", {})))
-        pids = app.servers.sources["up"].supervisor.report().pids
+        pids = app.servers.providers["up"].supervisor.report().pids
 
     assert counted == ["1", "1", "2", "2", "3"]
     assert len(pids) == 2
@@ -511,7 +511,7 @@ async def test_whoever_sees_less_hears_less(mode: str, project: Project) -> None
         heard.clear()
         audience = (await app.sdk.server()).audience
         for server in ("one", "two"):
-            await audience.hear(News(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
+            await audience.hear(Notification(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
         with anyio.fail_after(5):
             while not heard:
                 await anyio.sleep(0.01)

@@ -12,7 +12,7 @@ from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments, UnknownTool
 from toolpost.discovery import automatic_mcp
 from toolpost.discovery.catalog import Catalogue
-from toolpost.providers import HeldTool, ToolReturn
+from toolpost.providers import ProvidedTool, ToolReturn
 
 NAME: Final = "automatic_eval"
 
@@ -49,7 +49,7 @@ _TAKES: Final[JsonObject] = {
 class Wish(NamedTuple):
     """What is called in the end."""
 
-    tool: HeldTool
+    tool: ProvidedTool
     arguments: JsonObject
     meta: JsonObject | None
     via: ToolName | None
@@ -95,11 +95,11 @@ def refusal_of(error: InvalidArguments, definition: JsonObject) -> JsonObject:
     }
 
 
-def _refusing(error: UnknownTool | None) -> HeldTool:
+def _refusing(error: UnknownTool | None) -> ProvidedTool:
     async def invoke(_arguments: JsonObject, _context: Context) -> ToolReturn:
         raise error or AssertionError("the pipeline refuses such arguments")
 
-    return HeldTool(contract=contract(), source=automatic_mcp.OWNER, invoke=invoke)
+    return ProvidedTool(contract=contract(), provider=automatic_mcp.OWNER, invoke=invoke)
 
 
 def _unknown(error: UnknownTool) -> UnknownTool:

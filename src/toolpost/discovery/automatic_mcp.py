@@ -17,7 +17,7 @@ from toolpost.discovery.search import tokens
 from toolpost.discovery.session import session_of
 from toolpost.discovery.views import View
 from toolpost.metrics import Metrics
-from toolpost.providers import HeldTool, ToolReturn
+from toolpost.providers import ProvidedTool, ToolReturn
 from toolpost.store import SeenTools
 
 NAME: Final = "automatic_mcp"
@@ -126,9 +126,11 @@ class AutomaticMcp:
         self._seen = seen
         self._metrics = metrics
 
-    def tool(self, catalogue: Catalogue, view: View) -> HeldTool:
+    def tool(self, catalogue: Catalogue, view: View) -> ProvidedTool:
         """Return the tool for whoever sees this of the catalogue."""
-        return HeldTool(contract=contract_for(catalogue.servers), source=OWNER, invoke=partial(self._invoke, view=view))
+        return ProvidedTool(
+            contract=contract_for(catalogue.servers), provider=OWNER, invoke=partial(self._invoke, view=view)
+        )
 
     async def _invoke(self, arguments: JsonObject, context: Context, *, view: View) -> ToolReturn:
         query: str = arguments.get("query", "").strip()

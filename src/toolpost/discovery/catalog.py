@@ -10,7 +10,7 @@ from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name, nearest_names
 from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery.views import EVERYTHING, Excerpt, View, tags_of
-from toolpost.providers import HeldTool, Source
+from toolpost.providers import ProvidedTool, Provider
 
 VIEWS_LIMIT = 32
 """How many views are kept: callers choose the tags, and there are many ways to combine them."""
@@ -27,7 +27,7 @@ class Catalogue:
     """All tools that can be called, sorted by name, so that a listing never depends on who loaded first."""
 
     def __init__(
-        self, sources: Iterable[Source], *, tags: Mapping[str, Iterable[str]] | None = None, is_bare: bool = False
+        self, sources: Iterable[Provider], *, tags: Mapping[str, Iterable[str]] | None = None, is_bare: bool = False
     ) -> None:
         """Take all sources; `tags` adds some by name, for those that carry none themselves.
 
@@ -36,21 +36,21 @@ class Catalogue:
         known = list(sources)
         self._is_bare = is_bare
         held = {name: tool for source in known for name, tool in source.tools.items()}
-        self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
-        self._withheld = {name: tool for source in known for name, tool in source.withheld.items()}
+        self._tools: Mapping[ToolName, ProvidedTool] = {name: held[name] for name in sorted(held)}
+        self._quarantined = {name: tool for source in known for name, tool in source.quarantined.items()}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
-        own = [*self._withheld.values(), *self] if is_bare else []
+        own = [*self._quarantined.values(), *self] if is_bare else []
         self._own_aliases = {alias: tool for tool in own for alias in tool.contract.terms.aliases}
         self._own = {tool.contract.terms.name: tool for tool in own}
         self.tags = {source.name: tags_of(source) | frozenset((tags or {}).get(source.name, ())) for source in known}
         self.descriptions = {source.name: source.description for source in known}
         """What each source says of itself, for the index alone."""
-        self.servers = tuple(sorted({tool.source for tool in held.values()}))
+        self.servers = tuple(sorted({tool.provider for tool in held.values()}))
         """The servers and plugins that have any of the tools."""
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
         self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
 
-    def __iter__(self) -> Iterator[HeldTool]:
+    def __iter__(self) -> Iterator[ProvidedTool]:
         return iter(self._tools.values())
 
     def __len__(self) -> int:
@@ -60,12 +60,12 @@ class Catalogue:
         """Whether the servers are the same, whatever their tools are."""
         return self.servers == other.servers and self.tags == other.tags
 
-    def find(self, name: str) -> HeldTool:
+    def find(self, name: str) -> ProvidedTool:
         """Return the tool of this name, or of this former name, or say which names come near."""
         wanted = ToolName(name)
         tool = self._tools.get(wanted) if not self._is_bare else self._own.get(name) or self._tools.get(wanted)
         if tool is None:
-            tool = self._aliases.get(wanted) or self._own_aliases.get(name) or self._withheld.get(wanted)
+            tool = self._aliases.get(wanted) or self._own_aliases.get(name) or self._quarantined.get(wanted)
         if tool is not None:
             return tool
         server = PluginName(name.partition("__")[0])
@@ -79,7 +79,7 @@ class Catalogue:
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
 
-    def listed_name(self, tool: HeldTool) -> str:
+    def listed_name(self, tool: ProvidedTool) -> str:
         """Return the name under which a tool is listed."""
         return tool.contract.terms.name if self._is_bare else tool.contract.name
 
@@ -96,7 +96,7 @@ class Catalogue:
 
     def _share_of(self, scopes: tuple[Scope, ...]) -> "Catalogue":
         view = View(scopes=scopes)
-        held = {tool.source for name, tool in self._tools.items() if view.admits(name)}
+        held = {tool.provider for name, tool in self._tools.items() if view.admits(name)}
         shown = {
             name
             for name, tags in self.tags.items()
@@ -105,14 +105,17 @@ class Catalogue:
         return self._excerpts(view, shown)
 
     def _excerpts(self, view: View, sources: Iterable[PluginName]) -> "Catalogue":
-        tools: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in sources}
-        back: dict[PluginName, dict[ToolName, HeldTool]] = {name: {} for name in tools}
-        for known, kept in ((self._tools, tools), (self._withheld, back)):
+        tools: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in sources}
+        back: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in tools}
+        for known, kept in ((self._tools, tools), (self._quarantined, back)):
             for name, tool in known.items():
-                if tool.source in kept and view.admits(name):
-                    kept[tool.source][name] = tool
+                if tool.provider in kept and view.admits(name):
+                    kept[tool.provider][name] = tool
         return Catalogue(
-            (Excerpt(name=name, tools=held, withheld=back[name], tags=self.tags[name]) for name, held in tools.items()),
+            (
+                Excerpt(name=name, tools=held, quarantined=back[name], tags=self.tags[name])
+                for name, held in tools.items()
+            ),
             is_bare=view.is_bare,
         )
 

@@ -15,7 +15,7 @@ from toolpost.discovery.catalog import SCOPES_LIMIT, Catalogue
 from toolpost.discovery.search import Document, SearchIndex, tokens
 from toolpost.discovery.search.fields import described
 from toolpost.discovery.views import EVERYTHING, View
-from toolpost.providers import HeldTool
+from toolpost.providers import ProvidedTool
 
 _encode = msgspec.json.Encoder().encode
 _SHORT = slice(7, 23)
@@ -118,7 +118,7 @@ class Visible:
         return tuple(_dealt(list(by_server.values())))
 
 
-def _entry(tool: HeldTool, known: Entry | None) -> Entry:
+def _entry(tool: ProvidedTool, known: Entry | None) -> Entry:
     contract = tool.contract
     if known is not None and known.listed is contract.definition:
         return known
@@ -126,7 +126,7 @@ def _entry(tool: HeldTool, known: Entry | None) -> Entry:
     return Entry(
         listed=contract.definition,
         definition=definition,
-        server=tool.source,
+        server=tool.provider,
         digest=contract.listing_digest[_SHORT],
         tokens=tokens(_encode(definition)),
         listed_tokens=tokens(_encode(contract.definition)),

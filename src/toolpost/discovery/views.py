@@ -12,7 +12,7 @@ from toolpost.base.caller import Scope
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import ContractRefused, NotFound
-from toolpost.providers import HeldTool, Source
+from toolpost.providers import ProvidedTool, Provider
 
 Tags = frozenset[str]
 
@@ -88,14 +88,14 @@ class Excerpt:
     """The tools of one source as a catalogue held them; a source itself."""
 
     name: PluginName
-    tools: Mapping[ToolName, HeldTool]
-    withheld: Mapping[ToolName, HeldTool]
+    tools: Mapping[ToolName, ProvidedTool]
+    quarantined: Mapping[ToolName, ProvidedTool]
     tags: Tags = frozenset()
     refused: Sequence[ContractRefused] = ()
     description: str = ""
 
 
-def tags_of(source: Source) -> Tags:
+def tags_of(source: Provider) -> Tags:
     """Return the tags that a source carries itself; a plugin has none."""
     if isinstance(source, Excerpt):
         return source.tags

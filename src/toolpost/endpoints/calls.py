@@ -26,8 +26,8 @@ from toolpost.gateway import Answer, Gateway, success
 from toolpost.middleware import Call, Delivery, Outcome, ProgressNote
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
-from toolpost.providers.input_required import is_asking
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.providers.input_required import is_input_required
+from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.endpoints")
 
@@ -103,23 +103,23 @@ class Lane:
         caller: Caller,
         notify: Notify | None,
         view: View = EVERYTHING,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
     ) -> Call:
         """Make a call of a `tools/call`; an unknown name is a protocol error.
 
-        `respondent` is a client of the handshake era; one of the stateless era says in `meta` what it can be asked.
+        `client_channel` is a client of the handshake era; one of the stateless era says in `meta` what it can be asked.
         """
         token = progress_token(meta)
         emit = None
         is_able = bool(meta.get(CLIENT_CAPABILITIES))
-        if is_able and self.tasks and respondent is None and resumption is None and declares_tasks(meta):
-            respondent = self.tasks.respondent_for(caller, meta)
+        if is_able and self.tasks and client_channel is None and resumption is None and declares_tasks(meta):
+            client_channel = self.tasks.client_channel_for(caller, meta)
             emit = self.tasks.hear
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
-        if respondent is None and (is_able or LOG_LEVEL in meta):
-            respondent = Held(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
+        if client_channel is None and (is_able or LOG_LEVEL in meta):
+            client_channel = Held(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
         if resumption is not None:
             bound_to = _bound_to(name, arguments)
             found = self.rounds.resumed(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
@@ -137,7 +137,7 @@ class Lane:
                 on_progress=emit,
                 meta=meta,
                 view=view,
-                respondent=respondent,
+                client_channel=client_channel,
                 resumption=resumption,
             )
         except UnknownTool as error:
@@ -147,9 +147,9 @@ class Lane:
         """Ask the server of a call before anything else is done, if that can be: then `begin` must follow, else a task."""
         if call.tool.ask_ahead is None:
             return False
-        respondent = call.context.respondent
+        client_channel = call.context.client_channel
         # What may outlive its request runs in a task of its own.
-        if respondent is not None and (isinstance(respondent, Held) or (self.tasks and self.tasks.keeps(call))):
+        if client_channel is not None and (isinstance(client_channel, Held) or (self.tasks and self.tasks.keeps(call))):
             return False
         return self.gateway.pipeline.ask(call)
 
@@ -171,28 +171,28 @@ class Lane:
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Let the call pass and return its response, or the handle of a task; a server's own protocol error is raised."""
-        respondent = call.context.respondent
-        if respondent is not None and self.tasks is not None and self.tasks.keeps(call):
+        client_channel = call.context.client_channel
+        if client_channel is not None and self.tasks is not None and self.tasks.keeps(call):
             begun = await self.tasks.begin(request_id, call)
             if isinstance(begun, bytes):
                 return begun
             answer = begun
-        elif respondent is None or not respondent.takes_rounds:
+        elif client_channel is None or not client_channel.takes_input_required:
             answer = await self.gateway.call(call)
         else:
-            assert isinstance(respondent, Held)
-            outcome = await self.rounds.answered(respondent, call, lambda: self.gateway.call(call))
+            assert isinstance(client_channel, Held)
+            outcome = await self.rounds.answered(client_channel, call, lambda: self.gateway.call(call))
             if isinstance(outcome, bytes):
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
             answer = outcome
         if (refusal := answer.refusal) is not None:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
-        if answer.passed is not None and is_asking(answer.passed):
-            answer = self._sealed(answer, answer.passed, respondent)
+        if answer.passed is not None and is_input_required(answer.passed):
+            answer = self._sealed(answer, answer.passed, client_channel)
         return result_response(request_id, call_result(answer, revision))
 
-    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw], held: Respondent | None) -> Answer:
+    def _sealed(self, answer: Answer, passed: Mapping[str, msgspec.Raw], held: ClientChannel | None) -> Answer:
         """Make a server's own state one that only this caller can bring back."""
         state = msgspec.json.decode(passed.get("requestState", b"null"))
         if not isinstance(state, str) or not isinstance(held, Held):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.protocol.rpc import Message, encode
-from toolpost.upstreams.message import Incoming, read_message, refusal_of
-from toolpost.upstreams.notifications import LEVELS, reaches
-from toolpost.upstreams.server_requests import askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message
+from toolpost.upstreams.notifications import LOG_LEVELS, is_level_at_least
+from toolpost.upstreams.server_requests import select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 Send = Callable[[bytes], None]
 
@@ -19,10 +19,10 @@ class Conversation:
 
     def __init__(self, client: Hashable, capabilities: Json) -> None:
         self.client = client
-        self.capabilities = askable_capabilities(capabilities)
+        self.capabilities = select_capabilities(capabilities)
         self.log_level: str | None = None
         self._ids = itertools.count(1)
-        self._asked: dict[str, asyncio.Future[Incoming]] = {}
+        self._asked: dict[str, asyncio.Future[IncomingMessage]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -30,19 +30,19 @@ class Conversation:
         return bool(self.capabilities) or self.log_level is not None
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether the client has a question to answer."""
         return bool(self._asked)
 
     def note_level(self, params: JsonObject) -> None:
         """Take what the client says with `logging/setLevel`."""
-        if (level := params.get("level")) in LEVELS:
+        if (level := params.get("level")) in LOG_LEVELS:
             self.log_level = level
 
     def take(self, message: Message) -> bool:
         """Take an answer; False for one that none of our requests asked for."""
         asked = self._asked.get(message.key)
-        answer = read_message(message.raw)
+        answer = parse_message(message.raw)
         if asked is None or answer is None:
             return False
         if not asked.done():
@@ -64,7 +64,7 @@ class Conversation:
         finally:
             del self._asked[key]
         if error := answer.refusal:
-            raise refusal_of(error)
+            raise parse_error(error)
         if not answer.result:
             raise ServerRefused(-32603, "The client's answer makes no sense")
         return bytes(answer.result)
@@ -73,7 +73,7 @@ class Conversation:
 class Correspondent:
     """A client of the handshake era during a call: asked and told by `send`."""
 
-    takes_rounds = False
+    takes_input_required = False
 
     def __init__(self, conversation: Conversation, send: Send) -> None:
         self._conversation = conversation
@@ -95,13 +95,13 @@ class Correspondent:
         return self._conversation.log_level
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a question is with the client."""
-        return self._conversation.is_asked
+        return self._conversation.has_open_request
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         """Whether a log message of this level is wanted; a client that has set none leaves it to the server."""
-        return self._conversation.log_level is None or reaches(level, self._conversation.log_level)
+        return self._conversation.log_level is None or is_level_at_least(level, self._conversation.log_level)
 
     async def ask(self, method: str, params: bytes) -> bytes:
         """Put a question to the client."""

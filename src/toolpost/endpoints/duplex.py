@@ -20,7 +20,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, Tasks
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import Message, ProtocolError, Resumption
-from toolpost.upstreams.server_requests import askable_capabilities
+from toolpost.upstreams.server_requests import select_capabilities
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkConnection
@@ -153,7 +153,7 @@ class Connection:
             caller=self._caller,
             notify=self._send,
             view=self._view,
-            respondent=self._respondent,
+            client_channel=self._respondent,
             resumption=resumption,
         )
         is_asked = self._lane.ask(call)
@@ -234,7 +234,7 @@ class Connection:
             return
         answered = self._asked[message.key] = anyio.Event()
         capabilities = rpc.params_object(message).get("capabilities") if message.method == "initialize" else None
-        if askable_capabilities(capabilities):
+        if select_capabilities(capabilities):
             self._caller = feed.caller = replace(self._caller, answers_handshake=True)
         try:
             await feed.send(message)

@@ -16,9 +16,9 @@ from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.endpoints.request_state import PASSED_TTL_S, State, StateSeal, principal, refused
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
-from toolpost.upstreams.notifications import reaches
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.notifications import is_level_at_least
+from toolpost.upstreams.server_requests import INTERNAL_ERROR, select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 HELD_LIMIT: Final = 1_000
 HELD_BY_ONE_LIMIT: Final = 100
@@ -61,14 +61,14 @@ class _Question:
 class Held:
     """A request of the stateless era as its server may turn to it; it is held here while a question is with the client."""
 
-    takes_rounds = True
+    takes_input_required = True
 
     def __init__(self, rounds: "Rounds", caller: Caller, meta: JsonObject, tell: Tell | None, *, bound_to: str) -> None:
         """Take also what its state is good for: `bound_to` names it."""
         self.id = secrets.token_urlsafe(16)
         self.caller = caller
         self.bound_to = bound_to
-        self.capabilities = askable_capabilities(meta.get(CLIENT_CAPABILITIES))
+        self.capabilities = select_capabilities(meta.get(CLIENT_CAPABILITIES))
         level = meta.get(LOG_LEVEL)
         self.log_level = level if isinstance(level, str) and tell is not None else None
         self.client: Hashable = (caller.id, _session_of(caller, meta) or self.id)
@@ -87,7 +87,7 @@ class Held:
         return {key: question for key, question in self._questions.items() if not question.answer.done()}
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a question is with the client."""
         return bool(self._questions)
 
@@ -102,9 +102,9 @@ class Held:
         finally:
             del self._questions[key]
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         """Whether a log message of this level is wanted: only where the request has asked for it."""
-        return self.log_level is not None and reaches(level, self.log_level)
+        return self.log_level is not None and is_level_at_least(level, self.log_level)
 
     def tell(self, method: str, params: bytes) -> None:
         """Pass a notification on, while a round is on."""

@@ -17,7 +17,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.passthrough import plain_outcome
-from toolpost.upstreams.supervisor import Sent
+from toolpost.upstreams.supervisor import SentRequest
 
 _log = logging.getLogger("toolpost.ahead")
 
@@ -106,7 +106,7 @@ class _Asked:
 
     __slots__ = ("_ahead", "_delivery", "_on_answer", "_sent", "call", "is_over")
 
-    def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: Sent, ahead: Ahead) -> None:
+    def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: SentRequest, ahead: Ahead) -> None:
         self.call = call
         self._delivery = delivery
         self._on_answer = on_answer
@@ -118,9 +118,9 @@ class _Asked:
         ahead.audit.within.add(call)
         ahead.lock.enter(call)
         call.carry = self.hand_over
-        sent.underway.take_ahead = self._take
+        sent.pending.take_ahead = self._take
         # An answer that is not taken ahead, or a server that is lost.
-        sent.underway.answer.add_done_callback(self.hand_over)
+        sent.pending.answer.add_done_callback(self.hand_over)
         prepare_entry(call)
 
     def hand_over(self, _answer: object = None) -> None:
@@ -131,7 +131,7 @@ class _Asked:
 
     def linger(self) -> None:
         """Have the answer read at once, if the server is one that gives it at once and nobody else is here."""
-        if not self.is_over and not self._sent.underway.answer.done() and self._ahead.is_quiet:
+        if not self.is_over and not self._sent.pending.answer.done() and self._ahead.is_quiet:
             self._sent.instance.linger()
 
     def _take(self, raw: bytes) -> bool:
@@ -150,15 +150,15 @@ class _Asked:
         self._end()
         call.context.sent = None
         self._ahead.lock.leave(call)
-        self._sent.instance.put_down()
+        self._sent.instance.release()
         return True
 
     def _end(self) -> None:
         self.is_over = True
         del self._ahead.asked[self]
         self.call.carry = None
-        self._sent.underway.take_ahead = None
-        self._sent.underway.answer.remove_done_callback(self.hand_over)
+        self._sent.pending.take_ahead = None
+        self._sent.pending.answer.remove_done_callback(self.hand_over)
 
 
 class _Answered:

@@ -13,7 +13,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.providers.input_required import is_asking
+from toolpost.providers.input_required import is_input_required
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode
@@ -32,7 +32,7 @@ async def passed_on(
     validation: Validation,
 ) -> Outcome:
     """Check what a server returned, as strictly as was asked for."""
-    if is_asking(fields):
+    if is_input_required(fields):
         # No result yet: what the output schema describes comes when the questions are answered.
         return Outcome(_encode(fields), passed=fields)
     is_error = bytes(fields.get("isError", b"false")) == b"true"
@@ -60,7 +60,7 @@ def plain_outcome(call: Call, raw: bytes) -> Outcome | None:
     """Read a result that can be passed on as it is; None if there is anything more to be said about it."""
     tool = call.tool
     returned = tool.read(raw) if tool.read is not None else None
-    if returned is None or returned.passed is None or is_asking(returned.passed):
+    if returned is None or returned.passed is None or is_input_required(returned.passed):
         return None
     fields = returned.passed
     is_error = bytes(fields.get("isError", b"false")) == b"true"

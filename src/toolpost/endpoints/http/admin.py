@@ -35,8 +35,8 @@ from toolpost.endpoints.http.paths import SERVERS_PATH
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
-from toolpost.providers.findings import Findings, Watch
-from toolpost.providers.servers import ServerSource
+from toolpost.providers.findings import Findings, FindingsScanner
+from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -50,7 +50,7 @@ ACTIONS: Final = ("restart", "start", "stop")
 Conceal = Callable[[ServerSpec], Callable[[str], str]]
 """Takes the secrets of a server out of a text: it may have put them into its own words."""
 
-Servers = Callable[[], Mapping[str, ServerSource]]
+Servers = Callable[[], Mapping[str, ServerProvider]]
 
 _STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloaded: 503, UpstreamUnavailable: 503}
 
@@ -58,7 +58,7 @@ _STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloa
 class Admin:
     """The administrator's paths."""
 
-    def __init__(self, access: Access, servers: Servers, watch: Watch, conceal: Conceal) -> None:
+    def __init__(self, access: Access, servers: Servers, watch: FindingsScanner, conceal: Conceal) -> None:
         self._access = access
         self._servers = servers
         self._watch = watch
@@ -115,7 +115,7 @@ class Admin:
             reports.append(await self._report(source))
         return reports
 
-    async def _report(self, source: ServerSource) -> JsonObject:
+    async def _report(self, source: ServerProvider) -> JsonObject:
         report = source.supervisor.report()
         conceal = self._conceal(source.spec)
         return {
@@ -129,7 +129,7 @@ class Admin:
             "restarts": report.restarts,
             "lastError": conceal(report.last_error) if report.last_error is not None else None,
             "lastErrorAt": report.last_error_at and _written(report.last_error_at),
-            "lastWords": [conceal(line) for line in report.last_words],
+            "lastWords": [conceal(line) for line in report.stderr_tail],
             "oddities": report.oddities,
             "tags": sorted(source.spec.tags),
             "tools": len(source.tools),
@@ -138,12 +138,14 @@ class Admin:
         }
 
 
-def _report_tools(source: ServerSource, suspicions: Findings, conceal: Callable[[str], str]) -> dict[str, msgspec.Raw]:
+def _report_tools(
+    source: ServerProvider, suspicions: Findings, conceal: Callable[[str], str]
+) -> dict[str, msgspec.Raw]:
     """Write what there is to tell of single tools, one by one: all of it in one go would keep the interpreter lock as long."""
-    standings, withheld = source.standings, source.withheld
+    statuses, quarantined = source.statuses, source.quarantined
     return {
         "contracts": _joined(
-            (name, standing.as_object() | {"withheld": name in withheld}) for name, standing in standings.items()
+            (name, status.as_object() | {"withheld": name in quarantined}) for name, status in statuses.items()
         ),
         "suspicions": _joined(
             (name, [each.to_json() | {"excerpt": conceal(each.excerpt)} for each in found])
@@ -188,7 +190,7 @@ def _concealed(error: UpstreamUnavailable, conceal: Callable[[str], str]) -> Ups
     return UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details)
 
 
-def _found(name: str, servers: Mapping[str, ServerSource]) -> ServerSource:
+def _found(name: str, servers: Mapping[str, ServerProvider]) -> ServerProvider:
     if (source := servers.get(name)) is not None:
         return source
     near = nearest_name(name[:128], servers)

@@ -149,13 +149,13 @@ class HttpEndpoint:
             return False
         if resumption is not None or (session is not None and message.key in session.calls):
             return False
-        respondent = None
+        client_channel = None
         if session is not None and session.conversation.is_open and head.takes_events:
-            respondent = Correspondent(session.conversation, front.sender(lambda: session.open_log(call)))
+            client_channel = Correspondent(session.conversation, front.sender(lambda: session.open_log(call)))
         caller = session.caller if session else head.admission.caller
         view = head.admission.view
         call = self._lane.admit(
-            message.id, name, arguments, meta, caller=caller, notify=None, view=view, respondent=respondent
+            message.id, name, arguments, meta, caller=caller, notify=None, view=view, client_channel=client_channel
         )
         if session is None and call.mirrors_arguments:
             return False
@@ -342,7 +342,7 @@ class HttpEndpoint:
         may_tell = progress_token(meta) is not None or era.LOG_LEVEL in meta
         may_tell = may_tell or (session is not None and session.conversation.is_open)
         stream = EventStream(request.send, session) if may_tell and request.takes(b"text/event-stream") else None
-        respondent = Correspondent(session.conversation, stream.notify) if session and stream else None
+        client_channel = Correspondent(session.conversation, stream.notify) if session and stream else None
         if session is not None:
             _check_new(session, message)
         call = self._lane.admit(
@@ -353,7 +353,7 @@ class HttpEndpoint:
             caller=session.caller if session else caller,
             notify=stream.notify if stream else None,
             view=request.view,
-            respondent=respondent,
+            client_channel=client_channel,
             resumption=resumption,
         )
         if session is None and call.mirrors_arguments:

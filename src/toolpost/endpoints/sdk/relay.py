@@ -22,16 +22,16 @@ from toolpost.endpoints.sdk.request_context import SEAT
 from toolpost.middleware.audit import written
 from toolpost.protocol.era import CLIENT_CAPABILITIES, MODERN
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
-from toolpost.providers.relay import Asker, Relay, unknown_prompt
+from toolpost.providers.relay import Relay, Requester, make_unknown_prompt_error
 from toolpost.shares import Shares
 from toolpost.store import AuditEntry, AuditLog
-from toolpost.upstreams.server_requests import Respondent
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.server_requests import ClientChannel
+from toolpost.upstreams.transport import ServerRefused
 
 _COMPLETE: Final[JsonObject] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 Handler = Callable[[Any, Any], Awaitable[JsonObject]]
-Read = Callable[[JsonObject, Asker], Awaitable[tuple[str, JsonObject]]]
+Read = Callable[[JsonObject, Requester], Awaitable[tuple[str, JsonObject]]]
 
 
 class RelayHandlers:
@@ -89,7 +89,7 @@ class RelayHandlers:
         """Choose the servers that whoever asks sees; `whole` those of which they see what has no name to match."""
         view = _view(context)
         shows = view.shows_whole if whole else view.shows
-        return self._relay.seen_by(lambda name, source: shows(name, tags_of(source)))
+        return self._relay.select_visible(lambda name, source: shows(name, tags_of(source)))
 
     async def _asked(self, context: Any, name: str, servers: Relay, read: Read) -> JsonObject:
         """Read something, in as many rounds as it takes: a client of the stateless era is asked by the result."""
@@ -97,8 +97,8 @@ class RelayHandlers:
         held, wish = self._held(context, f"{context.method} {name}", wish)
         reading = Reading(name, limit_s=servers.limit_s)
         if held is None:
-            respondent = None if _is_modern(context) else SdkRespondent(context, caller)
-            return await self._recorded(context.method, wish, read, _asker(context, respondent), reading)
+            client_channel = None if _is_modern(context) else SdkRespondent(context, caller)
+            return await self._recorded(context.method, wish, read, _asker(context, client_channel), reading)
         asker = _asker(context, held)
         passing = lambda: self._recorded(context.method, wish, read, asker, reading)  # noqa: E731
         outcome = await self._rounds.answered(held, held.wish or reading, passing)
@@ -125,7 +125,9 @@ class RelayHandlers:
             return None, wish
         return Held(self._rounds, caller, meta, None, bound_to=bound_to), wish
 
-    async def _recorded(self, method: str, wish: JsonObject, read: Read, asker: Asker, reading: Reading) -> JsonObject:
+    async def _recorded(
+        self, method: str, wish: JsonObject, read: Read, asker: Requester, reading: Reading
+    ) -> JsonObject:
         """Read something and put it on the record, whatever came of it, before it is given out."""
         began, at = time.monotonic(), time.time()
         server, result, code = "", None, ErrorCode.HANDLER_ERROR
@@ -161,8 +163,8 @@ def _is_modern(context: Any) -> bool:
     return bool(context.protocol_version == MODERN.version)
 
 
-def _asker(context: Any, respondent: Respondent | None = None) -> Asker:
-    return Asker(caller=SEAT.get().caller, meta=dict(context.meta or {}), respondent=respondent)
+def _asker(context: Any, client_channel: ClientChannel | None = None) -> Requester:
+    return Requester(caller=SEAT.get().caller, meta=dict(context.meta or {}), client_channel=client_channel)
 
 
 def _view(context: Any) -> View:
@@ -171,7 +173,7 @@ def _view(context: Any) -> View:
 
 def _check_prompt(name: str, view: View) -> None:
     if not view.admits(name):
-        raise unknown_prompt(name)
+        raise make_unknown_prompt_error(name)
 
 
 def _plain(context: Any) -> JsonObject:
@@ -200,7 +202,7 @@ def told(relay: Relay, calls: Shares, handler: Handler) -> Handler:
 
     @wraps(handler)
     async def answer(context: Any, params: Any) -> JsonObject:
-        if not relay.sources:
+        if not relay.providers:
             # A server that is added later brings these methods along.
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         try:

@@ -90,7 +90,7 @@ class _AnnouncingServer(Server[Any]):
         """Say what the servers that this client sees offer besides tools; one that has not been met yet may offer all of it."""
         seat = SEAT.get(None)
         offered: set[str] = set()
-        for name, source in self.relay.sources.items():
+        for name, source in self.relay.providers.items():
             if seat is None or seat.view.shows(name, tags_of(source)):
                 met = source.supervisor.capabilities
                 offered.update(_RELAYED if met is None else met)

@@ -30,22 +30,22 @@ from toolpost.endpoints.sdk.request_context import SEAT, Seat
 from toolpost.endpoints.sdk.task_notifications import open_task_news, tasks_named
 from toolpost.endpoints.tasks import Tasks
 from toolpost.protocol.rpc import INTERNAL_ERROR
-from toolpost.providers.relay import Asker, Relay, Subscription
+from toolpost.providers.relay import Relay, Requester, Subscription
 from toolpost.shares import EndpointShares
 from toolpost.upstreams.notifications import (
-    ELICITED,
-    LEVELS,
-    LOG,
+    ELICITATION_COMPLETE,
+    LOG_LEVELS,
+    LOG_MESSAGE,
     PROMPTS_CHANGED,
     RESOURCE_UPDATED,
     RESOURCES_CHANGED,
     TOOLS_CHANGED,
-    News,
-    level_of,
-    reaches,
+    Notification,
+    is_level_at_least,
+    parse_level,
 )
-from toolpost.upstreams.server_requests import Respondent
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.server_requests import ClientChannel
+from toolpost.upstreams.transport import ServerRefused
 
 _log = logging.getLogger("toolpost.endpoints")
 
@@ -102,21 +102,21 @@ class Audience:
             if self._is_seen(servers, listener.seat.view):
                 await self._tell(listener, method, b"{}")
 
-    async def hear(self, news: News) -> None:
+    async def hear(self, news: Notification) -> None:
         """Pass on what a server said, to those concerned."""
         if news.method == RESOURCE_UPDATED:
             await self._tell_of_update(news)
-        elif news.method == ELICITED:
+        elif news.method == ELICITATION_COMPLETE:
             for listener in tuple(self._listeners.values()):
-                if (listener.seat.caller.id, listener.seat.caller.session) in news.told:
+                if (listener.seat.caller.id, listener.seat.caller.session) in news.clients:
                     await self._tell(listener, news.method, news.params)
-        elif news.method == LOG:
-            level = level_of(news.params)
+        elif news.method == LOG_MESSAGE:
+            level = parse_level(news.params)
             for listener in self._concerned(news):
-                is_wanted = listener.level is None or reaches(level, listener.level)
+                is_wanted = listener.level is None or is_level_at_least(level, listener.level)
                 caller = listener.seat.caller
-                if is_wanted and self._may_read(news, caller) and (caller.id, caller.session) not in news.told:
-                    await self._tell(listener, LOG, news.params)
+                if is_wanted and self._may_read(news, caller) and (caller.id, caller.session) not in news.clients:
+                    await self._tell(listener, LOG_MESSAGE, news.params)
         else:
             if news.method == RESOURCES_CHANGED:
                 self._relay.forget(news.server)
@@ -124,7 +124,7 @@ class Audience:
             for listener in self._concerned(news):
                 await self._tell(listener, news.method, news.params)
 
-    def _may_read(self, news: News, caller: Caller) -> bool:
+    def _may_read(self, news: Notification, caller: Caller) -> bool:
         """Whether a log message is about this caller's calls; where that cannot be told, whether they may see those of all.
 
         An instance of one's own has no calls of others: `_concerned` has left out whoever it does not belong to.
@@ -133,10 +133,10 @@ class Audience:
             return True
         return news.caller is None and self._shares.callers.may_see_all(caller)
 
-    async def roots_changed(self, respondent: Respondent) -> None:
+    async def roots_changed(self, client_channel: ClientChannel) -> None:
         """Pass on to servers that a client's folders have changed."""
         seat = SEAT.get()
-        await self._relay_of(seat).roots_changed(Asker(caller=seat.caller, respondent=respondent))
+        await self._relay_of(seat).notify_roots_changed(Requester(caller=seat.caller, client_channel=client_channel))
 
     def reseat(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
         """Let everybody who came over HTTP hear what they may see now; None ends what is open of one who may not come in."""
@@ -152,11 +152,11 @@ class Audience:
     async def set_level(self, context: Any, params: Any) -> dict[str, Any]:
         """Take `logging/setLevel`: for this session, and for every server that it sees as low as any session wants it."""
         self.listener_of(context).level = params.level
-        for name, source in tuple(self._relay.sources.items()):
+        for name, source in tuple(self._relay.providers.items()):
             seeing = [entry for entry in self._listeners.values() if self._is_seen([name], entry.seat.view)]
             levels = [entry.level for entry in seeing if entry.level is not None]
             if levels:
-                await source.supervisor.set_log_level(min(levels, key=LEVELS.index))
+                await source.supervisor.set_log_level(min(levels, key=LOG_LEVELS.index))
         return {}
 
     async def subscribe(self, context: Any, params: Any) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class Audience:
         listener, uri = self.listener_of(context), str(params.uri)
         if uri not in listener.followed:
             listener.followed[uri] = await self._relay_of(listener.seat).subscribe(
-                uri, Asker(caller=listener.seat.caller)
+                uri, Requester(caller=listener.seat.caller)
             )
         return {}
 
@@ -198,7 +198,7 @@ class Audience:
         try:
             for uri in params.notifications.resource_subscriptions or ():
                 try:
-                    held.append(await relay.subscribe(str(uri), Asker(caller=seat.caller)))
+                    held.append(await relay.subscribe(str(uri), Requester(caller=seat.caller)))
                 except (ServerRefused, ToolpostError) as error:
                     # As with a resource that nobody has: it is agreed to, and never heard of.
                     event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
@@ -215,9 +215,9 @@ class Audience:
                 await self._let_go(held)
 
     def _relay_of(self, seat: Seat) -> Relay:
-        return self._relay.seen_by(lambda name, source: seat.view.shows_whole(name, tags_of(source)))
+        return self._relay.select_visible(lambda name, source: seat.view.shows_whole(name, tags_of(source)))
 
-    async def _tell_of_update(self, news: News) -> None:
+    async def _tell_of_update(self, news: Notification) -> None:
         uri = msgspec.json.decode(news.params).get("uri")
         if not isinstance(uri, str):
             return
@@ -227,12 +227,12 @@ class Audience:
             if followed is not None and followed.server == news.server:
                 await self._tell(listener, news.method, news.params)
 
-    def _concerned(self, news: News) -> Iterable[Listener]:
+    def _concerned(self, news: Notification) -> Iterable[Listener]:
         return [entry for entry in tuple(self._listeners.values()) if self._concerns(news, entry.seat)]
 
-    def _concerns(self, news: News, seat: Seat) -> bool:
+    def _concerns(self, news: Notification, seat: Seat) -> bool:
         is_theirs = not news.key or news.key == f"{seat.caller.id}\n{seat.caller.session or ''}"
-        source = self._relay.sources.get(news.server)
+        source = self._relay.providers.get(news.server)
         if not is_theirs or (source is None and news.tags is None):
             return False
         tags = tags_of(source) if source is not None else news.tags or frozenset()
@@ -244,7 +244,7 @@ class Audience:
         """Whether a view shows one of these; of one that is gone nobody knows the tags any more, so all tags may."""
         return "*" in servers or any(
             view.shows(name, tags_of(source))
-            if (source := self._relay.sources.get(name))
+            if (source := self._relay.providers.get(name))
             else view.source in (None, name)
             for name in servers
         )

@@ -14,7 +14,7 @@ from toolpost.contracts.errors import CapabilityMissing, ErrorCode, NotFound, To
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.build_order import BuildOrder, Built, Failed, Mode, Step, decode_told, encode, order_of
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
-from toolpost.upstreams.process.tree import Finished, LineListener
+from toolpost.upstreams.process.tree import CompletedCommand, LineListener
 
 _NEEDED = ("tantivy", "tree_sitter", "re2", "pathspec")
 _KEPT_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ class Runner(Protocol):
         check: bool = True,
         keep_bytes: int = ...,
         on_line: LineListener | None = None,
-    ) -> Finished:
+    ) -> CompletedCommand:
         """Run it to its end."""
         ...
 
@@ -70,9 +70,9 @@ async def build_repository(
         avoid.append(ear.in_hand)
 
 
-async def _attempted(order: BuildOrder, runner: Runner, ear: "_Ear") -> Finished | None:
+async def _attempted(order: BuildOrder, runner: Runner, ear: "_Ear") -> CompletedCommand | None:
     """Run the process to its end; None if it had to be ended because of a file that it did not get over."""
-    finished: Finished | None = None
+    finished: CompletedCommand | None = None
     failure: ToolpostError | None = None
     async with anyio.create_task_group() as tasks:
 
@@ -136,7 +136,7 @@ class _Ear:
             self._on_step(told)
 
 
-def _outcome(finished: Finished, repository: Repository) -> Built:
+def _outcome(finished: CompletedCommand, repository: Repository) -> Built:
     last = finished.stdout.rstrip().rsplit("\n", 1)[-1]
     try:
         told = decode_told(last) if last else None

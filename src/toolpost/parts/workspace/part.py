@@ -50,14 +50,14 @@ class WorkspacePart(Part):
             yield Provided()
             return
         from toolpost.parts.workspace.service import Desk
-        from toolpost.providers.plugin_host import Candidate
+        from toolpost.providers.plugin_host import PluginCandidate
 
         desk = Desk(read_workspace(host.config))
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
             return desk.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
 
-        load = Candidate(name="workspace", load=lambda: _make_plugin(desk, host.callers))
+        load = PluginCandidate(name="workspace", load=lambda: _make_plugin(desk, host.callers))
         yield Provided(plugins=[load], services=[desk], run=run)
 
 

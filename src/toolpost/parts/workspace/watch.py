@@ -209,6 +209,6 @@ class _Background:
         check: bool = True,  # noqa: ARG002 (the build says itself how it ended)
         keep_bytes: int = 16_384,
         on_line: process_tree.LineListener | None = None,
-    ) -> process_tree.Finished:
+    ) -> process_tree.CompletedCommand:
         """Run it to its end, which comes with ours at the latest."""
         return await process_tree.run(command, env=env, input=input, tail_bytes=keep_bytes, on_line=on_line)
