@@ -285,9 +285,7 @@ def _assembled(
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
     finding = AutomaticMcp(finder, store.seen, metrics)
-    gateway = Gateway(
-        catalog, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations
-    )
+    gateway = Gateway(catalog, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
         config=config,

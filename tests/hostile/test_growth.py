@@ -265,8 +265,8 @@ def test_what_agents_print(unit: bytes) -> None:
 METHODS = frozenset({"search", "match", "fullmatch", "sub", "split", "findall", "finditer"})
 PIECES = (*'"\\ \n\taA0_-/<', '\\"', "aA", "a1", "a.", "a-", "a:", "::", "> ")
 EXEMPT = {
-    "config.secrets._KNOWN_KEY": "read only from settings, of the operator's own",
-    "config.secrets._QUERY": "read only from settings, of the operator's own",
+    "settings.secrets._KNOWN_KEY": "read only from settings, of the operator's own",
+    "settings.secrets._QUERY": "read only from settings, of the operator's own",
     "cli.moments._AGO": "read from the operator's own command line",
     "parts.workspace.symbols._DECLARED": "read from names that are cut before",
     "contracts.compatibility.patterns._CLASS": "read from patterns whose size is bounded before",

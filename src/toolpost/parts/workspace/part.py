@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolpost.authoring import Plugin
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
-    from toolpost.parts.workspace.service import Desk
+    from toolpost.parts.workspace.service import WorkspaceService
     from toolpost.parts.workspace.spec import WorkspaceSpec
     from toolpost.settings import Config
     from toolpost.shares import Callers
@@ -49,28 +49,28 @@ class WorkspacePart(Part):
                 event(_log, logging.WARNING, "workspace.watch has no effect", hint=hint)
             yield Provided()
             return
-        from toolpost.parts.workspace.service import Desk
+        from toolpost.parts.workspace.service import WorkspaceService
         from toolpost.providers.plugin_host import Candidate
 
-        desk = Desk(read_workspace(host.config))
+        service = WorkspaceService(read_workspace(host.config))
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-            return desk.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
+            return service.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
 
-        load = Candidate(name="workspace", load=lambda: _make_plugin(desk, host.callers))
-        yield Provided(plugins=[load], services=[desk], run=run)
+        load = Candidate(name="workspace", load=lambda: _make_plugin(service, host.callers))
+        yield Provided(plugins=[load], services=[service], run=run)
 
 
 def read_workspace(config: "Config") -> "WorkspaceSpec":
     """Read the workspace out of the configuration."""
-    from toolpost.parts.workspace.spec import Limits, spec_of
+    from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
 
     settings = WORKSPACE.of(config)
     return spec_of(
         Path(config.project),
         settings.roots or ["."],
         index_dir=settings.index_dir,
-        limits=Limits(file_bytes=settings.file_limit_bytes, files=settings.files),
+        limits=WorkspaceLimits(file_bytes=settings.file_limit_bytes, files=settings.files),
         build_limit_s=settings.build_timeout_s,
         settle_s=settings.settle_s,
         forbidden=frozenset(config.secret_files),
@@ -78,11 +78,11 @@ def read_workspace(config: "Config") -> "WorkspaceSpec":
     )
 
 
-def _make_plugin(desk: "Desk", callers: "Callers") -> "Plugin":
+def _make_plugin(service: "WorkspaceService", callers: "Callers") -> "Plugin":
     """Make the plugin, unless what it is made of is not installed: tools that cannot run are not listed."""
     from toolpost.parts.workspace.optional import EXTRA_HINT, missing_modules
     from toolpost.parts.workspace.plugin import workspace_plugin
 
     if missing := missing_modules():
         raise CapabilityMissing(f"{', '.join(missing)} is missing: {EXTRA_HINT} brings it")
-    return workspace_plugin(desk, callers)
+    return workspace_plugin(service, callers)

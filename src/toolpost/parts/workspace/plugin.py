@@ -7,8 +7,8 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode
 from toolpost.parts.workspace import schemas
-from toolpost.parts.workspace.hits import Wish
-from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.query import SearchRequest
+from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.shares import Callers, Shares
 
 SEARCH_LIMIT_S: Final = 120.0
@@ -18,18 +18,18 @@ _OF_ALL: Final = (ErrorCode.INVALID_PARAMS, ErrorCode.QUEUE_OVERLOADED, ErrorCod
 _OF_INDEXES: Final = (*_OF_ALL, ErrorCode.NOT_FOUND, ErrorCode.CAPABILITY_MISSING, ErrorCode.HANDLER_ERROR)
 
 
-def workspace_plugin(desk: Desk, callers: Callers | None = None) -> Plugin:
+def workspace_plugin(service: WorkspaceService, callers: Callers | None = None) -> Plugin:
     """Make the plugin for a workspace."""
     plugin = Plugin("workspace", version=__version__)
-    shares = Shares("calls of the workspace", desk.spec.in_flight, callers or Callers())
-    _add_build(plugin, desk)
-    _add_search(plugin, desk, shares)
-    _add_show(plugin, desk, shares)
-    _add_status(plugin, desk, shares)
+    shares = Shares("calls of the workspace", service.spec.in_flight, callers or Callers())
+    _add_build(plugin, service)
+    _add_search(plugin, service, shares)
+    _add_show(plugin, service, shares)
+    _add_status(plugin, service, shares)
     return plugin
 
 
-def _add_build(plugin: Plugin, desk: Desk) -> None:
+def _add_build(plugin: Plugin, service: WorkspaceService) -> None:
     @plugin.tool(
         title="Build the index",
         description="Build or update the code index of the workspace. Files that have not changed are not read again; "
@@ -38,13 +38,13 @@ def _add_build(plugin: Plugin, desk: Desk) -> None:
         output_schema=schemas.BUILD_OUTPUT,
         annotations={"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
         errors=_OF_INDEXES,
-        timeout_s=desk.spec.build_limit_s,
+        timeout_s=service.spec.build_limit_s,
         # One build at a time: two would only slow each other down.
         concurrency="serial",
         style="plain",
     )
     async def index_build(arguments: JsonObject, ctx: Context) -> JsonObject:
-        return await desk.build(
+        return await service.build(
             ctx,
             repo=arguments.get("repo"),
             mode=arguments.get("mode", "all"),
@@ -53,7 +53,7 @@ def _add_build(plugin: Plugin, desk: Desk) -> None:
         )
 
 
-def _add_search(plugin: Plugin, desk: Desk, shares: Shares) -> None:
+def _add_search(plugin: Plugin, service: WorkspaceService, shares: Shares) -> None:
     @plugin.tool(
         title="Search the code",
         description="Search code and prose: a name finds its definition first, a phrase in quotes is found to the letter, "
@@ -68,10 +68,10 @@ def _add_search(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     async def search(arguments: JsonObject, ctx: Context) -> JsonObject:
         given = {name: value for name, value in arguments.items() if name != "repo"}
         with shares.held(ctx.caller.id):
-            return await desk.search(Wish(**given), arguments.get("repo"))
+            return await service.search(SearchRequest(**given), arguments.get("repo"))
 
 
-def _add_show(plugin: Plugin, desk: Desk, shares: Shares) -> None:
+def _add_show(plugin: Plugin, service: WorkspaceService, shares: Shares) -> None:
     @plugin.tool(
         title="Show a file",
         description="Show lines of a file of the workspace, numbered; a long file is shown in parts.",
@@ -85,10 +85,10 @@ def _add_show(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     async def show_file(arguments: JsonObject, ctx: Context) -> JsonObject:
         path, repo = arguments["path"], arguments.get("repo")
         with shares.held(ctx.caller.id):
-            return await desk.show(path, repo, arguments.get("start"), arguments.get("end"))
+            return await service.show(path, repo, arguments.get("start"), arguments.get("end"))
 
 
-def _add_status(plugin: Plugin, desk: Desk, shares: Shares) -> None:
+def _add_status(plugin: Plugin, service: WorkspaceService, shares: Shares) -> None:
     @plugin.tool(
         title="Index status",
         description="How the index of one repository is doing: its age, its size, git's head, and what has changed since.",
@@ -101,7 +101,7 @@ def _add_status(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     )
     async def index_status(arguments: JsonObject, ctx: Context) -> JsonObject:
         with shares.held(ctx.caller.id):
-            return await desk.index_status(arguments.get("repo"))
+            return await service.index_status(arguments.get("repo"))
 
     @plugin.tool(
         title="Check the workspace",
@@ -115,7 +115,7 @@ def _add_status(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     )
     async def check_status(ctx: Context) -> JsonObject:
         with shares.held(ctx.caller.id):
-            return await desk.check_status()
+            return await service.check_status()
 
     @plugin.tool(
         title="Workspace status",
@@ -129,4 +129,4 @@ def _add_status(plugin: Plugin, desk: Desk, shares: Shares) -> None:
     )
     async def workspace_status(ctx: Context) -> JsonObject:
         with shares.held(ctx.caller.id):
-            return await desk.workspace_status()
+            return await service.workspace_status()

@@ -21,7 +21,7 @@ from toolpost.cli.signals import on_signals
 from toolpost.parts.workspace.commands.output import print_built, print_hits, print_status, print_update
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 from toolpost.parts.workspace.part import read_workspace
-from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.settings import Config
 
 _MODES = click.Choice(["all", "code", "prose"])
@@ -80,7 +80,7 @@ def build(
 async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
     """Show each update, until a signal says that it is enough."""
     spec = read_workspace(config)
-    desk = Desk(dataclasses.replace(spec, repositories=spec.named(repo)))
+    service = WorkspaceService(dataclasses.replace(spec, repositories=spec.select(repo)))
     stop = asyncio.Event()
 
     def show(built: JsonObject) -> None:
@@ -90,7 +90,7 @@ async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
             print_update(built)
 
     with on_signals(stop.set):
-        async with desk.open_watching(on_built=show, on_trouble=lambda name, what: warn(f"{name}: {what}")):
+        async with service.open_watching(on_built=show, on_problem=lambda name, what: warn(f"{name}: {what}")):
             click.echo("watching for changes (Ctrl-C ends it)", err=True)
             await stop.wait()
 

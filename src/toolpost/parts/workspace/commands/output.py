@@ -33,18 +33,18 @@ def _print_hit(hit: JsonObject, *, several: bool) -> None:
     stale = "  (changed since it was indexed)" if hit["stale"] else ""
     lines = f":{hit['startLine']}-{hit['endLine']}"
     click.echo(
-        f"{_styled(printable(place), 'magenta')}{_styled(lines, 'green')}{_styled(printable(symbol), 'cyan')}{stale}"
+        f"{_style(printable(place), 'magenta')}{_style(lines, 'green')}{_style(printable(symbol), 'cyan')}{stale}"
     )
     if "lines" not in hit:
         click.echo(f"{_number(hit['line'])}  {printable(hit['headline'])}")
     for line in hit.get("lines", ()):
         is_it = line["line"] == hit["line"]
         text = printable(line["text"])
-        click.echo(f"{_number(line['line'])}  {_styled(text, 'bright_white') if is_it else text}")
+        click.echo(f"{_number(line['line'])}  {_style(text, 'bright_white') if is_it else text}")
 
 
 def _number(line: int) -> str:
-    return _styled(f"{line:>6}", "green")
+    return _style(f"{line:>6}", "green")
 
 
 def print_built(built: JsonObject) -> None:
@@ -71,8 +71,8 @@ def print_built(built: JsonObject) -> None:
 def print_update(built: JsonObject) -> None:
     """Print what a build in the background has done, in one line."""
     at = datetime.now().astimezone().strftime("%H:%M:%S")
-    name = _styled(printable(built["repo"]), "magenta")
-    click.echo(f"{_styled(at, 'green')}  {name}: {_done(built)} in {built['seconds']:.1f} s")
+    name = _style(printable(built["repo"]), "magenta")
+    click.echo(f"{_style(at, 'green')}  {name}: {_done(built)} in {built['seconds']:.1f} s")
 
 
 def _done(built: JsonObject) -> str:
@@ -116,5 +116,5 @@ def _age(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def _styled(text: str, colour: str) -> str:
+def _style(text: str, colour: str) -> str:
     return click.style(text, fg=colour) if has_colour(sys.stdout) else text
