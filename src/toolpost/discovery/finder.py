@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import RerankCandidate, Reranker
-from toolpost.discovery.search import RankedTool, Ranking, cut
+from toolpost.discovery.search import RankedTool, cut
 from toolpost.discovery.snapshot import VisibleTools
 from toolpost.discovery.views import EVERYTHING, View
 
@@ -80,7 +80,10 @@ class Finder:
         most = MAX_TOOLS if limit is None else limit
         visible = await self.visible(view)
         query = query[:QUERY_LIMIT]
-        ranking = await self._rank(visible, query, explain=explain)
+        rank = partial(visible.index.rank, query, among=visible.among, explain=explain)
+        ranking = rank() if len(visible) <= MAX_RANKED_ON_LOOP else await to_thread.run_sync(rank)
+        if self._embedder is not None:
+            ranking = await self._embedder.adjust(query, ranking)
         found = ToolSearchResult(
             visible=visible, hits=ranking.hits, is_weak=ranking.is_weak, confidence=ranking.confidence
         )
@@ -109,11 +112,6 @@ class Finder:
             RankedTool(name=name, score=0.0) for name in islice(_within_budget(unseen, _token_sizes(visible)), most)
         ]
         return ToolSearchResult(visible=visible, hits=hits)
-
-    async def _rank(self, visible: VisibleTools, query: str, *, explain: bool) -> Ranking:
-        rank = partial(visible.index.rank, query, among=visible.among, explain=explain)
-        ranking = rank() if len(visible) <= MAX_RANKED_ON_LOOP else await to_thread.run_sync(rank)
-        return ranking if self._embedder is None else await self._embedder.adjust(query, ranking)
 
     def _most_used(self, visible: VisibleTools) -> Iterable[str]:
         """Return all visible tools, the most called first, then those that were never called, in turn from each server."""

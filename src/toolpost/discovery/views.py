@@ -78,8 +78,9 @@ class View:
 
     def names(self, known: Mapping[PluginName, Tags]) -> frozenset[PluginName]:
         """Return the visible providers among `known`; raise `NotFound` if the path names one, or a tag, that is not known."""
-        if self.source is not None:
-            _check_name(self.source, known)
+        if self.source is not None and self.source not in known:
+            hint = _hint(self.source, known, "servers and plugins")
+            raise NotFound(f"No server or plugin is called `{self.source[:128]}`.", hint=hint, source=self.source[:128])
         if self.tags is not None:
             _check_tags(self.tags, frozenset[str]().union(*known.values()))
         return frozenset(name for name, tags in known.items() if self.shows(name, tags))
@@ -107,12 +108,6 @@ def tags_of(source: Source) -> Tags:
         return source.tags
     spec = getattr(source, "spec", None)
     return frozenset(spec.tags) if spec is not None else frozenset()
-
-
-def _check_name(name: str, known: Collection[str]) -> None:
-    if name not in known:
-        hint = _hint(name, known, "servers and plugins")
-        raise NotFound(f"No server or plugin is called `{name[:128]}`.", hint=hint, source=name[:128])
 
 
 def _check_tags(tags: Tags, known: Tags) -> None:

@@ -56,16 +56,13 @@ class IgnoreRules:
 def rules_of(repository: GitRepository) -> IgnoreRules:
     found = [_read_rules(repository.common_dir, "info/exclude")]
     try:
-        path = _user_excludes()
+        chosen = read_user_config().get("core.excludesfile")
+        path = Path(chosen[-1]).expanduser() if chosen and chosen[-1] else user_folder() / "ignore"
+        path = path.resolve()
         found.insert(0, _read_rules(path.parent, path.name))
     except (OSError, RuntimeError):
         pass
     return IgnoreRules(top=repository.top, base=tuple(("", one) for one in found if one is not None))
-
-
-def _user_excludes() -> Path:
-    chosen = read_user_config().get("core.excludesfile")
-    return (Path(chosen[-1]).expanduser() if chosen and chosen[-1] else user_folder() / "ignore").resolve()
 
 
 def is_ignored(path: str, rules: Rules, *, is_folder: bool) -> bool:

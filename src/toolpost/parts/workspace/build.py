@@ -100,7 +100,13 @@ class Build:
         plan = self._make_plan(base)
         gone = [path for path in base.files if path not in plan.kept]
         self._skipped = plan.skipped
-        if base.pointer is not None and not plan.to_read and not gone and self._has_same_skips(base, plan):
+        skips_before = {path: row.reason for path, row in base.skipped.items()}
+        is_same = (
+            not (plan.to_read or gone)
+            and {row.path: row.reason for row in plan.skipped} == skips_before
+            and base.facts.get("mode") == self._order.mode
+        )
+        if base.pointer is not None and is_same:
             return self._keep_generation(base, base.pointer)
         number, folder = make_generation_folder(self._index_dir, base.folder)
         try:
@@ -161,11 +167,6 @@ class Build:
         assert base.pointer is not None
         return max(stamp.mtime_ns, stamp.ctime_ns) < (float(base.facts.get("scannedAt", 0)) - 0.05) * 1e9
 
-    def _has_same_skips(self, base: _BaseGeneration, plan: _Plan) -> bool:
-        skips = {row.path: row.reason for row in plan.skipped}
-        before = {path: row.reason for path, row in base.skipped.items()}
-        return skips == before and base.facts.get("mode") == self._order.mode
-
     def _write_generation(self, folder: Path, base: _BaseGeneration, plan: _Plan) -> None:
         gone = {path: row for path, row in base.files.items() if path not in plan.kept and path not in plan.to_read}
         by_hash = {row.hash: path for path, row in gone.items()}
@@ -175,23 +176,22 @@ class Build:
             writer.delete_documents_by_term("path", path)
         for number, path in enumerate(plan.to_read):
             self._step = BuildStep(phase="parse", done=number, total=len(plan.to_read), message=path)
-            self._report_progress()
+            # Not for every file: a repository may have a hundred thousand.
+            if (now := time.monotonic()) - self._reported_at >= REPORT_S:
+                self._reported_at = now
+                self._report(self._step)
             self._index_file(writer, path, base.files.get(path), by_hash)
         self._removed = len(gone) - self._counts["renamed"]
         self._rows |= plan.kept
         self._report(BuildStep(phase="write", done=0, message="writing the index"))
         writer.commit()
         writer.wait_merging_threads()
-        self._compact(index, folder)
-
-    @staticmethod
-    def _compact(index: Any, folder: Path) -> None:
-        """Remove files that no segment uses."""
+        # Remove the files that no segment uses, and the locks of the writers.
         writer = index.writer(15_000_000, 1)
         writer.garbage_collect_files()
         writer.rollback()
-        for path in folder.glob("*.lock"):
-            path.unlink(missing_ok=True)
+        for lock in folder.glob("*.lock"):
+            lock.unlink(missing_ok=True)
 
     def _index_file(self, writer: Any, path: str, before: FileRow | None, gone: dict[bytes, str]) -> None:
         """Read a file; index it if it has changed, or note why it is skipped."""
@@ -313,9 +313,3 @@ class Build:
             rebuilt=base.rebuilt,
             **self._counts,
         )
-
-    def _report_progress(self) -> None:
-        now = time.monotonic()
-        if now - self._reported_at >= REPORT_S:
-            self._reported_at = now
-            self._report(self._step)

@@ -187,7 +187,11 @@ def _parse_outcome(finished: Finished, repository: Repository) -> BuildSummary:
     if isinstance(message, BuildSummary):
         return message
     if isinstance(message, BuildFailure):
-        raise _error_of(message)
+        kinds: dict[str, type[ToolpostError]] = {
+            ErrorCode.CAPABILITY_MISSING: CapabilityMissing,
+            ErrorCode.NOT_FOUND: NotFound,
+        }
+        raise kinds.get(message.code, ToolFailed)(message.message, hint=message.hint)
     how = f"signal {-finished.returncode}" if finished.returncode < 0 else f"exit code {finished.returncode}"
     raise ToolFailed(
         f"The build of `{repository.name}` ended with {how}.",
@@ -195,14 +199,6 @@ def _parse_outcome(finished: Finished, repository: Repository) -> BuildSummary:
         stderr=finished.stderr or None,
         repo=repository.name,
     )
-
-
-def _error_of(failed: BuildFailure) -> ToolpostError:
-    kinds: dict[str, type[ToolpostError]] = {
-        ErrorCode.CAPABILITY_MISSING: CapabilityMissing,
-        ErrorCode.NOT_FOUND: NotFound,
-    }
-    return kinds.get(failed.code, ToolFailed)(failed.message, hint=failed.hint)
 
 
 def _as_object(repository: Repository, built: BuildSummary, took_s: float) -> JsonObject:

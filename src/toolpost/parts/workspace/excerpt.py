@@ -46,7 +46,11 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
         with text_stream(file, encoding, READ_LIMIT) as stream:
             read = _read_slice(stream, start or 1, end, relative)
     if (first := start or 1) > max(1, read.total):
-        raise _missing_line(relative, first, read.total)
+        message = f"the file has {read.total} lines"
+        raise InvalidArguments(
+            f"`{relative}` has no line {first}.",
+            issues=[{"path": "/start", "keyword": "maximum", "message": message, "received": first}],
+        )
     is_whole = size <= READ_LIMIT
     last = read.total if end is None else min(end, read.total)
     answer: JsonObject = {
@@ -126,13 +130,3 @@ def _count_remaining_lines(stream: TextIO) -> int:
     while more := stream.read(_BLOCK_CHARS):
         count, piece = count + more.count("\n"), more
     return count + (not piece.endswith("\n"))
-
-
-def _missing_line(relative: str, line: int, total: int) -> InvalidArguments:
-    issue: JsonObject = {
-        "path": "/start",
-        "keyword": "maximum",
-        "message": f"the file has {total} lines",
-        "received": line,
-    }
-    return InvalidArguments(f"`{relative}` has no line {line}.", issues=[issue])

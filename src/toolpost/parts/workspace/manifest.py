@@ -62,7 +62,7 @@ class SkippedRow:
 def write_manifest(
     folder: Path, files: Iterable[FileRow], skipped: Iterable[SkippedRow], facts: dict[str, Any]
 ) -> None:
-    """Write the manifest of a new generation. Not durable by itself: `checksums` flushes it to disk."""
+    """Write the manifest of a new generation. Not durable until `checksums` flushes it to disk."""
     path = folder / FILE_NAME
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None)

@@ -1,4 +1,4 @@
-"""The code index as a part: its section, its plugin, and what keeps the index up to date."""
+"""The code index as a part: its settings, its plugin, and the watchers that keep indexes up to date."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -25,21 +25,20 @@ _log: Final = logging.getLogger("toolpost.parts.workspace")
 
 
 class WorkspacePart(Part):
-    """Repositories indexed and searched. Open where its plugin is loaded, and for `toolpost serve --only workspace`."""
+    """Open where its plugin is loaded, and for `toolpost serve --only workspace`."""
 
     name = "workspace"
     sections = (WORKSPACE,)
     commands = next(entry.commands for entry in BUNDLED if entry.name == "workspace")
 
     def doctor(self) -> PartDoctor:
-        """Say whether what the index is made of is installed."""
         from toolpost.parts.workspace.doctor import WorkspaceDoctor
 
         return WorkspaceDoctor()
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
-        """Bring the plugin, and watch the repositories where that is configured."""
+        """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
         from toolpost.host import Provided
 
         watches = host.loads_bundled and WORKSPACE.of(host.config).watch and not host.is_brief
@@ -62,7 +61,7 @@ class WorkspacePart(Part):
 
 
 def read_workspace(config: "Config") -> "WorkspaceSpec":
-    """Read the workspace out of the configuration."""
+    """Make the workspace of `[workspace]`; without `roots` it is the project."""
     from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
 
     settings = WORKSPACE.of(config)
@@ -79,7 +78,7 @@ def read_workspace(config: "Config") -> "WorkspaceSpec":
 
 
 def _make_plugin(service: "WorkspaceService", callers: "Callers") -> "Plugin":
-    """Make the plugin, unless what it is made of is not installed: tools that cannot run are not listed."""
+    """Make the plugin; raise `CapabilityMissing` if a library is missing, so that tools that cannot run are not listed."""
     from toolpost.parts.workspace.optional import EXTRA_HINT, missing_modules
     from toolpost.parts.workspace.plugin import workspace_plugin
 

@@ -104,7 +104,11 @@ def _make_hits(
     is_stale: bool,
     current: CurrentFiles,
 ) -> list[SearchHit]:
-    chunks = current.parse_chunks(row) if is_stale else _indexed_chunks(index, row)
+    if is_stale:
+        chunks = current.parse_chunks(row)
+    else:
+        indexed = index.find(filter_query("path", row.path), max(1, min(row.chunks, MAX_CHUNKS_PER_FILE)))
+        chunks = sorted((chunk.stored for chunk in indexed), key=lambda stored: (stored.start, -stored.end))
     starts = [stored.start for stored in chunks]
     hits: dict[tuple[int, int], SearchHit] = {}
     for number in numbers:
@@ -126,12 +130,6 @@ def _make_hits(
             lines=context_lines(lines, number, request.context),
         )
     return list(hits.values())
-
-
-def _indexed_chunks(index: OpenIndex, row: FileRow) -> list[StoredChunk]:
-    found = index.find(filter_query("path", row.path), max(1, min(row.chunks, MAX_CHUNKS_PER_FILE)))
-    stored = [entry.stored for entry in found]
-    return sorted(stored, key=lambda one: (one.start, -one.end))
 
 
 def _innermost(chunks: list[StoredChunk], starts: list[int], number: int) -> StoredChunk | None:

@@ -1,4 +1,4 @@
-"""`workspace__…`: a code index, built and searched by six tools; `toolpost.parts.workspace` does the work."""
+"""The six tools `workspace__…`; `WorkspaceService` does the work."""
 
 from typing import Final
 
@@ -14,12 +14,17 @@ from toolpost.shares import Callers, Shares
 SEARCH_LIMIT_S: Final = 120.0
 
 _READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
-_OF_ALL: Final = (ErrorCode.INVALID_PARAMS, ErrorCode.QUEUE_OVERLOADED, ErrorCode.TOOL_TIMEOUT, ErrorCode.CANCELLED)
-_OF_INDEXES: Final = (*_OF_ALL, ErrorCode.NOT_FOUND, ErrorCode.CAPABILITY_MISSING, ErrorCode.HANDLER_ERROR)
+_COMMON_ERRORS: Final = (
+    ErrorCode.INVALID_PARAMS,
+    ErrorCode.QUEUE_OVERLOADED,
+    ErrorCode.TOOL_TIMEOUT,
+    ErrorCode.CANCELLED,
+)
+_INDEX_ERRORS: Final = (*_COMMON_ERRORS, ErrorCode.NOT_FOUND, ErrorCode.CAPABILITY_MISSING, ErrorCode.HANDLER_ERROR)
 
 
 def workspace_plugin(service: WorkspaceService, callers: Callers | None = None) -> Plugin:
-    """Make the plugin for a workspace."""
+    """Make the plugin; calls in flight are shared fairly among `callers`."""
     plugin = Plugin("workspace", version=__version__)
     shares = Shares("calls of the workspace", service.spec.in_flight, callers or Callers())
     _add_build(plugin, service)
@@ -37,9 +42,9 @@ def _add_build(plugin: Plugin, service: WorkspaceService) -> None:
         input_schema=schemas.BUILD_INPUT,
         output_schema=schemas.BUILD_OUTPUT,
         annotations={"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
-        errors=_OF_INDEXES,
+        errors=_INDEX_ERRORS,
         timeout_s=service.spec.build_limit_s,
-        # One build at a time: two would only slow each other down.
+        # One build at a time: two at once would only slow each other down.
         concurrency="serial",
         style="plain",
     )
@@ -61,14 +66,14 @@ def _add_search(plugin: Plugin, service: WorkspaceService, shares: Shares) -> No
         input_schema=schemas.SEARCH_INPUT,
         output_schema=schemas.SEARCH_OUTPUT,
         annotations=_READ_ONLY,
-        errors=(*_OF_INDEXES, ErrorCode.NO_INDEX),
+        errors=(*_INDEX_ERRORS, ErrorCode.NO_INDEX),
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
     async def search(arguments: JsonObject, ctx: Context) -> JsonObject:
-        given = {name: value for name, value in arguments.items() if name != "repo"}
+        filters = {name: value for name, value in arguments.items() if name != "repo"}
         with shares.held(ctx.caller.id):
-            return await service.search(SearchRequest(**given), arguments.get("repo"))
+            return await service.search(SearchRequest(**filters), arguments.get("repo"))
 
 
 def _add_show(plugin: Plugin, service: WorkspaceService, shares: Shares) -> None:
@@ -78,7 +83,7 @@ def _add_show(plugin: Plugin, service: WorkspaceService, shares: Shares) -> None
         input_schema=schemas.SHOW_INPUT,
         output_schema=schemas.SHOW_OUTPUT,
         annotations=_READ_ONLY,
-        errors=(*_OF_ALL, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.INVALID_REQUEST),
+        errors=(*_COMMON_ERRORS, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.INVALID_REQUEST),
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
@@ -95,7 +100,7 @@ def _add_status(plugin: Plugin, service: WorkspaceService, shares: Shares) -> No
         input_schema=schemas.STATUS_INPUT,
         output_schema=schemas.STATUS_OUTPUT,
         annotations=_READ_ONLY,
-        errors=_OF_INDEXES,
+        errors=_INDEX_ERRORS,
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
@@ -109,7 +114,7 @@ def _add_status(plugin: Plugin, service: WorkspaceService, shares: Shares) -> No
         input_schema=schemas.NOTHING,
         output_schema=schemas.CHECK_OUTPUT,
         annotations=_READ_ONLY,
-        errors=_OF_ALL,
+        errors=_COMMON_ERRORS,
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )
@@ -123,7 +128,7 @@ def _add_status(plugin: Plugin, service: WorkspaceService, shares: Shares) -> No
         input_schema=schemas.NOTHING,
         output_schema=schemas.WORKSPACE_OUTPUT,
         annotations=_READ_ONLY,
-        errors=_OF_INDEXES,
+        errors=_INDEX_ERRORS,
         timeout_s=SEARCH_LIMIT_S,
         style="plain",
     )

@@ -104,18 +104,14 @@ def _build_query(request: SearchRequest, query: CodeQuery) -> Any:
     terms = query.terms()
     boosts = _NAME_BOOSTS if len(terms) == 1 or query.identifier else _SENTENCE_BOOSTS
     compounds = [_compound_query(parts) for parts in query.compounds()]
-    parts = [(occur.Must, _either([_term_query(term, boosts) for term in terms] + compounds))]
+    anything = [(occur.Should, part) for part in [_term_query(term, boosts) for term in terms] + compounds]
+    parts = [(occur.Must, tantivy.Query.boolean_query(anything))]
     if (name := query.identifier) is not None and not query.phrases:
         parts += [(occur.Should, exact) for exact in _exact_queries(name)]
     for phrase in query.phrases:
         parts += [(occur.Must, filter_query("text", word)) for word in engine.code_words(phrase)]
     parts += [(occur.Must, part) for part in _filters(request)]
     return tantivy.Query.boolean_query(parts)
-
-
-def _either(queries: list[Any]) -> Any:
-    tantivy = optional.tantivy()
-    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
 
 
 def _term_query(term: str, boosts: _Boosts) -> Any:

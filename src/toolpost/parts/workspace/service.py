@@ -165,10 +165,8 @@ class WorkspaceService:
     async def show(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
         """Return lines of a file, as `show_slice` does."""
         with self._limiter.slot():
-            return await self._run_in_thread(self._show, path, repo, start, end)
-
-    def _show(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
-        return show_slice(self._repository_of(path, repo), path, start, end)
+            # The repository is found in the thread too: that looks at the disk.
+            return await self._run_in_thread(lambda: show_slice(self._repository_of(path, repo), path, start, end))
 
     def _repository_of(self, path: str, repo: str | None) -> Repository:
         """Return the named repository, or the first that has the path; if none has, the first, whose error names the path."""

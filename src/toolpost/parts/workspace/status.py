@@ -51,7 +51,7 @@ def _describe_index(index: OpenIndex) -> JsonObject:
         languages, skipped = manifest.languages(), manifest.skipped_by_reason()
     return {
         "generation": pointer.generation,
-        "builtAt": _iso_time(pointer.built_at),
+        "builtAt": datetime.fromtimestamp(pointer.built_at, UTC).isoformat(timespec="milliseconds"),
         "ageSeconds": round(max(0.0, time.time() - pointer.built_at), 3),
         "mode": facts["mode"],
         **totals,
@@ -139,23 +139,18 @@ def _warnings_of(repository: Repository, indexes: OpenIndexes, can_read: bool) -
         return [_warning("ROOT_UNREADABLE", f"{repository.root} may not be read.", repository.name)]
     warnings = []
     if can_read:
-        warnings += _git_warnings(repository)
+        try:
+            if (tree := open_work_tree(repository.root)) is not None:
+                tree.index.close()
+        except RepositoryRefused as error:
+            message = f"{error} Its .gitignore files count, and nothing else of git."
+            warnings.append(_warning("REPOSITORY_REFUSED", message, repository.name))
         try:
             indexes.get(repository)
         except NoIndex as error:
             code = "INDEX_DAMAGED" if error.details.get("damaged") else "NO_INDEX"
             warnings.append(_warning(code, error.message, repository.name))
     return warnings
-
-
-def _git_warnings(repository: Repository) -> list[JsonObject]:
-    try:
-        if (tree := open_work_tree(repository.root)) is not None:
-            tree.index.close()
-    except RepositoryRefused as error:
-        message = f"{error} Its .gitignore files count, and nothing else of git."
-        return [_warning("REPOSITORY_REFUSED", message, repository.name)]
-    return []
 
 
 async def workspace_status(spec: WorkspaceSpec, indexes: OpenIndexes, threads: anyio.CapacityLimiter) -> JsonObject:
@@ -181,7 +176,3 @@ def _installed_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _iso_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

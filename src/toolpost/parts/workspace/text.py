@@ -39,9 +39,12 @@ def decode(data: bytes, *, is_cut: bool = False) -> Decoded:
     """Decode, with `\\n` as the only line end; never fails. `is_cut` allows half a character at the end."""
     for name, errors in _encodings_to_try(data, is_cut=is_cut):
         try:
-            return Decoded(_normalize_newlines(data.decode(name, errors)), name.removesuffix("-sig"))
+            text = data.decode(name, errors)
         except UnicodeError:
             continue
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        return Decoded(text, name.removesuffix("-sig"))
     raise AssertionError("Latin-1 decodes any byte")
 
 
@@ -110,7 +113,3 @@ def _declared_encoding(data: bytes) -> str:
     except (LookupError, UnicodeError):
         return "latin-1"
     return name if is_usable else "latin-1"
-
-
-def _normalize_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -97,7 +97,9 @@ class IndexWatcher:
             # Watch first, then build: the build finds earlier changes, the watch reports later ones.
             is_done = await self._build()
             while True:
-                has_changed = await self._wait_for_changes(changes, None if is_done else self._retry_s)
+                has_changed = await self._wait_for_changes(
+                    changes, None if is_done else min(2.0 ** min(self._failures, 10), RETRY_LIMIT_S)
+                )
                 if has_changed and await anyio.to_thread.run_sync(folders_to_watch, self._repository) != folders:
                     return
                 is_done = await self._build()
@@ -169,10 +171,6 @@ class IndexWatcher:
                 return mode
         except NoIndex:
             return "all"
-
-    @property
-    def _retry_s(self) -> float:
-        return min(2.0 ** min(self._failures, 10), RETRY_LIMIT_S)
 
     def _note_failure(self, reason: str) -> None:
         self._failures += 1

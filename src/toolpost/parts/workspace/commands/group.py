@@ -1,4 +1,4 @@
-"""`toolpost workspace`: the code index built, searched and looked at from here."""
+"""`toolpost workspace`: build, search and inspect the code index."""
 
 import asyncio
 import dataclasses
@@ -70,15 +70,15 @@ def build(
     as_json: bool,
 ) -> ExitCode:
     """Build the index, or bring it up to date."""
-    arguments = _given(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
+    arguments = _drop_unset(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
     code = _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
     if watch and code is ExitCode.OK:
-        run_async(_watched, configured(config_path), repo, as_json)
+        run_async(_watch, configured(config_path), repo, as_json)
     return code
 
 
-async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
-    """Show each update, until a signal says that it is enough."""
+async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
+    """Print each update until Ctrl-C."""
     spec = read_workspace(config)
     service = WorkspaceService(dataclasses.replace(spec, repositories=spec.select(repo)))
     stop = asyncio.Event()
@@ -129,7 +129,7 @@ def search(
 ) -> ExitCode:
     """Search the index."""
     arguments = {"query": " ".join(query), "top": top, "context": context, "case": case, "regex": regex}
-    return _run("search", arguments | _given(**filters), config_path, print_hits, quiet=True, as_json=as_json)
+    return _run("search", arguments | _drop_unset(**filters), config_path, print_hits, quiet=True, as_json=as_json)
 
 
 @workspace.command(
@@ -145,14 +145,14 @@ def status(config_path: Path | None, *, as_json: bool) -> ExitCode:
     return _run("workspace_status", {}, config_path, print_status, quiet=True, as_json=as_json)
 
 
-def _given(**options: str | None) -> JsonObject:
+def _drop_unset(**options: str | None) -> JsonObject:
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _run(
     tool: str, arguments: JsonObject, config_path: Path | None, show: Any, *, quiet: bool, as_json: bool
 ) -> ExitCode:
-    """Call the tool through the same pipeline as any other caller, and show its answer."""
+    """Call the tool through the same middleware as any other caller, and print its answer."""
     request = CallRequest(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
     # These commands are about one plugin, whether or not it is served to clients as well.
     config = on_top(configured(config_path), bundled=("workspace",))
