@@ -39,10 +39,11 @@ class Catalog:
         """
         providers = list(sources)
         self._is_bare = is_bare
-        held = {name: tool for source in providers for name, tool in source.tools.items()}
-        self._tools: Mapping[ToolName, HeldTool] = {name: held[name] for name in sorted(held)}
+        tools = {name: tool for source in providers for name, tool in source.tools.items()}
+        self._tools: Mapping[ToolName, HeldTool] = {name: tools[name] for name in sorted(tools)}
         self._withheld = {name: tool for source in providers for name, tool in source.withheld.items()}
-        self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in held}
+        self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in tools}
+        # Quarantined tools first, so that a listed one with the same name takes precedence.
         own = [*self._withheld.values(), *self] if is_bare else []
         self._own_aliases = {alias: tool for tool in own for alias in tool.contract.terms.aliases}
         self._own = {tool.contract.terms.name: tool for tool in own}
@@ -51,7 +52,7 @@ class Catalog:
         }
         self.descriptions = {source.name: source.description for source in providers}
         """The untrusted `instructions` of each provider; indexed, and never shown."""
-        self.servers = tuple(sorted({tool.source for tool in held.values()}))
+        self.servers = tuple(sorted({tool.source for tool in tools.values()}))
         """The servers and plugins that have at least one tool."""
         self._narrow_cached = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
         self._limit_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._limit)

@@ -90,23 +90,24 @@ def _read_rules(folder: Path, name: str) -> Any:
 
 
 def _compile(lines: list[str]) -> Any:
-    spec = _spec_type()
+    spec = _load_spec_type()
     try:
         return spec.from_lines(lines)
     except ValueError:
+        # git skips an invalid pattern, and the others count.
         return spec.from_lines([line for line in lines if _is_valid(line)])
 
 
 def _is_valid(line: str) -> bool:
     try:
-        _spec_type().from_lines([line])
+        _load_spec_type().from_lines([line])
     except ValueError:
         return False
     return True
 
 
-def _spec_type() -> Any:
-    """Return what compiles patterns; `pathspec` is optional, and loaded when a work tree is first looked through."""
+def _load_spec_type() -> Any:
+    """Import `pathspec` when it is first used: it is part of an extra. Raises `CapabilityMissing`."""
     try:
         return importlib.import_module("pathspec").GitIgnoreSpec
     except ImportError as error:

@@ -114,6 +114,7 @@ class Build:
             self._report(BuildStep(phase="write", done=1, message="checking the index"))
             built = self._publish(number, folder, base)
         except BaseException:
+            # Also on cancellation: a half-written generation would take disk space until the next build.
             remove_others(self._index_dir, base.pointer.generation if base.pointer else None)
             raise
         remove_others(self._index_dir, number)

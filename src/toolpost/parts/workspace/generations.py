@@ -131,7 +131,7 @@ def make_generation_folder(index_dir: Path, base: Path | None) -> tuple[int, Pat
             continue
         try:
             (folder / path.name).hardlink_to(path)
-        except OSError:
+        except OSError:  # A file system without hard links.
             shutil.copyfile(path, folder / path.name)
     return number, folder
 

@@ -87,6 +87,7 @@ class OpenIndexes:
         if known is not None and known.pointer.generation == pointer.generation:
             return known
         with self._lock:
+            # Again under the lock: another thread may have opened it by now. Opening reads the whole index.
             known = self._open.get(repository.name)
             if known is None or known.pointer.generation != pointer.generation:
                 # The previous one is freed when the last search in it ends.

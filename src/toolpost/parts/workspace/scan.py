@@ -55,6 +55,7 @@ class FileScan:
         while pending:
             folder, depth = pending.pop()
             entries = self._entries(folder)
+            # A nested repository is one entry, as for git: its files belong to another index.
             if folder and self.tree is not None and any(entry.name == ".git" for entry in entries):
                 yield folder
                 continue
@@ -68,6 +69,7 @@ class FileScan:
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if is_hidden(entry.name) or (self.tree is None and entry.name in _SKIPPED_FOLDERS):
                     continue
+                # Tracked files count even if they are ignored, as for git.
                 if self.tree is not None and not is_folder and self.tree.is_tracked(path):
                     yield path
                 elif is_ignored(f"{prefix}{path}", rules, is_folder=is_folder):
@@ -81,8 +83,8 @@ class FileScan:
 
     def _entries(self, folder: str) -> list["os.DirEntry[str]"]:
         try:
-            with os.scandir(self.root / folder) as found:
-                entries = list(found)
+            with os.scandir(self.root / folder) as iterator:
+                entries = list(iterator)
         except OSError:
             self.skipped.append(SkippedRow(printable_path(folder or "."), "unreadable"))
             return []
@@ -140,6 +142,7 @@ def _stamp_files(
             skipped.append(SkippedRow(printable_path(path), "too many files"))
             break
         whole = f"{root}/{path}"
+        # git still lists the files of a folder that was replaced by a link.
         outcome = _stamp(whole) if folders.has(path.rpartition("/")[0]) else "symbolic link"
         if outcome == "deleted" or whole in forbidden:
             continue

@@ -68,29 +68,29 @@ def symbols_of(source: bytes, language: Language) -> list[Symbol]:
     tree = parser.parse(source)
     if _is_too_costly(tree.root_node):
         return []
-    found: dict[tuple[int, int], _Definition] = {}
+    definitions: dict[tuple[int, int], _Definition] = {}
     cursor = optional.tree_sitter().QueryCursor(query)
     for _, captures in cursor.matches(tree.root_node):
-        if (one := _read_definition(captures)) is not None:
-            place = one.node.start_byte, one.node.end_byte
+        if (definition := _read_definition(captures)) is not None:
+            place = definition.node.start_byte, definition.node.end_byte
             # Several patterns may match one node: an arrow function is a variable too.
-            if place not in found or found[place].kind in _GENERIC_KINDS:
-                found[place] = one
-    ordered = sorted(found.values(), key=lambda one: (one.start, -one.end, one.node.start_byte))
+            if place not in definitions or definitions[place].kind in _GENERIC_KINDS:
+                definitions[place] = definition
+    ordered = sorted(definitions.values(), key=lambda each: (each.start, -each.end, each.node.start_byte))
     return _nest(ordered, source, language)
 
 
 def _is_too_costly(root: Any) -> bool:
     """Whether a query on this tree would take too long: the time is quadratic in the length of a run of anonymous nodes."""
-    waiting = [root] if root.descendant_count > _MAX_ANONYMOUS_RUN else []
-    while waiting:
+    pending = [root] if root.descendant_count > _MAX_ANONYMOUS_RUN else []
+    while pending:
         run = 0
-        for child in waiting.pop().children:
+        for child in pending.pop().children:
             run = 0 if child.is_named else run + 1
             if run > _MAX_ANONYMOUS_RUN:
                 return True
             if child.descendant_count > _MAX_ANONYMOUS_RUN:
-                waiting.append(child)
+                pending.append(child)
     return False
 
 
@@ -111,9 +111,11 @@ def _read_definition(captures: dict[str, list[Any]]) -> _Definition | None:
     name, scope = _name_of(names[0])
     if not name:
         return None
+    # The lines of a symbol include its decorators, `export` and the like.
     outer = node
     while outer.parent is not None and _is_wrapper(outer.parent):
         outer = outer.parent
+    # A node that ends in column 0 ends with the line before.
     end = outer.end_point[0] + (1 if outer.end_point[1] > 0 or outer.end_point[0] == outer.start_point[0] else 0)
     start = outer.start_point[0] + 1
     return _Definition(
@@ -142,55 +144,58 @@ def _name_of(node: Any) -> tuple[str, str]:
     return text.strip("'\"`"), ""
 
 
-def _nest(found: list[_Definition], source: bytes, language: Language) -> list[Symbol]:
+def _nest(definitions: list[_Definition], source: bytes, language: Language) -> list[Symbol]:
     """Give each definition the scope of those around it; a function in a class becomes a method."""
     symbols: list[Symbol] = []
     enclosing: list[_Definition] = []
-    for one in found:
-        while enclosing and one.node.start_byte >= enclosing[-1].node.end_byte:
+    for definition in definitions:
+        while enclosing and definition.node.start_byte >= enclosing[-1].node.end_byte:
             enclosing.pop()
-        scope = [outer.name for outer in enclosing if outer.kind != "section"] + ([one.scope] if one.scope else [])
+        scope = [outer.name for outer in enclosing if outer.kind != "section"] + (
+            [definition.scope] if definition.scope else []
+        )
         is_within = bool(enclosing) and enclosing[-1].kind in CONTAINERS
-        kind = "method" if one.kind == "function" and (is_within or one.scope) else one.kind
-        enclosing.append(one)
+        kind = "method" if definition.kind == "function" and (is_within or definition.scope) else definition.kind
+        enclosing.append(definition)
+        # An `impl` of Rust defines nothing itself: it is the scope of its methods.
         if kind == "impl":
             continue
         symbols.append(
             Symbol(
-                name=one.name,
+                name=definition.name,
                 kind=kind,
                 scope=".".join(scope)[:NAME_LIMIT],
-                line=one.line,
-                start=one.start,
-                end=one.end,
-                signature=_signature(one, source),
-                doc=_doc(one, language),
+                line=definition.line,
+                start=definition.start,
+                end=definition.end,
+                signature=_signature(definition, source),
+                doc=_doc(definition, language),
             )
         )
     return symbols
 
 
-def _signature(one: _Definition, source: bytes) -> str:
+def _signature(definition: _Definition, source: bytes) -> str:
     """Return the text before the body, on one line."""
-    body = one.node.child_by_field_name("body") or one.node.child_by_field_name("value")
+    body = definition.node.child_by_field_name("body") or definition.node.child_by_field_name("value")
     if body is not None and body.type in ("arrow_function", "function_expression"):
         body = body.child_by_field_name("body")
-    start = one.node.start_byte
-    until = body.start_byte if body is not None and body.start_byte > start else one.node.end_byte
+    start = definition.node.start_byte
+    until = body.start_byte if body is not None and body.start_byte > start else definition.node.end_byte
     text = source[start : min(until, start + 4 * SIGNATURE_LIMIT)].decode("utf-8", "replace")
     if body is None:
         text = text.split("\n", 1)[0]
     text = _SPACES.sub(" ", text).strip().rstrip("{").rstrip()
-    text = text.removesuffix("=").rstrip() if one.kind in ("variable", "constant") else text
+    text = text.removesuffix("=").rstrip() if definition.kind in ("variable", "constant") else text
     return text if len(text) <= SIGNATURE_LIMIT else f"{text[:SIGNATURE_LIMIT]}…"
 
 
-def _doc(one: _Definition, language: Language) -> str:
+def _doc(definition: _Definition, language: Language) -> str:
     if language.name == "python":
-        return _docstring(one.node)
+        return _docstring(definition.node)
     if language.family == "prose":
         return ""
-    return _comment_before(one.outer)
+    return _comment_before(definition.outer)
 
 
 def _docstring(node: Any) -> str:
