@@ -52,7 +52,7 @@ from toolpost.providers.relay import Relay
 from toolpost.providers.server_host import ServerHost
 from toolpost.registry import BUNDLED as BUNDLED_PARTS
 from toolpost.registry import installed_parts
-from toolpost.running import App, Changes, Hearsay, catalogue_of, listing_of
+from toolpost.running import App, Changes, Hearsay, catalog_of, listing_of
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import concealing
@@ -281,13 +281,11 @@ def _assembled(
         validators=validators,
         middleware=host.plugins.all_middleware(parts.middleware),
     )
-    catalogue = catalogue_of(config, host.plugins, servers)
+    catalog = catalog_of(config, host.plugins, servers)
     uses: Counter[str] = Counter()
-    finder = Finder(Preparation(catalogue, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
+    finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
     finding = AutomaticMcp(finder, store.seen, metrics)
-    gateway = Gateway(
-        catalogue, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations
-    )
+    gateway = Gateway(catalog, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
         config=config,
@@ -296,7 +294,7 @@ def _assembled(
         parts=parts,
         servers=servers,
         gateway=gateway,
-        lane=Lane(gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds, parts.tasks),
+        lane=Lane(gateway, listing_of(config, gateway.catalog, config.discovery.mode), rounds, parts.tasks),
         sdk=LateSdk(Relay(servers.providers), store.audit, rounds, shares, instructions, parts.tasks),
         shares=shares,
         roster=roster,

@@ -21,9 +21,9 @@ from toolpost.contracts.errors import (
     ToolpostError,
     UpstreamRefused,
 )
-from toolpost.discovery import EVERYTHING, Catalogue, View
-from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
-from toolpost.discovery.automatic_eval import refusal_of
+from toolpost.discovery import EVERYTHING, Catalog, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES, resolve_call
+from toolpost.discovery.automatic_eval import refuse_arguments
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
 from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNote, ProgressShaper
@@ -73,7 +73,7 @@ class Gateway:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        catalog: Catalog,
         pipeline: Pipeline,
         *,
         finding: AutomaticMcp,
@@ -82,7 +82,7 @@ class Gateway:
         conversations: Conversations | None = None,
     ) -> None:
         """Take also what finds tools by need, and `uses`: how often each tool has been called, counted here."""
-        self.catalogue = catalogue
+        self.catalog = catalog
         self.finding = finding
         self.metrics = metrics
         self._uses = uses
@@ -109,13 +109,13 @@ class Gateway:
         resumption: Resumption | None = None,
     ) -> Call:
         """Find the tool and make a call of the wish; a name that is unknown, or not in view, gets no further than this."""
-        seen = self.catalogue.seen_through(view)
+        seen = self.catalog.narrow(view)
         via: ToolName | None = None
         asked_as = name
         if name in AUTOMATIC_NAMES:
-            wish = wish_of(name, arguments, meta, catalogue=seen, view=view, finding=self.finding)
-            asked_as = name if wish.via is None else str(arguments["toolName"])
-            tool, arguments, meta, via = wish
+            resolved = resolve_call(name, arguments, meta, catalog=seen, view=view, finding=self.finding)
+            asked_as = name if resolved.via is None else str(arguments["toolName"])
+            tool, arguments, meta, via = resolved
         else:
             tool = seen.find(name)
         if trace_id is None and caller.thread is not None and self._conversations is not None:
@@ -232,7 +232,7 @@ def _failure(call: Call, error: ToolpostError) -> Answer:
     contract = call.tool.contract
     style, told = contract.terms.style, error.as_object()
     if call.via is not None and isinstance(error, InvalidArguments):
-        style, told = ResultStyle.PLAIN, refusal_of(error, contract.definition)
+        style, told = ResultStyle.PLAIN, refuse_arguments(error, contract.definition)
     return Answer(
         call=call,
         payload=failure_payload(told, style),

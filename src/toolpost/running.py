@@ -11,7 +11,7 @@ from anyio import Event, sleep, to_thread
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.discovery import Catalogue
+from toolpost.discovery import Catalog
 from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
@@ -71,7 +71,7 @@ class App:
         servers = self.servers.providers.values()
         return self.gateway.metrics.text(
             {
-                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
+                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalog)),
                 "toolpost_connections": ("HTTP connections that are open.", len(connections or ())),
                 "toolpost_connections_unauthenticated": (
                     "Those of them on which no request was admitted yet.",
@@ -101,7 +101,7 @@ class App:
         return {
             "status": "ok" if is_whole else "degraded",
             "version": __version__,
-            "tools": len(self.gateway.catalogue),
+            "tools": len(self.gateway.catalog),
             "inFlight": self.gateway.in_flight,
             "plugins": plugins,
             "servers": servers,
@@ -125,30 +125,30 @@ class Changes:
         self._noted.set()
 
     async def follow(self, app: App) -> None:
-        """Swap catalogue and listing whenever something has changed, until cancelled."""
+        """Swap catalog and listing whenever something has changed, until cancelled."""
         while True:
             await self._noted.wait()
             await sleep(_SETTLE_S)
             self._noted = Event()
             servers, self._servers = self._servers, set()
-            before, mode = app.gateway.catalogue, app.config.discovery.mode
-            sources: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
+            before, mode = app.gateway.catalog, app.config.discovery.mode
+            providers: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
-            made = await to_thread.run_sync(self._make, sources, app.config.plugins.tags, mode)
-            app.gateway.catalogue, app.lane.listing = made
-            app.finder.preparation.take(app.gateway.catalogue)
+            made = await to_thread.run_sync(self._make, providers, app.config.plugins.tags, mode)
+            app.gateway.catalog, app.lane.listing = made
+            app.finder.preparation.take(app.gateway.catalog)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
             is_same = (
-                mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalogue)
+                mode == "automatic" and not self.config.asks_who_calls and before.has_servers_of(app.gateway.catalog)
             )
             if app.sdk.loaded is not None and not is_same:
                 await app.sdk.loaded.audience.announce(TOOLS_CHANGED, servers)
 
     def _make(
-        self, sources: Sequence[Provider], tags: Mapping[str, Iterable[str]], mode: Mode
-    ) -> tuple[Catalogue, Listing]:
-        catalogue = Catalogue(sources, tags=tags)
-        return catalogue, listing_of(self.config, catalogue, mode)
+        self, providers: Sequence[Provider], tags: Mapping[str, Iterable[str]], mode: Mode
+    ) -> tuple[Catalog, Listing]:
+        catalog = Catalog(providers, tags=tags)
+        return catalog, listing_of(self.config, catalog, mode)
 
 
 class Hearsay:
@@ -184,12 +184,12 @@ class Hearsay:
                     await app.sdk.loaded.audience.hear(news)
 
 
-def catalogue_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
-    """Make the catalogue of all that can be called."""
-    return Catalogue([*host.providers, *servers.providers.values()], tags=config.plugins.tags)
+def catalog_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalog:
+    """Make the catalog of all that can be called."""
+    return Catalog([*host.providers, *servers.providers.values()], tags=config.plugins.tags)
 
 
-def listing_of(config: Config, catalogue: Catalogue, mode: Mode) -> Listing:
+def listing_of(config: Config, catalog: Catalog, mode: Mode) -> Listing:
     """Make the list that clients are given."""
     scope: Literal["private", "public"] = "private" if config.asks_who_calls else "public"
-    return Listing(catalogue, page_size=config.limits.page_size, scope=scope, mode=mode)
+    return Listing(catalog, page_size=config.limits.page_size, scope=scope, mode=mode)

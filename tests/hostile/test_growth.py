@@ -30,7 +30,7 @@ from toolpost.contracts.findings import scan_definition
 from toolpost.contracts.issues import find_issues
 from toolpost.contracts.lockfile import parse_lock
 from toolpost.contracts.schema import Schema, compile_schema
-from toolpost.discovery.search.clauses import Request
+from toolpost.discovery.search.query import ParsedQuery
 from toolpost.discovery.search.words import words_of
 from toolpost.parts.conversations.agent_process import _message
 from toolpost.protocol import rpc
@@ -143,8 +143,8 @@ FROM_CALLERS: dict[str, Work] = {
         lambda value: match_names(value, value, value), lambda size: [f"do_something_with_item_{n}" for n in range(size)]
     ),
     "a long unknown name": calling(lambda value: nearest_names(value, ["abc"] * 200, 3), lambda size: "ab" * size),
-    "a search of one word": calling(Request.of, lambda size: "aB1" * size),
-    "a search of sentences": calling(Request.of, lambda size: "a b c. " * size),
+    "a search of one word": calling(ParsedQuery.parse, lambda size: "aB1" * size),
+    "a search of sentences": calling(ParsedQuery.parse, lambda size: "a b c. " * size),
     "lines on stdin": calling(lambda raw: list(LineSplitter(10**9).feed(raw)), lambda size: b"{}\n" * size),
     "a line in single bytes": calling(split_bytes, lambda size: b"x" * size),
 }  # fmt: skip

@@ -52,7 +52,7 @@ async def test_a_page_beyond_the_limit_is_cut(
     spec = ServerSpec(name="up", command=(sys.executable, "-S", "-c", SERVER, "1200"))
     with caplog.at_level(logging.WARNING):
         async with gateway(spec) as (app, client):
-            assert len(app.gateway.catalogue) == 1_000
+            assert len(app.gateway.catalog) == 1_000
             assert len(app.servers.providers["up"].contracts) == 1_000
             found = [
                 len((await client.list_resources()).resources),

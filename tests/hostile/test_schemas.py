@@ -22,8 +22,7 @@ from tests.upstreams.behind import ONE_OF_EACH, gateway, until
 from tests.ways import IN_MEMORY, Way
 from toolpost.cli.call.schemas import declared_type, properties_of
 from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
-from toolpost.discovery.search.document import Document
-from toolpost.discovery.search.fields import fields_of
+from toolpost.discovery.search.document import ToolDocument, fields_of
 from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
@@ -251,7 +250,7 @@ def test_hostile_schemas_are_searched_and_shown_in_time(name: str) -> None:
     raw = ALL[name]
     started = time.thread_time()
 
-    fields_of(Document(name="t", input_schema=raw))
+    fields_of(ToolDocument(name="t", input_schema=raw))
     for argument in list(properties_of(raw, raw).values())[:10]:
         declared_type(argument, raw)
 

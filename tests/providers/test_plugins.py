@@ -39,7 +39,7 @@ async def test_a_plugin_that_fails_is_named_and_the_rest_serves(tmp_path: Path, 
     )
     async with open_app(config) as app:
         health = app.health()
-        names = {tool.contract.name for tool in app.gateway.catalogue}
+        names = {tool.contract.name for tool in app.gateway.catalog}
 
     states = [(plugin.name, plugin.state) for plugin in app.host.plugins]
     assert ("broken_import:plugin", "failed") in states
@@ -132,7 +132,7 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
         [loaded] = app.host.plugins
         assert loaded.provider is not None
         [refusal] = loaded.provider.refused
-        names = [tool.contract.name for tool in app.gateway.catalogue]
+        names = [tool.contract.name for tool in app.gateway.catalog]
 
     assert refusal.details["plugin"] == "p"
     assert refusal.details["tool"] == options.get("name", "bad")
@@ -267,7 +267,7 @@ async def test_an_installed_package_announces_its_plugin(tmp_path: Path, monkeyp
 
 async def test_a_plugin_may_be_left_out() -> None:
     async with open_app(loading(disable=["time", "bus", "workspace"])) as app:
-        assert len(app.gateway.catalogue) == 0
+        assert len(app.gateway.catalog) == 0
 
 
 def test_what_authors_import_is_all_there() -> None:

@@ -48,13 +48,13 @@ async def test_a_list_is_the_same_before_and_after_the_server_starts(tmp_path: P
     async with gateway(maps.spec(), config=kept(tmp_path)) as (app, client):
         before = (await client.list_tools()).tools
         was_started = app.servers.providers["maps"].supervisor.report().pids
-        digest = next(iter(app.gateway.catalogue)).contract.digest
+        digest = next(iter(app.gateway.catalog)).contract.digest
         text_of(await client.call_tool("maps__lookup", {"place": "Ulm"}))
         await anyio.sleep(0.2)
         after = (await client.list_tools()).tools
 
         assert was_started == ()
-        assert next(iter(app.gateway.catalogue)).contract.digest == digest
+        assert next(iter(app.gateway.catalog)).contract.digest == digest
     assert first == {"maps__lookup": "7.1"}
     assert before == after
 

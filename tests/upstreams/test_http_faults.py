@@ -157,7 +157,7 @@ async def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatc
         async with serving(HttpServer(), port=port):
             await until(lambda: app.servers.providers["up"].supervisor.retry_in_s <= 0)
             await app.servers.providers["up"].supervisor.ensure_ready()
-            await until(lambda: any(tool.contract.name == "up__echo" for tool in app.gateway.catalogue))
+            await until(lambda: any(tool.contract.name == "up__echo" for tool in app.gateway.catalog))
             late = await client.call_tool("up__echo", {"text": "late"})
 
     assert seen.state == "failed"

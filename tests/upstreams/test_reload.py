@@ -84,12 +84,12 @@ async def test_each_kind_of_change_is_taken_over(way: Way, project: Project) -> 
             await until(lambda: app.gateway.in_flight == 1)
             project.write('one\nallow = ["pid"]', "three")
             await take_over(app, project.load)
-            await until(lambda: len(app.gateway.catalogue) == 3)
+            await until(lambda: len(app.gateway.catalog) == 3)
             listed = await names(client)
             same = (await client.call_tool("one__pid", {})).structured_content
         project.write('one\nenv = { WORD = "new" }', "three")
         await take_over(app, project.load)
-        await until(lambda: len(app.gateway.catalogue) == 4)
+        await until(lambda: len(app.gateway.catalog) == 4)
         word = (await client.call_tool("one__slow", {"seconds": 0})).structured_content
         other = (await client.call_tool("one__pid", {})).structured_content
         servers = set(app.servers.providers)
@@ -124,7 +124,7 @@ async def test_a_fault_leaves_everything_as_it_was(change: str | None, project: 
         await take_over(app, project.load)
 
         assert app.servers.providers == before
-        assert len(app.gateway.catalogue) == 2
+        assert len(app.gateway.catalog) == 2
         assert any("not taken over" in record.message for record in caplog.records)
 
 
@@ -136,7 +136,7 @@ async def test_the_file_is_watched_and_nothing_is_left_behind(project: Project) 
         tasks.start_soon(lambda: follow_config(app, project.path, project.load, look_s=0.05))
         await anyio.sleep(0.1)
         project.write("one")
-        await until(lambda: set(app.servers.providers) == {"one"} and len(app.gateway.catalogue) == 2)
+        await until(lambda: set(app.servers.providers) == {"one"} and len(app.gateway.catalog) == 2)
         await until(lambda: not psutil.pid_exists(pid))
         tasks.cancel_scope.cancel()
 

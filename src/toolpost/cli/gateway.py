@@ -17,7 +17,7 @@ from toolpost.cli.failures import warn
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
-from toolpost.discovery import Catalogue
+from toolpost.discovery import Catalog
 from toolpost.providers import ProvidedTool
 from toolpost.providers.tool_names import tool_names
 from toolpost.running import App
@@ -95,10 +95,10 @@ def warn_of_problems(app: App) -> ExitCode:
     return ExitCode.FAILED if failed_servers(app) else ExitCode.OK
 
 
-def find_tool(app: App, catalogue: Catalogue, name: str) -> ProvidedTool:
+def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
     """Return a tool, or say where the names are, or why its server has none."""
     try:
-        return catalogue.find(name)
+        return catalog.find(name)
     except UnknownTool as error:
         if (report := failed_servers(app).get(str(error.details.get("server")))) is not None:
             raise UpstreamUnavailable(
@@ -132,7 +132,7 @@ async def _known_titles(config: Config) -> dict[str, str | None]:
     """Return the titles of the plugins' tools, and of the tools that servers were last seen with."""
     titles: dict[str, str | None] = {}
     async with open_quiet_app(without_store(config), servers=[]) as app:
-        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalogue}
+        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalog}
     servers = {name: server for name, server in config.servers.items() if server.enabled}
     if not servers or not await store_exists(config.store_url):
         return titles

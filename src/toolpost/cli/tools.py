@@ -105,7 +105,7 @@ def _view(config: Config, caller: str | None) -> View:
 async def _found(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
         code = warn_of_problems(app)
-        seen = app.gateway.catalogue.seen_through(view)
+        seen = app.gateway.catalog.narrow(view)
         return list(seen) if name is None else [find_tool(app, seen, name)], code
 
 

@@ -64,13 +64,13 @@ class Lane:
     def is_ready(self, view: View) -> bool:
         """Whether what a view shows can be had at once, without going through thousands of tools."""
         listing, ready = self._narrowed
-        is_short = view is EVERYTHING or len(self.gateway.catalogue) <= ON_THE_LOOP
+        is_short = view is EVERYTHING or len(self.gateway.catalog) <= ON_THE_LOOP
         return is_short or (listing is self.listing and view in ready)
 
     async def prepare(self, view: View) -> None:
         """Make what a view shows in a thread, where there are thousands of tools; to be called before it is looked at.
 
-        A view of what nobody has is an error, as in `Catalogue.seen_through`.
+        A view of what nobody has is an error, as in `Catalog.narrow`.
         """
         if self.is_ready(view):
             return
@@ -78,7 +78,7 @@ class Lane:
             if self.is_ready(view):
                 return
             listing = self.listing
-            await to_thread.run_sync(listing.seen_through, view)
+            await to_thread.run_sync(listing.narrow, view)
             ready = self._narrowed[1] if self._narrowed[0] is listing else {}
             # Half of what the caches of catalog and listing keep of its kind, so that what is ready is in both.
             limit = (SCOPES_LIMIT if view.path == EVERYTHING else VIEWS_LIMIT) // 2
@@ -90,7 +90,7 @@ class Lane:
         self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
     ) -> bytes:
         """Answer a `tools/list`."""
-        listing = self.listing.seen_through(view)
+        listing = self.listing.narrow(view)
         return result_response(request_id, listing.page(revision, cursor, request_id=request_id))
 
     def admit(

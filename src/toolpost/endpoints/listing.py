@@ -9,7 +9,7 @@ from typing import Final, Literal
 from toolpost.base.caller import Scope
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.version import __version__
-from toolpost.discovery import EVERYTHING, Catalogue, View
+from toolpost.discovery import EVERYTHING, Catalog, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.protocol.era import SERVER_INFO, Revision
@@ -26,19 +26,19 @@ _CURSOR_MARK = "after:"
 
 
 class Listing:
-    """The catalogue as the wire shows it."""
+    """The catalog as the wire shows it."""
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        catalog: Catalog,
         *,
         page_size: int = PAGE_SIZE,
         scope: Literal["public", "private"],
         mode: Mode = "all",
     ) -> None:
         self.mode = mode
-        self._catalogue = catalogue
-        self._definitions = _listed(catalogue, mode)
+        self._catalog = catalog
+        self._definitions = _listed(catalog, mode)
         self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._page_size = page_size
         self._scope = scope
@@ -46,21 +46,21 @@ class Listing:
         self._seen = lru_cache(maxsize=VIEWS_LIMIT)(self._narrowed)
         self._shared = lru_cache(maxsize=SCOPES_LIMIT)(self._share_of)
 
-    def seen_through(self, view: View) -> "Listing":
+    def narrow(self, view: View) -> "Listing":
         """Return the listing of what this view shows, made once."""
         return self if view is EVERYTHING else self._seen(view)
 
     def _narrowed(self, view: View) -> "Listing":
         if view.scopes:
             share = self._shared(view.scopes)
-            return share if view.path == EVERYTHING else share.seen_through(view.path)
+            return share if view.path == EVERYTHING else share.narrow(view.path)
         return self._of(view)
 
     def _share_of(self, scopes: tuple[Scope, ...]) -> "Listing":
         return self._of(View(scopes=scopes))
 
     def _of(self, view: View) -> "Listing":
-        seen = self._catalogue.seen_through(view)
+        seen = self._catalog.narrow(view)
         return Listing(seen, page_size=self._page_size, scope=self._scope, mode=self.mode)
 
     def serves(self, name: str) -> bool:
@@ -101,11 +101,11 @@ class Listing:
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
 
 
-def _listed(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
+def _listed(catalog: Catalog, mode: Mode) -> list[JsonObject]:
     """Choose what is listed, in the order of names."""
-    listed = [] if mode == "all" else automatic_definitions(catalogue)
+    listed = [] if mode == "all" else automatic_definitions(catalog)
     if mode != "automatic":
-        listed += [_named(tool.contract.definition, catalogue.listed_name(tool)) for tool in catalogue]
+        listed += [_named(tool.contract.definition, catalog.listed_name(tool)) for tool in catalog]
     # The catalog's order is that of full names: own names, and the two beside them, have another.
     return sorted(listed, key=lambda definition: str(definition["name"]))
 

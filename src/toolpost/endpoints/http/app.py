@@ -222,7 +222,7 @@ class HttpEndpoint:
             admission = await self._access.admitted(request)
             request.view = view.within(admission.scopes)
             await self._lane.prepare(request.view)
-            self._lane.gateway.catalogue.seen_through(request.view)
+            self._lane.gateway.catalog.narrow(request.view)
             if request.method == "POST":
                 await self._post(request, admission)
             elif (lost := self._lost_stream(request, admission.caller)) is not None:
