@@ -90,17 +90,17 @@ def _config() -> dict[str, str]:
 
 
 def _register_once() -> dict[str, Any]:
-    from toolpost.discovery import Catalogue
+    from toolpost.discovery import Catalog
     from toolpost.endpoints.listing import Listing
     from toolpost.protocol.era import MODERN
-    from toolpost.providers import FunctionSource
+    from toolpost.providers import FunctionProvider
 
     wanted = toucan.tools_by_plugin()
     began, began_cpu = time.perf_counter(), time.process_time()
-    sources = [FunctionSource(name, tools) for name, tools in wanted.items()]
+    sources = [FunctionProvider(name, tools) for name, tools in wanted.items()]
     time_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     began = time.perf_counter()
-    listing = Listing(Catalogue(sources), scope="public")
+    listing = Listing(Catalog(sources), scope="public")
     _all_pages(listing, MODERN)
     first_ms = (time.perf_counter() - began) * 1000
     began = time.perf_counter()

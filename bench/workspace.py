@@ -19,9 +19,9 @@ import anyio
 import psutil
 
 from bench.figures import MIB, MS, PERCENT, Figures, Metric, Pace, Part, S, Target, say
-from toolpost.parts.workspace.hits import Wish
 from toolpost.parts.workspace.plugin import workspace_plugin
-from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.query import SearchRequest
+from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.parts.workspace.spec import WorkspaceSpec, spec_of
 from toolpost.testing import client_of, data_of
 
@@ -75,21 +75,21 @@ def _measure_library(figures: Figures, place: Path) -> None:
     figures.note(f"standard library: {built['files']} files, {built['lines']} lines, {built['chunks']} chunks")
     say("workspace: the truth from ast")
     found = list(_definitions(library))
-    desk = Desk(spec)
+    service = WorkspaceService(spec)
     for seed in SEEDS:
-        _measure_draw(figures, desk, found, seed)
+        _measure_draw(figures, service, found, seed)
 
 
-def _measure_draw(figures: Figures, desk: Desk, found: list[Definition], seed: int) -> None:
+def _measure_draw(figures: Figures, service: WorkspaceService, found: list[Definition], seed: int) -> None:
     """Draw, and count what is found where it is."""
     say(f"workspace: searching for names and docstrings, seed {seed}")
     places: dict[str, set[tuple[str, int]]] = {}
     for one in found:
         places.setdefault(one.name, set()).add((one.path, one.line))
     drawn = random.Random(seed)
-    names = sum(_is_first(desk, one.name, places[one.name]) for one in drawn.sample(found, DRAWN))
+    names = sum(_is_first(service, one.name, places[one.name]) for one in drawn.sample(found, DRAWN))
     documented = [one for one in found if one.doc]
-    sentences = sum(_is_among_ten(desk, one) for one in drawn.sample(documented, DRAWN))
+    sentences = sum(_is_among_ten(service, one) for one in drawn.sample(documented, DRAWN))
     _add(figures, "bare name: its definition is the first hit", 100 * names / DRAWN, PERCENT)
     _add(figures, "docstring's first sentence: its definition is among ten hits", 100 * sentences / DRAWN, PERCENT)
     figures.note(f"seed {seed}: of {DRAWN:,} names {names} first, of {DRAWN:,} sentences {sentences} among ten")
@@ -115,7 +115,7 @@ def _measure_million(figures: Figures, place: Path) -> None:
 async def _search_times(spec: WorkspaceSpec, queries: list[str]) -> list[float]:
     """Search through a client, one after the other, and say how many milliseconds each took."""
     times = []
-    async with client_of(workspace_plugin(Desk(spec))) as client:
+    async with client_of(workspace_plugin(WorkspaceService(spec))) as client:
         await client.call_tool("workspace__search", {"query": "first"})
         for query in queries:
             began = time.perf_counter()
@@ -141,7 +141,7 @@ def _measure_no_change(figures: Figures, place: Path, rounds: int) -> None:
 async def _built(spec: WorkspaceSpec) -> tuple[Any, float]:
     """Build through a client, and say by how much this process, the gateway, has grown."""
     own = psutil.Process()
-    async with client_of(workspace_plugin(Desk(spec))) as client:
+    async with client_of(workspace_plugin(WorkspaceService(spec))) as client:
         await client.call_tool("workspace__check_status", {})
         before = largest = own.memory_info().rss
 
@@ -180,13 +180,13 @@ def _definitions(root: Path) -> Iterator[Definition]:
                 yield Definition(node.name, relative, node.lineno, ast.get_docstring(node) or "")
 
 
-def _is_first(desk: Desk, name: str, places: set[tuple[str, int]]) -> bool:
-    hits = desk.search_now(Wish(query=name, top=1), None, Event())["hits"]
+def _is_first(service: WorkspaceService, name: str, places: set[tuple[str, int]]) -> bool:
+    hits = service.search_now(SearchRequest(query=name, top=1), None, Event())["hits"]
     return bool(hits) and any(_is_at(hits[0], name, path, line) for path, line in places)
 
 
-def _is_among_ten(desk: Desk, one: Definition) -> bool:
-    hits = desk.search_now(Wish(query=_first_sentence(one.doc), top=10), None, Event())["hits"]
+def _is_among_ten(service: WorkspaceService, one: Definition) -> bool:
+    hits = service.search_now(SearchRequest(query=_first_sentence(one.doc), top=10), None, Event())["hits"]
     return any(_is_at(hit, one.name, one.path, one.line) for hit in hits)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from bench.search.quality import Quality, quality
 from bench.search.sets import all_sets
 from toolpost.discovery.search import SearchIndex
+from toolpost.discovery.search.document import Field
 from toolpost.discovery.search.engine import Engine
-from toolpost.discovery.search.fields import Field
 from toolpost.discovery.search.weights import WEIGHTS, Weights
 
 

@@ -45,7 +45,7 @@ def _asked(one: Set, other: Set, most: int) -> tuple[list[tuple[float, bool]], .
     good = [index.rank(query.text, limit=1) for query in queries]
     bad = [index.rank(query.text, limit=1, among=names - query.gold) for query in queries]
     foreign = [index.rank(query.text, limit=1) for query in other.half(choosing=False, most=most)]
-    return tuple([(ranking.sureness, ranking.is_weak) for ranking in some] for some in (good, bad, foreign))
+    return tuple([(ranking.confidence, ranking.is_weak) for ranking in some] for some in (good, bad, foreign))
 
 
 def _doubt(about: str, good: Sequence[tuple[float, bool]], bad: Sequence[tuple[float, bool]]) -> Doubt:

@@ -9,8 +9,8 @@ from bench.search.quality import Quality, quality
 from bench.search.sets import Set, all_sets
 from toolpost.discovery.embedder import Model, Vectors, score
 from toolpost.discovery.search import SearchIndex
-from toolpost.discovery.search.clauses import clauses_of
-from toolpost.discovery.search.fields import described
+from toolpost.discovery.search.document import summarize
+from toolpost.discovery.search.query import clauses_of
 
 AT_ONCE = 16
 
@@ -30,11 +30,11 @@ class Embedded:
 
 
 def vectors_of(one: Set, model: Model) -> dict[str, Vectors]:
-    tools = sorted(one.tools, key=lambda tool: len(described(tool)))
+    tools = sorted(one.tools, key=lambda tool: len(summarize(tool)))
     found: dict[str, Vectors] = {}
     for start in range(0, len(tools), AT_ONCE):
         some = tools[start : start + AT_ONCE]
-        found |= zip((tool.name for tool in some), model.embed([described(tool) for tool in some]), strict=True)
+        found |= zip((tool.name for tool in some), model.embed([summarize(tool) for tool in some]), strict=True)
     return found
 
 

@@ -10,8 +10,8 @@ import bm25s
 from fastmcp.server.transforms.search import BM25SearchTransform
 from fastmcp.tools.base import Tool
 
-from toolpost.discovery.search import Document, SearchIndex
-from toolpost.discovery.search.fields import fields_of
+from toolpost.discovery.search import SearchIndex, ToolDocument
+from toolpost.discovery.search.document import fields_of
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)
 
@@ -21,7 +21,7 @@ class Ranker(Protocol):
 
 
 class Toolpost:
-    def __init__(self, tools: Sequence[Document]) -> None:
+    def __init__(self, tools: Sequence[ToolDocument]) -> None:
         self._index = SearchIndex.prepare(tools)
 
     def rank(self, query: str, limit: int) -> list[str]:
@@ -31,7 +31,7 @@ class Toolpost:
 class FastMcp:
     """FastMCP's search transform as its search tool uses it: names as a mounted server has them, descriptions, arguments."""
 
-    def __init__(self, tools: Sequence[Document]) -> None:
+    def __init__(self, tools: Sequence[ToolDocument]) -> None:
         self._ids = {}
         self._tools = []
         for number, tool in enumerate(tools):
@@ -61,7 +61,7 @@ class FastMcp:
 class Bm25s:
     """bm25s with its defaults, over the words of all fields."""
 
-    def __init__(self, tools: Sequence[Document]) -> None:
+    def __init__(self, tools: Sequence[ToolDocument]) -> None:
         self._names = [tool.name for tool in tools]
         texts = [" ".join(fields_of(tool).values()) for tool in tools]
         self._index = bm25s.BM25()
@@ -73,7 +73,7 @@ class Bm25s:
         return [self._names[number] for number in found[0]]
 
 
-EVERYBODY: dict[str, Callable[[Sequence[Document]], Ranker]] = {
+EVERYBODY: dict[str, Callable[[Sequence[ToolDocument]], Ranker]] = {
     "Toolpost": Toolpost,
     "FastMCP": FastMcp,
     "bm25s": Bm25s,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import BenchError
-from toolpost.discovery.search import Document
+from toolpost.discovery.search import ToolDocument
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data"
 NAMES = ("mcpzero_hand", "bfcl", "stabletoolbench", "metatool_single")
@@ -32,7 +32,7 @@ class Query:
 @dataclass(frozen=True)
 class Set:
     name: str
-    tools: Sequence[Document]
+    tools: Sequence[ToolDocument]
     queries: Sequence[Query]
 
     @property
@@ -53,7 +53,7 @@ def all_sets() -> tuple[Set, ...]:
 
 def _read(name: str) -> Set:
     tools = [
-        Document(
+        ToolDocument(
             name=line["id"],
             server=line["server"],
             description=line["description"],
@@ -73,7 +73,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def mixed(count: int) -> list[Document]:
+def mixed(count: int) -> list[ToolDocument]:
     """Return as many tools as wanted, of all sets; beyond what there is, further ones are put together of the parts of two."""
     known = [replace(tool, name=f"{one.name}/{tool.name}") for one in all_sets() for tool in one.tools]
     dice = random.Random(7)

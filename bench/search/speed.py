@@ -12,7 +12,7 @@ import anyio
 
 from bench.search.peers import Bm25s, FastMcp
 from bench.search.sets import all_sets, mixed, mixed_queries
-from toolpost.discovery.search import Document, SearchIndex, cut, tokens
+from toolpost.discovery.search import SearchIndex, ToolDocument, cut, estimate_tokens
 
 SIZES = (3_600, 10_000, 100_000)
 
@@ -79,7 +79,7 @@ def _best(measure: Callable[[], list[float]], rounds: int) -> list[float]:
     return min((measure() for _ in range(rounds)), key=median)
 
 
-def _change_ms(tools: Sequence[Document], index: SearchIndex, *, rounds: int) -> float:
+def _change_ms(tools: Sequence[ToolDocument], index: SearchIndex, *, rounds: int) -> float:
     times = []
     for number in range(rounds):
         changed = list(tools)
@@ -98,7 +98,7 @@ def saved_share(count: int) -> tuple[float, float]:
         if len(one.tools) < count:
             continue
         tools = one.tools[:count]
-        sizes = {tool.name: tokens(json.dumps(_definition(tool))) for tool in tools}
+        sizes = {tool.name: estimate_tokens(json.dumps(_definition(tool))) for tool in tools}
         index = SearchIndex.prepare(tools)
         for query in one.half(choosing=False, most=100):
             hits = cut(index.rank(query.text), sizes_in_tokens=sizes.__getitem__, budget_tokens=4000)
@@ -107,5 +107,5 @@ def saved_share(count: int) -> tuple[float, float]:
     return mean(shares), mean(costs)
 
 
-def _definition(tool: Document) -> dict[str, object]:
+def _definition(tool: ToolDocument) -> dict[str, object]:
     return {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}

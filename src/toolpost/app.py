@@ -42,17 +42,17 @@ from toolpost.middleware import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers.plugin_host import (
-    Candidate,
+    PluginCandidate,
     PluginHost,
-    candidates_of,
-    installed_candidates,
+    candidates_from,
+    find_installed,
 )
 from toolpost.providers.promises import Promises
 from toolpost.providers.relay import Relay
 from toolpost.providers.server_host import ServerHost
 from toolpost.registry import BUNDLED as BUNDLED_PARTS
 from toolpost.registry import installed_parts
-from toolpost.running import App, Changes, Hearsay, catalogue_of, listing_of
+from toolpost.running import App, Changes, Hearsay, catalog_of, listing_of
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import concealing
@@ -71,7 +71,7 @@ _log = logging.getLogger("toolpost.app")
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
 
-_TIME: Final = Candidate(name="time", load=lambda: time_plugin)
+_TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
 
 @asynccontextmanager
@@ -136,13 +136,13 @@ async def open_app(
             promises=Promises(
                 pins=store.pins,
                 locked=read_lock(config.lock_path) if holds else None,
-                judge_slowly=lambda server, old, new: validators.judge(old, new, source=server),
+                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
             ),
             contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
-            beside=[name for source in plugin_host.sources for name in source.tools],
-            on_news=news.note,
+            beside=[name for provider in plugin_host.providers for name in provider.tools],
+            on_notification=news.note,
             learn_limit_s=learn_limit_s,
             on_wait=on_wait,
         )
@@ -203,7 +203,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     if config.plugins.only is not None:
         return []
     specs = [_spec_of(config, name) for name, server in config.servers.items() if server.enabled]
-    taken = {plugin.name for plugin in host.plugins if plugin.source is not None}
+    taken = {plugin.name for plugin in host.plugins if plugin.provider is not None}
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(
             f"servers.{clashes[0]}: a plugin has this name already.",
@@ -281,13 +281,11 @@ def _assembled(
         validators=validators,
         middleware=host.plugins.all_middleware(parts.middleware),
     )
-    catalogue = catalogue_of(config, host.plugins, servers)
+    catalog = catalog_of(config, host.plugins, servers)
     uses: Counter[str] = Counter()
-    finder = Finder(Preparation(catalogue, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
+    finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
     finding = AutomaticMcp(finder, store.seen, metrics)
-    gateway = Gateway(
-        catalogue, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations
-    )
+    gateway = Gateway(catalog, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
         config=config,
@@ -297,9 +295,9 @@ def _assembled(
         servers=servers,
         gateway=gateway,
         call_handler=CallHandler(
-            gateway, listing_of(config, gateway.catalogue, config.discovery.mode), rounds, parts.tasks
+            gateway, listing_of(config, gateway.catalog, config.discovery.mode), rounds, parts.tasks
         ),
-        sdk=LazySdk(Relay(servers.sources), store.audit, rounds, shares, instructions, parts.tasks),
+        sdk=LazySdk(Relay(servers.providers), store.audit, rounds, shares, instructions, parts.tasks),
         shares=shares,
         roster=roster,
         tokens=host.tokens,
@@ -330,12 +328,12 @@ def _load_plugins(host: Host, given: Sequence[Plugin], parts: OpenParts) -> None
     plugins.load_middleware(host.config.middleware.load)
     bundled = {entry.name for entry in BUNDLED_PARTS}
     ours = [_TIME] if host.wants_plugin("time") else []
-    others: list[Candidate] = []
+    others: list[PluginCandidate] = []
     for name, provided in parts.provided.items():
         (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
     if host.loads_bundled and settings.installed:
-        others += installed_candidates()
-    others += candidates_of(settings.load)
+        others += find_installed()
+    others += candidates_from(settings.load)
     # A server that somebody has set up under the name of a plugin that we bring takes its place.
     taken = [] if settings.only else [name for name, server in host.config.servers.items() if server.enabled]
     for candidate in map(_candidate, given):
@@ -347,11 +345,11 @@ def _load_plugins(host: Host, given: Sequence[Plugin], parts: OpenParts) -> None
     plugins.keep_chosen()
 
 
-def _candidate(plugin: Plugin | Candidate) -> Candidate:
-    return plugin if isinstance(plugin, Candidate) else Candidate(name=plugin.name, load=lambda: plugin)
+def _candidate(plugin: Plugin | PluginCandidate) -> PluginCandidate:
+    return plugin if isinstance(plugin, PluginCandidate) else PluginCandidate(name=plugin.name, load=lambda: plugin)
 
 
-def _rank(candidate: Candidate) -> int:
+def _rank(candidate: PluginCandidate) -> int:
     """Return where a plugin of ours stands: those that may be named first, in the order of their names."""
     return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
 
@@ -389,7 +387,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
     )
     body_limit = app.config.http.body_limit_bytes
     connections = Connections(limits_of(app.config), app.gateway.metrics)
-    admin = Admin(access, lambda: app.servers.sources, app.servers.watch, concealing)
+    admin = Admin(access, lambda: app.servers.providers, app.servers.findings, concealing)
     http = HttpContext(access=access, streams=app.shares.streams, body_limit=body_limit, health=app.health)
     endpoint = HttpEndpoint(
         app.call_handler,

@@ -21,14 +21,14 @@ from toolpost.contracts.errors import (
     ToolpostError,
     UpstreamRefused,
 )
-from toolpost.discovery import EVERYTHING, Catalogue, View
-from toolpost.discovery.automatic import AUTOMATIC_NAMES, wish_of
-from toolpost.discovery.automatic_eval import refusal_of
+from toolpost.discovery import EVERYTHING, Catalog, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES, resolve_call
+from toolpost.discovery.automatic_eval import refuse_arguments
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
 from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNotification, ProgressShaper
 from toolpost.protocol.rpc import Resumption
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.gateway")
 
@@ -72,7 +72,7 @@ class Gateway:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        catalog: Catalog,
         pipeline: Pipeline,
         *,
         finding: AutomaticMcp,
@@ -81,7 +81,7 @@ class Gateway:
         conversations: Conversations | None = None,
     ) -> None:
         """`finding` finds tools for `automatic_mcp`; `uses` is how often each tool has been called, counted here."""
-        self.catalogue = catalogue
+        self.catalog = catalog
         self.finding = finding
         self.metrics = metrics
         self._uses = uses
@@ -104,17 +104,17 @@ class Gateway:
         on_progress: Callable[[ProgressNotification], None] | None = None,
         meta: JsonObject | None = None,
         view: View = EVERYTHING,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
     ) -> Call:
         """Find the tool and make a `Call`. Raises `UnknownTool` for a name that does not exist or is not in view."""
-        seen = self.catalogue.seen_through(view)
+        seen = self.catalog.narrow(view)
         via: ToolName | None = None
         requested_name = name
         if name in AUTOMATIC_NAMES:
-            wish = wish_of(name, arguments, meta, catalogue=seen, view=view, finding=self.finding)
-            requested_name = name if wish.via is None else str(arguments["toolName"])
-            tool, arguments, meta, via = wish
+            resolved = resolve_call(name, arguments, meta, catalog=seen, view=view, finding=self.finding)
+            requested_name = name if resolved.via is None else str(arguments["toolName"])
+            tool, arguments, meta, via = resolved
         else:
             tool = seen.find(name)
         if trace_id is None and caller.thread is not None and self._conversations is not None:
@@ -133,7 +133,7 @@ class Gateway:
             arguments=arguments,
             progress=progress,
             meta=meta,
-            respondent=respondent,
+            client_channel=client_channel,
             resumption=resumption,
             via=via,
             runs_code=self.pipeline.has_middleware,
@@ -231,7 +231,7 @@ def _failure_answer(call: Call, error: ToolpostError) -> Answer:
     contract = call.tool.contract
     style, error_object = contract.terms.style, error.as_object()
     if call.via is not None and isinstance(error, InvalidArguments):
-        style, error_object = ResultStyle.PLAIN, refusal_of(error, contract.definition)
+        style, error_object = ResultStyle.PLAIN, refuse_arguments(error, contract.definition)
     return Answer(
         call=call,
         payload=failure_payload(error_object, style),
@@ -257,7 +257,7 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
         logging.INFO if code in _CALLER_CODES else logging.WARNING,
         "call failed",
         tool=call.tool.contract.name,
-        plugin=call.tool.source,
+        plugin=call.tool.provider,
         code=code.value,
         call=call.id,
         trace=call.trace_id,

@@ -25,19 +25,19 @@ from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import Conversations, Gateway
 from toolpost.metrics import Gauges, Metrics
 from toolpost.protocol.rpc import encode
-from toolpost.providers.plugin_host import Candidate, PluginHost
+from toolpost.providers.plugin_host import PluginCandidate, PluginHost
 from toolpost.registry import Command
 from toolpost.settings import Config
 from toolpost.settings.section import Section
 from toolpost.shares import Callers
 from toolpost.store import Store
-from toolpost.upstreams.notifications import LOG, News
+from toolpost.upstreams.notifications import LOG_MESSAGE, Notification
 
 
 class Notifications:
     """Tells clients what happens by itself."""
 
-    def __init__(self, note: Callable[[News], None], tags: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, note: Callable[[Notification], None], tags: Mapping[str, Iterable[str]]) -> None:
         """Take what passes notifications on, and the tags of plugins: a client hears of what it sees."""
         self._note = note
         self._tags = tags
@@ -50,7 +50,7 @@ class Notifications:
         """
         params = encode({"level": level, "logger": plugin, "data": data})
         tags = frozenset(self._tags.get(plugin, ()))
-        self._note(News(server=plugin, key="", method=LOG, params=params, caller=caller, tags=tags))
+        self._note(Notification(server=plugin, key="", method=LOG_MESSAGE, params=params, caller=caller, tags=tags))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Host:
 class Provided:
     """What an open part brings. Everything is optional."""
 
-    plugins: Sequence[Plugin | Candidate] = ()
+    plugins: Sequence[Plugin | PluginCandidate] = ()
     middleware: Sequence[Middleware] = ()
     """Runs around every call, within what is configured and around that of plugins. A part that cannot open brings none: what
     must never be left out belongs into `middleware.load`."""

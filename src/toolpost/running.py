@@ -11,7 +11,7 @@ from anyio import Event, sleep, to_thread
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.discovery import Catalogue
+from toolpost.discovery import Catalog
 from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
@@ -22,13 +22,13 @@ from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.gateway import Gateway
 from toolpost.host import OpenParts
-from toolpost.providers import Source
+from toolpost.providers import Provider
 from toolpost.providers.plugin_host import PluginHost
 from toolpost.providers.server_host import ServerHost
 from toolpost.settings import Config
 from toolpost.shares import EndpointShares
 from toolpost.store import Store
-from toolpost.upstreams.notifications import LOG, TOOLS_CHANGED, News
+from toolpost.upstreams.notifications import LOG_MESSAGE, TOOLS_CHANGED, Notification
 
 Service = TypeVar("Service")
 
@@ -68,21 +68,24 @@ class App:
 
     def metrics(self, connections: Connections | None = None) -> str:
         """Say what has been counted since the start, and what holds now, as Prometheus reads it."""
-        servers = self.servers.sources.values()
+        servers = self.servers.providers.values()
         return self.gateway.metrics.text(
             {
-                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalogue)),
+                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalog)),
                 "toolpost_connections": ("HTTP connections that are open.", len(connections or ())),
                 "toolpost_connections_unauthenticated": (
                     "Those of them on which no request was admitted yet.",
                     connections.unauthenticated if connections is not None else 0,
                 ),
                 "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
-                "toolpost_tools_changed": ("Tools that are not as promised.", sum(len(s.standings) for s in servers)),
-                "toolpost_tools_withheld": ("Tools that are withheld for that.", sum(len(s.withheld) for s in servers)),
+                "toolpost_tools_changed": ("Tools that are not as promised.", sum(len(s.statuses) for s in servers)),
+                "toolpost_tools_withheld": (
+                    "Tools that are withheld for that.",
+                    sum(len(s.quarantined) for s in servers),
+                ),
                 "toolpost_tools_suspicious": (
                     "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.watch.of(s.name)) for s in servers),
+                    sum(len(self.servers.findings.of(s.name)) for s in servers),
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 **self.parts.gauges(),
@@ -92,13 +95,13 @@ class App:
     def health(self) -> JsonObject:
         """Say how the server and its plugins are doing."""
         plugins = {plugin.name: plugin.as_object() for plugin in self.host.plugins}
-        servers = {name: source.supervisor.state.value for name, source in self.servers.sources.items()}
+        servers = {name: provider.supervisor.state.value for name, provider in self.servers.providers.items()}
         is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.host.plugins)
         is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
         return {
             "status": "ok" if is_whole else "degraded",
             "version": __version__,
-            "tools": len(self.gateway.catalogue),
+            "tools": len(self.gateway.catalog),
             "inFlight": self.gateway.in_flight,
             "plugins": plugins,
             "servers": servers,
@@ -122,30 +125,30 @@ class Changes:
         self._noted.set()
 
     async def follow(self, app: App) -> None:
-        """Swap catalogue and listing whenever something has changed, until cancelled."""
+        """Swap catalog and listing whenever something has changed, until cancelled."""
         while True:
             await self._noted.wait()
             await sleep(_SETTLE_S)
             self._noted = Event()
             servers, self._servers = self._servers, set()
-            before, mode = app.gateway.catalogue, app.config.discovery.mode
-            sources: list[Source] = [*app.host.sources, *app.servers.sources.values()]
+            before, mode = app.gateway.catalog, app.config.discovery.mode
+            providers: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
-            made = await to_thread.run_sync(self._make, sources, app.config.plugins.tags, mode)
-            app.gateway.catalogue, app.call_handler.listing = made
-            app.finder.preparation.take(app.gateway.catalogue)
+            made = await to_thread.run_sync(self._make, providers, app.config.plugins.tags, mode)
+            app.gateway.catalog, app.call_handler.listing = made
+            app.finder.preparation.take(app.gateway.catalog)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
             is_same = (
-                mode == "automatic" and not self.config.requires_token and before.has_servers_of(app.gateway.catalogue)
+                mode == "automatic" and not self.config.requires_token and before.has_servers_of(app.gateway.catalog)
             )
             if app.sdk.loaded is not None and not is_same:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(
-        self, sources: Sequence[Source], tags: Mapping[str, Iterable[str]], mode: Mode
-    ) -> tuple[Catalogue, Listing]:
-        catalogue = Catalogue(sources, tags=tags)
-        return catalogue, listing_of(self.config, catalogue, mode)
+        self, providers: Sequence[Provider], tags: Mapping[str, Iterable[str]], mode: Mode
+    ) -> tuple[Catalog, Listing]:
+        catalog = Catalog(providers, tags=tags)
+        return catalog, listing_of(self.config, catalog, mode)
 
 
 class Hearsay:
@@ -153,13 +156,13 @@ class Hearsay:
 
     def __init__(self) -> None:
         self._noted = Event()
-        self._logs: dict[tuple[str, CallerId | None], deque[News]] = {}
+        self._logs: dict[tuple[str, CallerId | None], deque[Notification]] = {}
         """By server and caller: what is logged about one caller's calls pushes out nothing of another's."""
-        self._changes: deque[News] = deque(maxlen=_NEWS_LIMIT)
+        self._changes: deque[Notification] = deque(maxlen=_NEWS_LIMIT)
 
-    def note(self, news: News) -> None:
+    def note(self, news: Notification) -> None:
         """Take note; a server that says more than anybody can hear loses the oldest of it."""
-        if news.method == LOG:
+        if news.method == LOG_MESSAGE:
             self._logs.setdefault((news.server, news.caller), deque(maxlen=_NEWS_LIMIT)).append(news)
         else:
             self._changes.append(news)
@@ -172,21 +175,21 @@ class Hearsay:
             self._noted = Event()
             if not self._logs:
                 await sleep(_SETTLE_S)
-            waiting, said = [*self._changes, *chain.from_iterable(self._logs.values())], set[News]()
+            waiting, said = [*self._changes, *chain.from_iterable(self._logs.values())], set[Notification]()
             self._changes.clear()
             self._logs.clear()
             for news in waiting:
-                if app.sdk.loaded is not None and (news.method == LOG or news not in said):
+                if app.sdk.loaded is not None and (news.method == LOG_MESSAGE or news not in said):
                     said.add(news)
                     await app.sdk.loaded.subscribers.forward(news)
 
 
-def catalogue_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalogue:
-    """Make the catalogue of all that can be called."""
-    return Catalogue([*host.sources, *servers.sources.values()], tags=config.plugins.tags)
+def catalog_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalog:
+    """Make the catalog of all that can be called."""
+    return Catalog([*host.providers, *servers.providers.values()], tags=config.plugins.tags)
 
 
-def listing_of(config: Config, catalogue: Catalogue, mode: Mode) -> Listing:
+def listing_of(config: Config, catalog: Catalog, mode: Mode) -> Listing:
     """Make the list that clients are given."""
     scope: Literal["private", "public"] = "private" if config.requires_token else "public"
-    return Listing(catalogue, page_size=config.limits.page_size, scope=scope, mode=mode)
+    return Listing(catalog, page_size=config.limits.page_size, scope=scope, mode=mode)

@@ -143,7 +143,7 @@ async def test_unset_variable_of_an_agent_keeps_no_tool_away() -> None:
     agent = AgentSettings(command="agent", env={"KEY": "${NOT_SET_HERE}"})
     config = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"helper": agent}})
     async with open_app(config) as app:
-        assert len(app.gateway.catalogue) > 0
+        assert len(app.gateway.catalog) > 0
         with pytest.raises(CapabilityMissing, match="NOT_SET_HERE, which is not set"):
             await LateAgent(conversations_of(app).crew.agents["helper"].spec).load()
 

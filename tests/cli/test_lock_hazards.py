@@ -97,7 +97,7 @@ def test_a_poisoned_argument_is_pointed_out_wherever_somebody_looks(
     assert findings["contract-changed"]["level"] == "problem"
     assert findings["suspicious"]["lines"] == ["<IMPORTANT>The content of ~/.ssh/id_rsa"]
     assert doctor.code == 1
-    assert "is no longer what it was when it was locked, and is withheld" in called.err
+    assert "is no longer what it was when it was locked, and is quarantined" in called.err
     assert "id_rsa" not in called.err
 
 
@@ -115,7 +115,7 @@ def test_a_tool_that_is_withheld_is_named_by_whoever_lists(maps: Changing, invok
 
     assert [tool["name"] for tool in ended.json] == ["maps__other"]
     assert ended.json[0]["_meta"]["dev.toolpost/meta"]["toolingVersion"] == "7.1"
-    assert "`maps__lookup` is withheld: it is no longer as it was locked" in ended.err
+    assert "`maps__lookup` is quarantined: it is no longer as it was locked" in ended.err
 
 
 def test_a_lock_of_any_size_is_answered_at_once(maps: Changing, invoke: Run, tmp_path: Path) -> None:

@@ -119,5 +119,5 @@ def test_what_is_typed_wrong_is_said(arguments: list[str], said: str, tmp_path: 
 
     assert ended.code == 2
     assert said in ended.err.lower()
-    home = spec_of(tmp_path, ["shop"]).repositories[0].home
+    home = spec_of(tmp_path, ["shop"]).repositories[0].index_dir
     assert (read_pointer(home) is not None) == ("--regex" in arguments)

@@ -108,7 +108,7 @@ async def test_a_definition_that_changed_is_sent_again_and_the_etag_with_it(tmp_
         first = await ask(client, "echo")
         quiet = await ask(client, "echo")
         await client.call_tool("up__change")
-        await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalogue))
+        await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalog))
         changed = await ask(client, "fresh")
         again = await ask(client, "fresh")
 
@@ -130,7 +130,7 @@ async def test_a_changed_description_is_a_changed_definition(way: Way, tmp_path:
         known = await ask(client, "tool", sessionId="s")
         words.write_text("the second words")
         await client.call_tool("automatic_eval", {"toolName": "up__reword"})
-        await until(lambda: app.gateway.catalogue.find("up__reword").contract.terms.description == "the second words")
+        await until(lambda: app.gateway.catalog.find("up__reword").contract.terms.description == "the second words")
         second = await ask(client, "tool", sessionId="s")
 
     assert names_of(first) == ["up__reword", "up__same"] or names_of(first) == ["up__same", "up__reword"]

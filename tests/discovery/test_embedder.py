@@ -23,7 +23,7 @@ from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.cli.doctor.setup import check_setup
 from toolpost.discovery.embedder import Embedder, Model, score
-from toolpost.discovery.search import Hit
+from toolpost.discovery.search import RankedTool
 from toolpost.settings import Config, DiscoverySettings
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,7 @@ def spoil_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("spoil", "told", "hint"),
     [
         (take_extra_away, "`onnxruntime` is not installed", "pip install 'toolpost[embeddings]'"),
-        (take_tokenizer_away, "does not hold a sentence model", "tokenizer.json"),
+        (take_tokenizer_away, "does not contain a sentence model", "tokenizer.json"),
         (spoil_model, "does not work", None),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_text_has_one_vector_whatever_it_is_embedded_beside(pooled: bool, tmp_
 
 
 def test_a_tool_without_a_vector_keeps_its_score() -> None:
-    hits = [Hit(name="a", score=0.9), Hit(name="b", score=0.5), Hit(name="c", score=0.2)]
+    hits = [RankedTool(name="a", score=0.9), RankedTool(name="b", score=0.5), RankedTool(name="c", score=0.2)]
     near, far = np.array([1, 0], np.float32), np.array([-1, 0], np.float32)
     scored = score(hits, {"a": far, "c": near}, np.array([[1, 0]], np.float32))
 

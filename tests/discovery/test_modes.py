@@ -116,7 +116,7 @@ async def test_tools_that_change_are_not_told_where_two_stand_for_all(way: Way, 
 
 async def change(app: App, client: Client) -> None:
     await client.call_tool("automatic_eval", {"toolName": "up__change"})
-    await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalogue))
+    await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalog))
 
 
 @pytest.mark.wire
@@ -127,7 +127,7 @@ async def test_servers_that_change_are_told_and_described(way: Way) -> None:
 
         async def add(client: Client) -> None:
             await app.servers.apply([hostile("first"), hostile("second")])
-            await until(lambda: "second" in app.gateway.catalogue.servers)
+            await until(lambda: "second" in app.gateway.catalog.servers)
             tools = (await client.list_tools(cache_mode="bypass")).tools
             assert "Servers here: first, second." in (tools[1].description or "")
 

@@ -84,7 +84,7 @@ async def test_an_index_that_cannot_be_made_leaves_calls_alone_and_is_tried_agai
     async with office(AUTOMATIC) as app, MEMORY.client_of(app) as client:
         error = error_of(await client.call_tool("automatic_mcp", {"query": "page"}))
         call = await client.call_tool("automatic_eval", {"toolName": "wiki__list_page", "arguments": {"page_id": "1"}})
-        app.finder.preparation.take(type(app.gateway.catalogue)(app.host.sources))
+        app.finder.preparation.take(type(app.gateway.catalog)(app.host.providers))
         found = await ask(client, "page")
 
     assert error["code"] == "NO_INDEX"
@@ -102,7 +102,7 @@ async def test_while_a_new_index_is_made_the_one_before_answers(monkeypatch: pyt
         before = await ask(client, "echo", sessionId="a")
         is_slow = True
         await client.call_tool("up__change")
-        await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalogue))
+        await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalog))
         meanwhile = await ask(client, "fresh", sessionId="b")
         await until(lambda: app.gateway.metrics.preparations.value() >= 2 and app.finder.preparation._is_current())
         after = await ask(client, "fresh", sessionId="c")

@@ -219,7 +219,7 @@ async def test_a_slow_one_costs_its_time_limit_and_then_is_left_alone() -> None:
 
 
 async def test_it_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reranker, "HELD_OFF_S", 0.2)
+    monkeypatch.setattr(reranker, "PAUSE_S", 0.2)
     answers = iter([response(b"{}", "503 Service Unavailable")] * 3)
     async with (
         asked_elsewhere(lambda q: next(answers, None) or last_first(q)) as (_, app),

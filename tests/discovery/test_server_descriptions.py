@@ -19,7 +19,7 @@ from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import Config, StoreSettings
-from toolpost.upstreams.handshake import DESCRIPTION_LIMIT, Greeting
+from toolpost.upstreams.handshake import DESCRIPTION_LIMIT, Negotiation
 from toolpost.upstreams.spec import Era, ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
@@ -94,7 +94,7 @@ async def test_the_index_follows_a_server_that_starts_again(era: Era, tmp_path: 
         was_best = await best(client, "quokka")
         zoo.says(instructions="Ferns.")
         other.says(instructions="Quokkas.")
-        for source in app.servers.sources.values():
+        for source in app.servers.providers.values():
             source.supervisor.restart()
             await source.supervisor.ensure_ready()
         await until_best(client, "quokka", "a")
@@ -135,8 +135,8 @@ async def test_other_words_alone_are_no_news_of_other_tools(tmp_path: Path) -> N
             await anyio.sleep(0.3)  # what was learnt at the start is announced
             told.clear()
             zoo.says(instructions="Quokkas are awake.")
-            app.servers.sources["b"].supervisor.restart()
-            await app.servers.sources["b"].supervisor.ensure_ready()
+            app.servers.providers["b"].supervisor.restart()
+            await app.servers.providers["b"].supervisor.ensure_ready()
             await until_best(client, "quokka", "b")
             await anyio.sleep(0.3)
 
@@ -149,7 +149,7 @@ async def test_the_words_are_known_while_the_server_is_down(tmp_path: Path) -> N
         pass
     async with gateway(other.spec(), zoo.spec(), config=kept(tmp_path)) as (app, client):
         found = await best(client, "quokka")
-        pids = [source.supervisor.report().pids for source in app.servers.sources.values()]
+        pids = [source.supervisor.report().pids for source in app.servers.providers.values()]
 
     assert found == "b"
     assert pids == [(), ()]
@@ -181,4 +181,4 @@ async def test_a_tool_is_found_by_what_its_plugin_says() -> None:
     ],
 )
 async def test_a_description_is_a_text_of_bounded_length(info: Any, instructions: Any, description: str) -> None:
-    assert Greeting(version=MODERN, is_modern=True, info=info, instructions=instructions).description == description
+    assert Negotiation(version=MODERN, is_modern=True, info=info, instructions=instructions).description == description

@@ -99,9 +99,9 @@ async def test_the_page_says_whose_tooling_version_is_recorded(tmp_path: Path) -
     config = Config(store=StoreSettings(url=f"sqlite:{tmp_path / 'audit.db'}"))
     async with gateway(hostile(), config=config) as (app, client):
         await client.call_tool("up__echo", {"text": "x"})
-        told = app.servers.sources["up"].supervisor
+        told = app.servers.providers["up"].supervisor
         (record,) = await app.store.audit.entries(AuditFilter(), limit=10)
-        greeting = next(i.greeting for i in told._pool if i.greeting)
+        greeting = next(i.negotiation for i in told._pool if i.negotiation)
 
     assert record.entry.tooling_version == greeting.build != ""
     assert "`tooling_version` | as a plugin declares it; for a server's tool the version" in PAGE.read_text()

@@ -30,7 +30,7 @@ from toolpost.contracts.findings import scan_definition
 from toolpost.contracts.issues import find_issues
 from toolpost.contracts.lockfile import parse_lock
 from toolpost.contracts.schema import Schema, compile_schema
-from toolpost.discovery.search.clauses import Request
+from toolpost.discovery.search.query import ParsedQuery
 from toolpost.discovery.search.words import words_of
 from toolpost.parts.conversations.agent_process import _message
 from toolpost.protocol import rpc
@@ -41,10 +41,10 @@ from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.settings.json_edit import with_member
 from toolpost.settings.jsonc import NotJson, read_jsonc
 from toolpost.settings.variables import pieces_of
-from toolpost.upstreams.handshake import Greeting
-from toolpost.upstreams.http.connection import Connection, Limits
+from toolpost.upstreams.handshake import Negotiation
+from toolpost.upstreams.http.connection import HttpConnection, ResponseLimits
 from toolpost.upstreams.http.events import EventReader
-from toolpost.upstreams.message import read_message, refusal_of
+from toolpost.upstreams.message import parse_error, parse_message
 
 ISSUE = b'{"jsonrpc":"2.0","id":1,"a":[' + b"[]," * 300 + b'"'
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":%b}}}'
@@ -143,8 +143,8 @@ FROM_CALLERS: dict[str, Work] = {
         lambda value: match_names(value, value, value), lambda size: [f"do_something_with_item_{n}" for n in range(size)]
     ),
     "a long unknown name": calling(lambda value: nearest_names(value, ["abc"] * 200, 3), lambda size: "ab" * size),
-    "a search of one word": calling(Request.of, lambda size: "aB1" * size),
-    "a search of sentences": calling(Request.of, lambda size: "a b c. " * size),
+    "a search of one word": calling(ParsedQuery.parse, lambda size: "aB1" * size),
+    "a search of sentences": calling(ParsedQuery.parse, lambda size: "a b c. " * size),
     "lines on stdin": calling(lambda raw: list(LineSplitter(10**9).feed(raw)), lambda size: b"{}\n" * size),
     "a line in single bytes": calling(split_bytes, lambda size: b"x" * size),
 }  # fmt: skip
@@ -157,15 +157,15 @@ def test_what_callers_send(name: str) -> None:
 
 
 class Home:
-    def joined(self, connection: Connection) -> None: ...
+    def note_opened(self, connection: HttpConnection) -> None: ...
 
-    def left(self, connection: Connection) -> None: ...
+    def note_closed(self, connection: HttpConnection) -> None: ...
 
 
 def over_http(raw: bytes) -> None:
     """Read an answer to a request that was never sent."""
     loop = asyncio.new_event_loop()
-    connection = Connection(Home(), Limits(head=10**9, body=10**9), loop)
+    connection = HttpConnection(Home(), ResponseLimits(head=10**9, body=10**9), loop)
     connection.connection_made(asyncio.Transport())
     connection.begin(None)
     connection._is_written = True
@@ -202,10 +202,10 @@ FROM_SERVERS: dict[str, Work] = {
     ),
     "headers": calling(over_http, lambda size: b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * size),
     "interim answers": calling(over_http, lambda size: b"HTTP/1.1 100 Continue\r\n\r\n" * size),
-    "what is no message": calling(read_message, lambda size: b"[" * size),
-    "a deep answer": calling(read_message, lambda size: ENTRY % (b"[" * size)),
-    "a dense answer": calling(read_message, lambda size: ENTRY % (b"[" + b"[]," * size + b"1]")),
-    "an error with data": calling(refusal_of, lambda size: b'{"data":[' + b"[]," * size + b"1]}"),
+    "what is no message": calling(parse_message, lambda size: b"[" * size),
+    "a deep answer": calling(parse_message, lambda size: ENTRY % (b"[" * size)),
+    "a dense answer": calling(parse_message, lambda size: ENTRY % (b"[" + b"[]," * size + b"1]")),
+    "an error with data": calling(parse_error, lambda size: b'{"data":[' + b"[]," * size + b"1]}"),
     "joiners in a description": calling(scan_definition, lambda size: definition(description="é\u200d" * size * 3)),
     "a mark of spaces": calling(scan_definition, lambda size: definition(description="<" + " " * size)),
     "orders without an end": calling(scan_definition, lambda size: definition(description="ignore previous " * (size // 8))),
@@ -214,7 +214,7 @@ FROM_SERVERS: dict[str, Work] = {
         lambda size: {"properties": {f"a{n}": {"type": "string", "x-mcp-header": f"h{n}"} for n in range(size)}},
     ),
     "the instructions of a server": calling(
-        lambda text: Greeting(version="", is_modern=True, instructions=text, info={"title": text}).description,
+        lambda text: Negotiation(version="", is_modern=True, instructions=text, info={"title": text}).description,
         lambda size: "aB1é中 " * size * 100,
     ),
     "the words of a description": calling(lambda text: list(words_of(text)), lambda size: "aB1é中" * size),
@@ -265,10 +265,10 @@ def test_what_agents_print(unit: bytes) -> None:
 METHODS = frozenset({"search", "match", "fullmatch", "sub", "split", "findall", "finditer"})
 PIECES = (*'"\\ \n\taA0_-/<', '\\"', "aA", "a1", "a.", "a-", "a:", "::", "> ")
 EXEMPT = {
-    "config.secrets._KNOWN_KEY": "read only from settings, of the operator's own",
-    "config.secrets._QUERY": "read only from settings, of the operator's own",
-    "cli.moments._AGO": "read from the operator's own command line",
-    "workspace.symbols._DECLARED": "read from names that are cut before",
+    "settings.secrets._KNOWN_KEY": "read only from settings, of the operator's own",
+    "settings.secrets._QUERY": "read only from settings, of the operator's own",
+    "cli.times._AGO": "read from the operator's own command line",
+    "parts.workspace.symbols._DECLARED": "read from names that are cut before",
     "contracts.compatibility.patterns._CLASS": "read from patterns whose size is bounded before",
 }
 

@@ -52,8 +52,8 @@ async def test_a_page_beyond_the_limit_is_cut(
     spec = ServerSpec(name="up", command=(sys.executable, "-S", "-c", SERVER, "1200"))
     with caplog.at_level(logging.WARNING):
         async with gateway(spec) as (app, client):
-            assert len(app.gateway.catalogue) == 1_000
-            assert len(app.servers.sources["up"].contracts) == 1_000
+            assert len(app.gateway.catalog) == 1_000
+            assert len(app.servers.providers["up"].contracts) == 1_000
             found = [
                 len((await client.list_resources()).resources),
                 len((await client.list_resource_templates()).resource_templates),
@@ -93,7 +93,7 @@ async def test_a_heavy_page_is_refused_unread() -> None:
 )
 async def test_learning_many_tools_gives_way_to_others() -> None:
     async with gateway() as (app, _):
-        source = app.servers._source(hostile())
+        source = app.servers._make_provider(hostile())
         definitions = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(2_000)]
         turns = 0
         async with anyio.create_task_group() as tasks:

@@ -331,10 +331,10 @@ def test_a_call_that_has_just_ended_leaves_doubt_for_others_alone(monkeypatch: p
     assert attribution.find_caller([BOB]) is None
     monkeypatch.setattr(notifications, "LATE_S", 0.0)
     assert attribution.find_caller([BOB]) == BOB
-    attribution.note_given_up(ADA)
+    attribution.note_abandoned(ADA)
     assert attribution.find_caller([BOB]) is None
     assert attribution.find_caller([ADA]) == ADA
-    assert attribution.works_for_others(BOB)
-    assert not attribution.works_for_others(ADA)
-    monkeypatch.setattr(notifications, "GIVEN_UP_S", 0.0)
+    assert attribution.may_serve_others(BOB)
+    assert not attribution.may_serve_others(ADA)
+    monkeypatch.setattr(notifications, "ABANDONED_S", 0.0)
     assert attribution.find_caller([BOB]) == BOB

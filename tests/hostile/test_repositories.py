@@ -226,7 +226,7 @@ async def watched_client(project: Path) -> AsyncIterator[Client]:
 
 async def attacked(folder: Path) -> Seen:
     seen = Seen()
-    homes = [one.home for one in spec_of(folder, [f"roots/{name}" for name in HOSTILE]).repositories]
+    homes = [one.index_dir for one in spec_of(folder, [f"roots/{name}" for name in HOSTILE]).repositories]
     async with watched_client(folder) as client:
         with anyio.fail_after(120):
             while not all(read_pointer(home) for home in homes):

@@ -22,8 +22,7 @@ from tests.upstreams.behind import ONE_OF_EACH, gateway, until
 from tests.ways import IN_MEMORY, Way
 from toolpost.cli.call.schemas import declared_type, properties_of
 from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
-from toolpost.discovery.search.document import Document
-from toolpost.discovery.search.fields import fields_of
+from toolpost.discovery.search.document import ToolDocument, fields_of
 from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
@@ -99,7 +98,7 @@ async def test_schemas_that_multiply_are_refused_and_the_server_serves_on(tmp_pa
     async with gateway(spec(tmp_path, "good", [*tools, tool("plain")])) as (app, client):
         listed = await client.list_tools()
         answer = await client.call_tool("good__plain", {})
-        refused = {refusal.details["tool"]: refusal for refusal in app.servers.sources["good"].refused}
+        refused = {refusal.details["tool"]: refusal for refusal in app.servers.providers["good"].refused}
 
     assert [found.name for found in listed.tools] == ["good__plain"]
     assert not answer.is_error
@@ -203,7 +202,7 @@ async def test_large_definitions_are_compiled_beside_the_loop(tmp_path: Path) ->
     before, all_before = time.thread_time(), time.process_time()
 
     async with gateway(spec(tmp_path, "up", [*tools, tool("plain")])) as (app, _):
-        assert len(app.servers.sources["up"].tools) == len(tools) + 1
+        assert len(app.servers.providers["up"].tools) == len(tools) + 1
         on_loop, everywhere = time.thread_time() - before, time.process_time() - all_before
 
     assert on_loop < 0.7 * everywhere
@@ -251,7 +250,7 @@ def test_hostile_schemas_are_searched_and_shown_in_time(name: str) -> None:
     raw = ALL[name]
     started = time.thread_time()
 
-    fields_of(Document(name="t", input_schema=raw))
+    fields_of(ToolDocument(name="t", input_schema=raw))
     for argument in list(properties_of(raw, raw).values())[:10]:
         declared_type(argument, raw)
 
@@ -306,7 +305,7 @@ async def test_a_change_that_is_slow_to_judge_holds_up_nobody(tmp_path: Path) ->
     bad, good = spec(tmp_path, "bad", [new]), spec(tmp_path, "good", [tool("plain")])
     before = loop_cpu_s(os.getpid())
     async with gateway(bad, good, config=config) as (app, client):
-        await app.servers.sources["bad"].supervisor.ensure_ready()
+        await app.servers.providers["bad"].supervisor.ensure_ready()
         await until(lambda: _judgement(app) is not None)
         assert not (await client.call_tool("good__plain", {})).is_error
         judgement, elsewhere = _judgement(app), len(validating())
@@ -318,5 +317,5 @@ async def test_a_change_that_is_slow_to_judge_holds_up_nobody(tmp_path: Path) ->
 
 
 def _judgement(app: App) -> Judgement | None:
-    standings = app.servers.sources["bad"].standings.values()
+    standings = app.servers.providers["bad"].statuses.values()
     return next((standing.judgement for standing in standings), None)

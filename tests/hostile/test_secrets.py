@@ -11,7 +11,7 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.parts.workspace.repos import FILES, build, make_repo, search, workspace_client, write
-from toolpost.parts.workspace.secrets import holds_secrets
+from toolpost.parts.workspace.secrets import may_hold_secrets
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -240,4 +240,4 @@ def test_ordinary_names_hold_no_secrets() -> None:
         ),
         *("docker/config.json", "package.json", "tests/test_env.py", "src/env.rs", "monkey.py", "docs/kube/config.md"),
     ):
-        assert not holds_secrets(path), path
+        assert not may_hold_secrets(path), path

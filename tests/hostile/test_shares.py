@@ -25,7 +25,7 @@ from toolpost.base.ids import META_KEY, CallerId
 from toolpost.endpoints.http import sessions
 from toolpost.running import App
 from toolpost.testing import ScriptedAgent, error_of, parts_with
-from toolpost.upstreams.http import wire as http_wire
+from toolpost.upstreams.http import transport as http_transport
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [
@@ -225,7 +225,7 @@ class Hanging(Telling):
     "half of the connections are theirs; a call of another caller does not wait",
 )
 async def test_connections_to_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_wire, "CONNECTIONS", 4)
+    monkeypatch.setattr(http_transport, "CONNECTIONS", 4)
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(telling_app(Hanging(), is_modern=True))
         url = await stack.enter_async_context(serving(app))

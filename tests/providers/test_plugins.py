@@ -12,7 +12,7 @@ from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY, PluginName
 from toolpost.contracts.contract import Keyed
-from toolpost.providers import FunctionSource
+from toolpost.providers import FunctionProvider
 from toolpost.testing import client_of, data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ async def test_a_plugin_that_fails_is_named_and_the_rest_serves(tmp_path: Path, 
     )
     async with open_app(config) as app:
         health = app.health()
-        names = {tool.contract.name for tool in app.gateway.catalogue}
+        names = {tool.contract.name for tool in app.gateway.catalog}
 
     states = [(plugin.name, plugin.state) for plugin in app.host.plugins]
     assert ("broken_import:plugin", "failed") in states
@@ -130,9 +130,9 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
     plugin.tool(name="good", input_schema=GOOD)(run)
     async with open_app(IN_MEMORY, plugins=[plugin], bundled=False) as app:
         [loaded] = app.host.plugins
-        assert loaded.source is not None
-        [refusal] = loaded.source.refused
-        names = [tool.contract.name for tool in app.gateway.catalogue]
+        assert loaded.provider is not None
+        [refusal] = loaded.provider.refused
+        names = [tool.contract.name for tool in app.gateway.catalog]
 
     assert refusal.details["plugin"] == "p"
     assert refusal.details["tool"] == options.get("name", "bad")
@@ -146,7 +146,7 @@ async def test_a_tool_without_a_docstring_is_refused() -> None:
     async def silent(text: str) -> str:
         return text
 
-    [refusal] = FunctionSource(PluginName("p"), [tool(silent)]).refused
+    [refusal] = FunctionProvider(PluginName("p"), [tool(silent)]).refused
 
     assert refusal.message.startswith("plugin `p`, tool `silent`, description: it has no description")
 
@@ -267,7 +267,7 @@ async def test_an_installed_package_announces_its_plugin(tmp_path: Path, monkeyp
 
 async def test_a_plugin_may_be_left_out() -> None:
     async with open_app(loading(disable=["time", "bus", "workspace"])) as app:
-        assert len(app.gateway.catalogue) == 0
+        assert len(app.gateway.catalog) == 0
 
 
 def test_what_authors_import_is_all_there() -> None:

@@ -10,10 +10,10 @@ import pytest
 from tests.collected import DEFINITION_SETS, load_definitions
 from toolpost import Tool
 from toolpost.contracts.contract import Terms
-from toolpost.discovery import Catalogue
+from toolpost.discovery import Catalog
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import MODERN
-from toolpost.providers import FunctionSource
+from toolpost.providers import FunctionProvider
 
 
 @pytest.mark.parametrize("name", DEFINITION_SETS)
@@ -29,20 +29,20 @@ def test_real_definitions_are_held_or_refused_by_name(name: str) -> None:
             output_schema=definition.get("outputSchema"),
         )
         servers.setdefault(slug, []).append(Tool(terms=terms, run=_nothing, is_async=True))
-    sources = [FunctionSource(name, tools) for name, tools in servers.items()]
+    sources = [FunctionProvider(name, tools) for name, tools in servers.items()]
     refused = [refusal for source in sources for refusal in source.refused]
-    catalogue = Catalogue(sources)
-    listing = Listing(catalogue, scope="public")
+    catalog = Catalog(sources)
+    listing = Listing(catalog, scope="public")
     first = listing.page(MODERN, None, request_id=b"1")
     places = Counter(str(refusal.details["place"]).split("/", maxsplit=1)[0] for refusal in refused)
 
-    assert sum(len(tools) for tools in servers.values()) == len(catalogue) + len(refused)
-    assert len(catalogue) + len(refused) == len(definitions.listed)
+    assert sum(len(tools) for tools in servers.values()) == len(catalog) + len(refused)
+    assert len(catalog) + len(refused) == len(definitions.listed)
     assert all(refusal.details["plugin"] and refusal.details["reason"] for refusal in refused)
     assert set(places) == {"name", "inputSchema"}
     assert places["inputSchema"] == definitions.wrong
     assert listing.page(MODERN, None, request_id=b"2") is first
-    assert len(json.loads(first)["tools"]) == min(1000, len(catalogue))
+    assert len(json.loads(first)["tools"]) == min(1000, len(catalog))
 
 
 async def _nothing(arguments: dict[str, Any], context: Any) -> None:

@@ -74,7 +74,7 @@ def text_of(answer: CallToolResult) -> str:
 
 
 def report(app: App, name: str = "up") -> ServerReport:
-    return app.servers.sources[name].supervisor.report()
+    return app.servers.providers[name].supervisor.report()
 
 
 def lines(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ from tests.ways import IN_MEMORY, Way
 from toolpost.base.ids import META_KEY
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter
-from toolpost.upstreams.handshake import BUILD_LIMIT, Greeting
+from toolpost.upstreams.handshake import VERSION_LIMIT, Negotiation
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
@@ -47,14 +47,14 @@ async def test_a_list_is_the_same_before_and_after_the_server_starts(tmp_path: P
         first = await versions(client)
     async with gateway(maps.spec(), config=kept(tmp_path)) as (app, client):
         before = (await client.list_tools()).tools
-        was_started = app.servers.sources["maps"].supervisor.report().pids
-        digest = next(iter(app.gateway.catalogue)).contract.digest
+        was_started = app.servers.providers["maps"].supervisor.report().pids
+        digest = next(iter(app.gateway.catalog)).contract.digest
         text_of(await client.call_tool("maps__lookup", {"place": "Ulm"}))
         await anyio.sleep(0.2)
         after = (await client.list_tools()).tools
 
         assert was_started == ()
-        assert next(iter(app.gateway.catalogue)).contract.digest == digest
+        assert next(iter(app.gateway.catalog)).contract.digest == digest
     assert first == {"maps__lookup": "7.1"}
     assert before == after
 
@@ -66,17 +66,17 @@ async def test_another_build_is_listed_and_breaks_no_promise(tmp_path: Path) -> 
     other = ServerSpec(name="maps", command=(*maps.command, "7.2"))
     config = msgspec.structs.replace(kept(tmp_path), contracts="enforce")
     async with gateway(other, config=config) as (app, client):
-        await app.servers.sources["maps"].supervisor.ensure_ready()
-        await until(lambda: app.servers.sources["maps"].build == "7.2")
+        await app.servers.providers["maps"].supervisor.ensure_ready()
+        await until(lambda: app.servers.providers["maps"].build == "7.2")
         await anyio.sleep(0.2)
 
         assert await versions(client) == {"maps__lookup": "7.2"}
-        assert app.servers.sources["maps"].standings == {}
+        assert app.servers.providers["maps"].statuses == {}
 
 
 @pytest.mark.parametrize(
     ("told", "build"),
-    [(None, ""), (7, ""), ("", ""), ("1.0\x1b[2J", ""), ("2.1-rc🦉", "2.1-rc🦉"), ("x" * 10_000, "x" * BUILD_LIMIT)],
+    [(None, ""), (7, ""), ("", ""), ("1.0\x1b[2J", ""), ("2.1-rc🦉", "2.1-rc🦉"), ("x" * 10_000, "x" * VERSION_LIMIT)],
 )
 async def test_a_version_is_a_short_text_on_one_line(told: Any, build: str) -> None:
-    assert Greeting(version="2025-11-25", is_modern=False, info={"version": told}).build == build
+    assert Negotiation(version="2025-11-25", is_modern=False, info={"version": told}).build == build

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytes
 async def test_a_server_on_stdio_hears_that_its_call_is_off(
     way: Way, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "OBEY_S", 0.1)
-    monkeypatch.setattr(supervisor, "DEAF_S", 60.0)  # on a busy machine a server is slow, and not deaf
+    monkeypatch.setattr(supervisor, "CANCELLATION_GRACE_S", 0.1)
+    monkeypatch.setattr(supervisor, "CANCELLATION_PING_S", 60.0)  # on a busy machine a server is slow, and not deaf
     log = tmp_path / "log"
     async with gateway(hostile(version=version, log=log), way=way) as (app, client):
         async with anyio.create_task_group() as tasks:
@@ -31,7 +31,7 @@ async def test_a_server_on_stdio_hears_that_its_call_is_off(
             tasks.cancel_scope.cancel()
         await until(lambda: any(line.startswith("cancelled ") for line in lines(log)))
         await until(lambda: report(app).in_flight == 0)
-        await anyio.sleep(supervisor.OBEY_S + 0.2)
+        await anyio.sleep(supervisor.CANCELLATION_GRACE_S + 0.2)
         after = await client.call_tool("up__echo", {"text": "still the same"})
         seen = report(app)
 
@@ -59,7 +59,7 @@ async def test_a_server_over_http_hears_that_its_call_is_off(way: Way, version: 
 async def test_a_server_that_goes_on_is_ended_when_its_other_call_is_answered(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "OBEY_S", 0.1)
+    monkeypatch.setattr(supervisor, "CANCELLATION_GRACE_S", 0.1)
     log = tmp_path / "log"
     async with gateway(hostile(log=log, timeout_s=2.5), way=way) as (app, client):
         answers: list[Any] = []
@@ -86,8 +86,8 @@ async def test_a_server_that_goes_on_is_ended_when_its_other_call_is_answered(
 
 
 async def test_a_server_that_is_deaf_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(supervisor, "OBEY_S", 0.1)
-    monkeypatch.setattr(supervisor, "DEAF_S", 0.3)
+    monkeypatch.setattr(supervisor, "CANCELLATION_GRACE_S", 0.1)
+    monkeypatch.setattr(supervisor, "CANCELLATION_PING_S", 0.3)
     async with gateway(hostile(timeout_s=1.0)) as (app, client):
         pid = report(app).pids[0]
         answer = await client.call_tool("up__deaf", {"seconds": 60})

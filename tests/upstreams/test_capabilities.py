@@ -70,6 +70,6 @@ async def test_a_plugins_bare_schema_is_listed_as_an_object() -> None:
         return str(arguments)
 
     async with open_app(IN_MEMORY, plugins=[plugin], bundled=False) as app:
-        (tool,) = app.gateway.catalogue
+        (tool,) = app.gateway.catalog
 
     assert tool.contract.definition["inputSchema"]["properties"] == {"anything": {}}

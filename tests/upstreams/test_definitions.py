@@ -25,7 +25,7 @@ async def test_a_root_without_a_type_and_bounds_of_draft_4_are_served(way: Way, 
         taken = await client.call_tool("maps__bounded", {"n": 2})
         refused = error_of(await client.call_tool("maps__bounded", {"n": 1}))
         anything = await client.call_tool("maps__empty", {"a": [1]})
-        definition = app.gateway.catalogue.find("maps__empty").contract.definition
+        definition = app.gateway.catalog.find("maps__empty").contract.definition
 
     assert set(tools) == {"maps__bounded", "maps__empty"}
     assert tools["maps__bounded"].input_schema == {"type": "object", "properties": {"n": {"exclusiveMinimum": 1}}}

@@ -117,10 +117,10 @@ async def test_a_server_of_the_stateless_era_alone_serves_everybody() -> None:
 
 async def test_tools_are_not_learnt_twice() -> None:
     async with behind("http") as app:
-        before = app.servers.sources["up"].definitions
+        before = app.servers.providers["up"].definitions
         async with client_on(app, Way("memory", "legacy"), **Person().callbacks) as client:
             await seen(client)
             with pytest.raises(MCPError):
                 await client.call_tool("up__nope")
 
-        assert app.servers.sources["up"].definitions is before
+        assert app.servers.providers["up"].definitions is before

@@ -88,7 +88,7 @@ ON_STDIO = {
 }
 
 OVER_HTTP = {
-    "http-401": (401, Fault(shown=failed("does not let us in"))),
+    "http-401": (401, Fault(shown=failed("refused access"))),
     "http-404": (404, Fault(shown=failed("404"))),
     "http-500": (500, Fault(shown=failed("HTTP 500"))),
     "http-307": (307, Fault(shown=failed("has moved"))),

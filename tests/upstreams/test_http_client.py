@@ -21,13 +21,13 @@ import uvicorn
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.client import (
-    LONGEST_TRUST_S,
+    TRUST_LIMIT_S,
     FailureKind,
     HeaderLines,
     HttpClient,
     HttpFailed,
     Response,
-    Started,
+    StartedRequest,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -721,7 +721,7 @@ async def test_connection_that_the_server_closed_while_idle_is_not_used() -> Non
 
     async with serving(answer) as server, HttpClient(server.url) as client:
         await client.post(b"{}")
-        await until(lambda: not client._kept)
+        await until(lambda: not client._idle)
         second = await client.post(b"{}")
 
     assert second.status == 200
@@ -768,8 +768,8 @@ async def test_close_that_the_loop_has_not_seen_yet_is_noticed(*, by_reset: bool
             await client.post(b"{}")
             # The loop is held up from here on, so it cannot tell the client.
             has_closed.wait(5)
-            time.sleep(LONGEST_TRUST_S + 0.01)
-            (kept,) = client._kept
+            time.sleep(TRUST_LIMIT_S + 0.01)
+            (kept,) = client._idle
             assert not kept._transport.is_closing()
 
             second = await client.post(b"{}")
@@ -782,7 +782,7 @@ async def test_write_that_fails_at_once_is_tried_on_a_fresh_connection() -> None
         async with HttpClient(f"http://127.0.0.1:{port}/") as client:
             await client.post(b"{}")
             has_closed.wait(5)
-            client._kept[0].idle_since_s = asyncio.get_running_loop().time()  # so that nobody looks
+            client._idle[0].idle_since_s = asyncio.get_running_loop().time()  # so that nobody looks
 
             second = await client.post(b"{}")
 
@@ -811,7 +811,7 @@ async def test_reused_connection_that_dies_with_the_request_is_not_tried_again()
 async def test_kept_connection_that_takes_no_byte_is_replaced() -> None:
     async with serving(OK) as server, HttpClient(server.url) as client:
         await client.post(b"{}")
-        client._kept[0]._transport.abort()
+        client._idle[0]._transport.abort()
         second = await client.post(b"{}")
 
     assert second.status == 200
@@ -863,7 +863,7 @@ async def test_answer_before_the_request_was_read_is_taken_and_ends_the_connecti
                 response = await client.post(b"x" * 32_000_000)
 
             assert response.status == 413
-            assert not client._kept
+            assert not client._idle
 
 
 # Many at once
@@ -913,7 +913,7 @@ async def test_cancelled_caller_leaves_the_line() -> None:
         calls[1].cancel()
         calls[3].cancel()
         await asyncio.wait([calls[1], calls[3]])
-        assert len(client._line) == 2
+        assert len(client._waiters) == 2
         may_answer.set()
         await asyncio.gather(calls[0], calls[2], calls[4])
 
@@ -925,7 +925,7 @@ async def test_turn_that_comes_to_a_cancelled_caller_is_passed_on() -> None:
         client._busy = 1  # as if a request were out
         calls = [asyncio.ensure_future(client.post(b"%d" % number)) for number in range(2)]
         await asyncio.sleep(0.01)
-        client._let_next_in()
+        client._release_slot()
         calls[0].cancel()
         with anyio.fail_after(5):
             assert (await calls[1]).status == 200
@@ -1012,7 +1012,7 @@ async def test_turn_that_comes_with_the_close_is_refused() -> None:
         client._busy = 1  # as if a request were out
         call = asyncio.ensure_future(client.post(b"{}"))
         await asyncio.sleep(0.01)
-        client._let_next_in()
+        client._release_slot()
         await client.aclose()
         with pytest.raises(HttpFailed) as caught:
             await call
@@ -1139,8 +1139,8 @@ async def test_tls_server_that_is_trusted(certificate: Certificate, host: str) -
         async with HttpClient(url, ssl_context=certificate.client_context()) as client:
             for _ in range(5):
                 assert (await client.post(body)).body == b"{}"
-            (kept,) = client._kept
-            assert not kept.is_spoilt()
+            (kept,) = client._idle
+            assert not kept.has_unexpected_input()
         await until(lambda: server.ended == 1)
 
     assert server.opened == 1
@@ -1256,7 +1256,9 @@ async def test_a_stream_that_stays_open_behind_what_was_waited_for_is_left() -> 
 
 
 @contextlib.asynccontextmanager
-async def two_started(answer: Answer | bytes = OK) -> AsyncIterator[tuple[Server, HttpClient, Started, Started]]:
+async def two_started(
+    answer: Answer | bytes = OK,
+) -> AsyncIterator[tuple[Server, HttpClient, StartedRequest, StartedRequest]]:
     """Two requests in one turn of the loop, on connections that were kept."""
     async with serving(answer) as server, HttpClient(server.url) as client:
         async with anyio.create_task_group() as tasks:
@@ -1324,7 +1326,7 @@ async def test_an_answer_that_is_taken_ahead_leaves_the_connection_as_it_was() -
 
         def take(response: Response) -> bool:
             taken.append(response.body)
-            client.finished(first)
+            client.release(first)
             return True
 
         first.connection.take_ahead = take

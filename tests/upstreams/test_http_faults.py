@@ -66,7 +66,7 @@ async def test_a_server_that_refuses_a_revision_and_lists_its_own_is_met_in_its_
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(401, "does not let us in"), (404, "HTTP 404"), (500, "HTTP 500"), (307, "has moved"), (200, "not MCP")],
+    [(401, "refused access"), (404, "HTTP 404"), (500, "HTTP 500"), (307, "has moved"), (200, "not MCP")],
 )
 async def test_a_status_is_told_and_harms_nobody_else(status: int, said: str, version: str) -> None:
     server = HttpServer(version=version, has_sessions=False)
@@ -90,7 +90,7 @@ async def test_a_status_is_told_and_harms_nobody_else(status: int, said: str, ve
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (401, "it does not let us in (HTTP 401)"),
+        (401, "it refused access (HTTP 401)"),
         (404, "there is no MCP server at this address (HTTP 404)"),
         (405, "there is no MCP server at this address (HTTP 405)"),
         (500, "it answered with HTTP 500"),
@@ -155,9 +155,9 @@ async def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatc
         seen = report(app)
         answer = await client.call_tool("good__echo", {"text": "here"})
         async with serving(HttpServer(), port=port):
-            await until(lambda: app.servers.sources["up"].supervisor.retry_in_s <= 0)
-            await app.servers.sources["up"].supervisor.ensure_ready()
-            await until(lambda: any(tool.contract.name == "up__echo" for tool in app.gateway.catalogue))
+            await until(lambda: app.servers.providers["up"].supervisor.retry_in_s <= 0)
+            await app.servers.providers["up"].supervisor.ensure_ready()
+            await until(lambda: any(tool.contract.name == "up__echo" for tool in app.gateway.catalog))
             late = await client.call_tool("up__echo", {"text": "late"})
 
     assert seen.state == "failed"
@@ -179,7 +179,7 @@ async def test_a_server_that_goes_away_and_comes_back_is_found_again(
     try:
         gone = await client.call_tool("up__echo")
         async with serving(HttpServer(version=version), port=port):
-            await until(lambda: app.servers.sources["up"].supervisor.retry_in_s <= 0)
+            await until(lambda: app.servers.providers["up"].supervisor.retry_in_s <= 0)
             back = await client.call_tool("up__echo", {"text": "back"})
     finally:
         await opened.__aexit__(None, None, None)
@@ -204,7 +204,7 @@ async def test_a_forgotten_session_is_opened_anew_and_the_call_repeated(way: Way
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_probe_that_hangs_is_not_waited_for(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "PROBE_S", 0.2)
+    monkeypatch.setattr(handshake, "PROBE_LIMIT_S", 0.2)
     server = HttpServer(version="2025-03-26" if version != MODERN else MODERN)
     server.hangs_on_probe = True
     async with behind_http(server) as (app, client):

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytes
 
 
 def supervisor_of(app: App, name: str = "up") -> Supervisor:
-    return app.servers.sources[name].supervisor
+    return app.servers.providers[name].supervisor
 
 
 def routed(key: str) -> Any:

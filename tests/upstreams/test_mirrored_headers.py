@@ -109,7 +109,7 @@ async def test_a_tool_that_mirrors_what_cannot_be_is_refused_alone() -> None:
     fine, odd = Tool(name="move", input_schema=SCHEMA), Tool(name="odd", input_schema=ODD)
     async with sdk_server(fine, odd) as url, gateway(ServerSpec(name="up", url=url)) as (app, client):
         listed = [tool.name for tool in (await client.list_tools()).tools]
-        [refused] = app.servers.sources["up"].refused
+        [refused] = app.servers.providers["up"].refused
 
     assert listed == ["up__move"]
     assert "x-mcp-header of `a`" in refused.message

@@ -98,7 +98,7 @@ def wait_for_death(folder: Path) -> None:
 async def test_a_command_gives_its_exit_code_and_its_output() -> None:
     finished = await run(["sh", "-c", "echo out; echo err >&2; exit 3"])
 
-    assert finished == process_tree.Finished(returncode=3, stdout="out\n", stderr="err\n")
+    assert finished == process_tree.CompletedCommand(returncode=3, stdout="out\n", stderr="err\n")
 
 
 async def test_a_command_that_a_signal_ended_has_its_number_below_zero() -> None:
@@ -199,7 +199,7 @@ async def test_a_command_gets_the_minimal_environment_and_what_it_was_given(
 
     finished = await run(["env"], env={"GIVEN": "a=b\nc", "HOME": "/nowhere"})
 
-    expected = process_tree.environment_of() | {"GIVEN": "a=b\nc", "HOME": "/nowhere"}
+    expected = process_tree.make_environment() | {"GIVEN": "a=b\nc", "HOME": "/nowhere"}
     told = finished.stdout.splitlines()
     assert {line for line in told if not line.startswith(process_order.COOKIE)} == {
         line for name, value in expected.items() for line in f"{name}={value}".splitlines()

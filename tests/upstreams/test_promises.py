@@ -40,13 +40,13 @@ async def listed(client: Client) -> list[str]:
 
 
 def standing(app: App) -> dict[str, Any] | None:
-    found = app.servers.sources["maps"].standings.get(LOOKUP_NAME)  # type: ignore[call-overload]
+    found = app.servers.providers["maps"].statuses.get(LOOKUP_NAME)  # type: ignore[call-overload]
     return found.as_object() if found else None
 
 
 async def judged(app: App) -> None:
     await until(lambda: (found := standing(app)) is None or found["verdict"] != "pending")
-    await anyio.sleep(0.1)  # the catalogue follows
+    await anyio.sleep(0.1)  # the catalog follows
 
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
@@ -121,7 +121,7 @@ async def test_a_lock_that_changes_while_servers_start_is_taken_over(tmp_path: P
         withheld = await listed(client)
         lock(tmp_path, NARROWED)
         tasks.start_soon(lambda: follow_lock(app, look_s=0.05))
-        await until(lambda: len(app.gateway.catalogue))
+        await until(lambda: len(app.gateway.catalog))
         tasks.cancel_scope.cancel()
 
     assert withheld == []
@@ -136,15 +136,15 @@ async def test_a_change_under_way_is_withheld_and_taken_over_with_the_lock(way: 
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(lambda: follow_lock(app, look_s=0.05))
-        await until(lambda: len(app.gateway.catalogue))
+        await until(lambda: len(app.gateway.catalog))
         maps.lists(NARROWED)
-        await until(lambda: not len(app.gateway.catalogue))
+        await until(lambda: not len(app.gateway.catalog))
         refused = error_of(await client.call_tool(LOOKUP_NAME, WISH))
         (tmp_path / "toolpost.lock").write_text("<<<<<<< HEAD\n")
         await anyio.sleep(0.2)
         still = await listed(client)
         lock(tmp_path, NARROWED)
-        await until(lambda: len(app.gateway.catalogue))
+        await until(lambda: len(app.gateway.catalog))
         answer = await client.call_tool(LOOKUP_NAME, WISH)
         tasks.cancel_scope.cancel()
 
@@ -163,7 +163,7 @@ async def test_what_is_seen_first_is_pinned_and_outlives_a_restart(
         await until(lambda: "pinned" in caplog.text)
     maps.lists(REWORDED)
     async with gateway(maps.spec(), config=config) as (app, client):
-        await app.servers.sources["maps"].supervisor.ensure_ready()
+        await app.servers.providers["maps"].supervisor.ensure_ready()
         await until(lambda: standing(app) is not None)
         await judged(app)
         names = await listed(client)

@@ -84,15 +84,15 @@ async def test_each_kind_of_change_is_taken_over(way: Way, project: Project) -> 
             await until(lambda: app.gateway.in_flight == 1)
             project.write('one\nallow = ["pid"]', "three")
             await take_over(app, project.load)
-            await until(lambda: len(app.gateway.catalogue) == 3)
+            await until(lambda: len(app.gateway.catalog) == 3)
             listed = await names(client)
             same = (await client.call_tool("one__pid", {})).structured_content
         project.write('one\nenv = { WORD = "new" }', "three")
         await take_over(app, project.load)
-        await until(lambda: len(app.gateway.catalogue) == 4)
+        await until(lambda: len(app.gateway.catalog) == 4)
         word = (await client.call_tool("one__slow", {"seconds": 0})).structured_content
         other = (await client.call_tool("one__pid", {})).structured_content
-        servers = set(app.servers.sources)
+        servers = set(app.servers.providers)
 
     assert listed == ["one__pid", "three__pid", "three__slow"]
     assert answers == [{"result": "none"}], "the call on the removed server kept its answer"
@@ -116,27 +116,27 @@ async def test_each_kind_of_change_is_taken_over(way: Way, project: Project) -> 
 async def test_a_fault_leaves_everything_as_it_was(change: str | None, project: Project, caplog: Any) -> None:
     project.write("one")
     async with open_app(project.load(), bundled=False) as app:
-        before = dict(app.servers.sources)
+        before = dict(app.servers.providers)
         if change is None:
             project.path.unlink()
         else:
             project.path.write_text(change)
         await take_over(app, project.load)
 
-        assert app.servers.sources == before
-        assert len(app.gateway.catalogue) == 2
+        assert app.servers.providers == before
+        assert len(app.gateway.catalog) == 2
         assert any("not taken over" in record.message for record in caplog.records)
 
 
 async def test_the_file_is_watched_and_nothing_is_left_behind(project: Project) -> None:
     project.write("one", "two")
     async with open_app(project.load(), bundled=False) as app, anyio.create_task_group() as tasks:
-        await app.servers.sources["two"].supervisor.ensure_ready()
-        [pid] = app.servers.sources["two"].supervisor.report().pids
+        await app.servers.providers["two"].supervisor.ensure_ready()
+        [pid] = app.servers.providers["two"].supervisor.report().pids
         tasks.start_soon(lambda: follow_config(app, project.path, project.load, look_s=0.05))
         await anyio.sleep(0.1)
         project.write("one")
-        await until(lambda: set(app.servers.sources) == {"one"} and len(app.gateway.catalogue) == 2)
+        await until(lambda: set(app.servers.providers) == {"one"} and len(app.gateway.catalog) == 2)
         await until(lambda: not psutil.pid_exists(pid))
         tasks.cancel_scope.cancel()
 
@@ -160,7 +160,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
     quick.write("one", "two")
     whole = quick.path.read_text()
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
-        before = dict(app.servers.sources)
+        before = dict(app.servers.providers)
         tasks.start_soon(followed(app, quick))
         await anyio.sleep(0.1)
         # Emptied first, then written bit by bit: what is there in between is TOML too, of fewer servers.
@@ -168,7 +168,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
             quick.path.write_text(whole[:end])
             await anyio.sleep(0.04)
         await anyio.sleep(0.6)
-        after = dict(app.servers.sources)
+        after = dict(app.servers.providers)
         tasks.cancel_scope.cancel()
 
     assert after == before
@@ -180,7 +180,7 @@ async def test_what_was_changed_while_servers_started_is_taken_over(quick: Proje
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
         quick.write("one", "two")
         tasks.start_soon(followed(app, quick))
-        await until(lambda: set(app.servers.sources) == {"one", "two"})
+        await until(lambda: set(app.servers.providers) == {"one", "two"})
         tasks.cancel_scope.cancel()
 
 
@@ -191,14 +191,14 @@ async def test_editors_that_replace_or_remove_the_file_are_followed(quick: Proje
         await anyio.sleep(0.1)
         quick.path.rename(quick.folder / "toolpost.toml~")
         await until(lambda: any("is gone" in record.message for record in caplog.records))
-        kept = set(app.servers.sources)
+        kept = set(app.servers.providers)
         quick.write("one", "two")
-        await until(lambda: set(app.servers.sources) == {"one", "two"})
+        await until(lambda: set(app.servers.providers) == {"one", "two"})
         quick.write("one", "three")
         quick.path.rename(quick.folder / "new")
         quick.write("one", "two")
         (quick.folder / "new").replace(quick.path)
-        await until(lambda: set(app.servers.sources) == {"one", "three"})
+        await until(lambda: set(app.servers.providers) == {"one", "three"})
         tasks.cancel_scope.cancel()
 
     assert kept == {"one"}, "a file that is gone is no configuration without servers"
@@ -215,8 +215,8 @@ async def test_fifty_changes_in_a_second_harm_no_call(way: Way, quick: Project) 
                     quick.write(f'one\ntags = ["t{number}"]', *(["two"] if number % 2 else []))
                     await anyio.sleep(0.02)
                 quick.write('one\ntags = ["last"]', "two")
-                await until(lambda: set(app.servers.sources) == {"one", "two"})
-                await until(lambda: app.servers.sources["one"].spec.tags == {"last"})
+                await until(lambda: set(app.servers.providers) == {"one", "two"})
+                await until(lambda: app.servers.providers["one"].spec.tags == {"last"})
             tasks.cancel_scope.cancel()
 
     assert len(answers) > 10
@@ -244,7 +244,7 @@ async def test_a_server_that_hangs_keeps_no_better_configuration_waiting(quick: 
         quick.path.write_text('[servers.one]\ncommand = "sleep"\nargs = ["600"]\n')
         await until(lambda: "sleep" in {child.name() for child in psutil.Process().children(recursive=True)})
         quick.write("one", "two")
-        await until(lambda: set(app.servers.sources) == {"one", "two"})
+        await until(lambda: set(app.servers.providers) == {"one", "two"})
         await until(lambda: "sleep" not in {child.name() for child in psutil.Process().children(recursive=True)})
         tasks.cancel_scope.cancel()
 

@@ -46,7 +46,7 @@ def steps_counted() -> Iterator[Steps]:
 async def steps_of_a_call(tools: int) -> int:
     spec = ServerSpec(name="up", command=(sys.executable, str(UPSTREAM), "stdio", str(tools)))
     async with gateway(spec) as (app, client):
-        await until(lambda: len(app.gateway.catalogue) == tools, limit_s=100)
+        await until(lambda: len(app.gateway.catalog) == tools, limit_s=100)
         await client.list_tools()
         fewest = sys.maxsize
         for number in range(40):

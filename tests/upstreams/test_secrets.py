@@ -54,9 +54,9 @@ async def test_a_token_that_a_server_prints_reaches_nobody(
     async with open_app(config, bundled=False) as app, way.client_of(app) as client:
         crashed = await client.call_tool("leaky__t", {})
         failed = await client.call_tool("leaky__t", {})
-        report = app.servers.sources["leaky"].supervisor.report()
+        report = app.servers.providers["leaky"].supervisor.report()
 
     assert error_of(crashed)["code"] == error_of(failed)["code"] == "UPSTREAM_UNAVAILABLE"
     assert "(redacted)" in str(error_of(crashed))
-    for shown in (str(crashed), str(failed), str(report.last_error), str(report.last_words), caplog.text):
+    for shown in (str(crashed), str(failed), str(report.last_error), str(report.stderr_tail), caplog.text):
         assert "s3cret" not in shown

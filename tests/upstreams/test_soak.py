@@ -65,7 +65,7 @@ async def held_after_a_rest(app: App) -> Held:
     """Wait until nothing is under way, and look."""
     await until(lambda: all(report(app, name).in_flight == 0 for name in NAMES))
     for name in ("one", "two"):
-        await app.servers.sources[name].supervisor.ensure_ready()
+        await app.servers.providers[name].supervisor.ensure_ready()
     await until(lambda: all(len(report(app, name).pids) == 1 for name in ("one", "two")))
     await anyio.sleep(1.0)  # whoever saw to it that cancelled calls ended is done too
     gc.collect()

@@ -13,7 +13,7 @@ from tests.upstreams.behind import ONE_OF_EACH, gateway, hostile, report, text_o
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.sdk_server import server
 from tests.ways import Way
-from toolpost.upstreams.spec import ServerSpec, Transport
+from toolpost.upstreams.spec import ServerSpec, TransportKind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
 
@@ -38,7 +38,7 @@ async def sse_server() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("transport", [None, "sse"])
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
-async def test_an_older_server_is_met_by_sse(way: Way, transport: Transport | None) -> None:
+async def test_an_older_server_is_met_by_sse(way: Way, transport: TransportKind | None) -> None:
     async with sse_server() as url:
         spec = ServerSpec(name="up", url=url, transport=transport)
         async with gateway(spec, hostile("good"), way=way) as (app, client):

@@ -85,7 +85,7 @@ async def test_a_crash_is_told_at_once_with_its_last_words(way: Way, version: st
     assert crash.took_s < 5
     assert seen.last_error is not None
     assert "boom" in seen.last_error
-    assert seen.last_words[-1] == "boom: the disk is on fire"
+    assert seen.stderr_tail[-1] == "boom: the disk is on fire"
     assert text_of(after) == "again"
 
 
@@ -167,13 +167,13 @@ async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
 ) -> None:
     heard: list[float] = []
     read: list[bytes] = []
-    really_read = servers._read_progress
+    really_read = servers._parse_progress
 
     def noted(params: bytes) -> object:
         read.append(params)
         return really_read(params)
 
-    monkeypatch.setattr(servers, "_read_progress", noted)
+    monkeypatch.setattr(servers, "_parse_progress", noted)
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)
@@ -223,7 +223,7 @@ async def test_one_bad_schema_does_not_spoil_the_others(way: Way) -> None:
     async with gateway(hostile(start="bad_schemas"), way=way) as (app, client):
         names = {tool.name for tool in (await client.list_tools()).tools}
         answer = await client.call_tool("up__echo", {"text": "fine"})
-        refused = [refusal.details["tool"] for refusal in app.servers.sources["up"].refused]
+        refused = [refusal.details["tool"] for refusal in app.servers.providers["up"].refused]
 
     assert text_of(answer) == "fine"
     assert "up__no_schema" not in names
@@ -272,7 +272,7 @@ async def test_a_server_that_exits_at_once_is_told_with_its_last_words(way: Way,
 )
 async def test_a_server_that_hangs_holds_up_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "START_LIMIT_S", 1.0)
-    monkeypatch.setattr(handshake, "PROBE_S", 0.2)
+    monkeypatch.setattr(handshake, "PROBE_LIMIT_S", 0.2)
     async with gateway(hostile(start="hang"), hostile("good")) as (app, client):
         answer = await client.call_tool("good__echo", {"text": "here"})
         seen = report(app)
@@ -296,7 +296,7 @@ async def test_a_command_that_is_not_there_is_told_with_a_hint() -> None:
 async def test_servers_that_know_only_older_revisions_are_met(
     start: str, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(handshake, "PROBE_S", 0.3)
+    monkeypatch.setattr(handshake, "PROBE_LIMIT_S", 0.3)
     log = tmp_path / "log"
     async with gateway(hostile(start=start, version=version, log=log)) as (app, client):
         first = await client.call_tool("up__echo", {"text": "hi"})
@@ -315,7 +315,7 @@ async def test_servers_that_know_only_older_revisions_are_met(
 async def test_a_server_that_is_slow_to_start_is_met_in_its_own_era(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "PROBE_S", 0.1)
+    monkeypatch.setattr(handshake, "PROBE_LIMIT_S", 0.1)
     async with gateway(hostile(start="slow", version=version)) as (app, client):
         answer = await client.call_tool("up__echo", {"text": "at last"})
         seen = report(app)

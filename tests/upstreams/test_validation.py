@@ -53,8 +53,8 @@ async def validators() -> AsyncIterator[Validators]:
 async def test_faults_are_those_that_are_found_at_once(validators: Validators) -> None:
     schema = compiled(RECURSIVE["unevaluated-at-each-level"] | {"additionalProperties": False})
 
-    assert await validators.find_issues(schema, json.dumps(WRONG).encode(), source="s") == find_issues(schema, WRONG)
-    assert await validators.find_issues(schema, b'{"a": {}}', source="s") == []
+    assert await validators.find_issues(schema, json.dumps(WRONG).encode(), provider="s") == find_issues(schema, WRONG)
+    assert await validators.find_issues(schema, b'{"a": {}}', provider="s") == []
     assert len(processes()) == 1
 
 
@@ -66,7 +66,7 @@ async def test_a_judgement_is_the_same_elsewhere(validators: Validators) -> None
         name="t", description="two", input_schema={"type": "object", "properties": {"a": {"type": "null"}}}
     )
 
-    judged = await validators.judge(old, new, source="s")
+    judged = await validators.judge(old, new, provider="s")
 
     assert json.dumps(judged.to_json()) == json.dumps(judge(old, new).to_json())
 
@@ -81,9 +81,9 @@ async def test_a_process_that_dies_fails_what_it_was_at_and_nothing_else(validat
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kill)
         with pytest.raises(ToolFailed, match="could not be validated"):
-            await validators.find_issues(slow, value, source="s")
+            await validators.find_issues(slow, value, provider="s")
 
-    assert await validators.find_issues(compiled({"type": "object"}), b"{}", source="s") == []
+    assert await validators.find_issues(compiled({"type": "object"}), b"{}", provider="s") == []
 
 
 async def test_a_source_has_one_process_at_a_time_and_others_do_not_wait_for_it(validators: Validators) -> None:
@@ -91,9 +91,9 @@ async def test_a_source_has_one_process_at_a_time_and_others_do_not_wait_for_it(
 
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
-            tasks.start_soon(lambda: validators.find_issues(slow, value, source="greedy"))
+            tasks.start_soon(lambda: validators.find_issues(slow, value, provider="greedy"))
         await until(processes)
-        assert await validators.find_issues(compiled({"type": "object"}), b"{}", source="other") == []
+        assert await validators.find_issues(compiled({"type": "object"}), b"{}", provider="other") == []
         assert len(processes()) <= 2
         tasks.cancel_scope.cancel()
 
@@ -104,6 +104,6 @@ async def test_too_many_that_wait_are_refused(validators: Validators, monkeypatc
     monkeypatch.setattr(validation, "WAITING", 0)
 
     with pytest.raises(QueueOverloaded) as refusal:
-        await validators.find_issues(compiled({"type": "object"}), b"{}", source="s")
+        await validators.find_issues(compiled({"type": "object"}), b"{}", provider="s")
 
     assert refusal.value.details["retryAfterMs"] == 1_000

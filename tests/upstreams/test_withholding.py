@@ -84,7 +84,7 @@ async def test_an_order_in_any_new_text_gets_its_tool_withheld(tmp_path: Path) -
     lock(tmp_path, *((without_output if name == "output" else LOOKUP) | {"name": name} for name in changed), LOOKUP)
     maps.lists(*(tool | {"name": name} for name, tool in changed.items()), LOOKUP | {"_meta": {"build": "7"}})
     async with gateway(maps.spec(), config=enforcing(tmp_path)) as (app, client):
-        await until(lambda: [tool.contract.name for tool in app.gateway.catalogue] == [LOOKUP_NAME])
+        await until(lambda: [tool.contract.name for tool in app.gateway.catalog] == [LOOKUP_NAME])
         refused = {name: error_of(await client.call_tool(f"maps__{name}", WISH)) for name in changed}
         answer = await client.call_tool(LOOKUP_NAME, WISH)
 
@@ -126,14 +126,14 @@ async def test_a_restart_does_not_let_a_withheld_tool_go(
     async with gateway(maps.spec(), config=config) as (app, client):
         first = await listed(client)
         maps.lists(REWORDED)
-        await until(lambda: not len(app.gateway.catalogue))
+        await until(lambda: not len(app.gateway.catalog))
     async with gateway(maps.spec(), config=config) as (app, client):
         # From the first moment: what was last seen is judged before anybody lists it.
         again = await listed(client)
         refused = error_of(await client.call_tool(LOOKUP_NAME, WISH))
         maps.lists(LOOKUP)
-        await app.servers.sources["maps"].supervisor.ensure_ready()
-        await until(lambda: len(app.gateway.catalogue))
+        await app.servers.providers["maps"].supervisor.ensure_ready()
+        await until(lambda: len(app.gateway.catalog))
         back = text_of(await client.call_tool(LOOKUP_NAME, WISH))
 
     assert (first, again) == ([LOOKUP_NAME], [])
@@ -144,9 +144,9 @@ async def test_a_restart_does_not_let_a_withheld_tool_go(
 async def test_a_tool_that_goes_and_comes_back_is_held_to_what_it_was(tmp_path: Path) -> None:
     maps = Changing(tmp_path)
     async with gateway(maps.spec(), config=enforcing(tmp_path)) as (app, client):
-        await until(lambda: len(app.gateway.catalogue))
+        await until(lambda: len(app.gateway.catalog))
         maps.lists()
-        await until(lambda: not len(app.gateway.catalogue))
+        await until(lambda: not len(app.gateway.catalog))
         maps.lists(NARROWED)
         await until(lambda: standing(app) is not None)
         await judged(app)
@@ -164,7 +164,7 @@ async def test_of_a_tool_that_is_listed_twice_the_first_counts(tmp_path: Path) -
         (tool,) = (await client.list_tools()).tools
 
         assert tool.description == LOOKUP["description"]
-        assert app.servers.sources["maps"].standings == {}
+        assert app.servers.providers["maps"].statuses == {}
 
 
 async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
@@ -179,15 +179,15 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
         return [fields["tool"] for fields in found]
 
     async with open_app(config, bundled=False, servers=[maps.spec(), evil.spec()]) as app:
-        await until(lambda: app.servers.watch.of(evil.name))  # type: ignore[arg-type]
-        found = app.servers.watch.of(evil.name)  # type: ignore[arg-type]
+        await until(lambda: app.servers.findings.of(evil.name))  # type: ignore[arg-type]
+        found = app.servers.findings.of(evil.name)  # type: ignore[arg-type]
         shown = app.metrics()
         maps.lists(LOOKUP, LOOKUP | {"name": "other"})
-        await until(lambda: len(app.gateway.catalogue) == 5)
+        await until(lambda: len(app.gateway.catalog) == 5)
         await anyio.sleep(0.8)
         still = said()
         evil.lists(LOOKUP | {"name": "fine"})
-        await until(lambda: not app.servers.watch.of(evil.name))  # type: ignore[arg-type]
+        await until(lambda: not app.servers.findings.of(evil.name))  # type: ignore[arg-type]
 
     assert {name: [each.kind.value for each in reasons] for name, reasons in found.items()} == {
         "evil__maps_lookup": ["shadowing"],

@@ -33,7 +33,7 @@ from toolpost.running import App
 from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
-from toolpost.upstreams.notifications import PROMPTS_CHANGED, News
+from toolpost.upstreams.notifications import PROMPTS_CHANGED, Notification
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -150,7 +150,7 @@ async def test_a_path_shows_the_part_of_it_that_the_caller_may_see(mode: str, pr
     assert refused.code == -32602
     assert one == ["echo"]
     assert [status for status, _, _ in (*hidden, nobody)] == [404] * 4
-    assert "(the sources here: one)" in nobody[1]["error"]["message"]
+    assert "(the servers and plugins here: one)" in nobody[1]["error"]["message"]
     assert not any("bare" in str(answer) or "does__" in str(answer) for _, answer, _ in hidden)
 
 
@@ -266,7 +266,7 @@ async def test_callers_never_see_each_others_state(project: Project) -> None:
         for name in ("ada", "bob", "ada", "bob", "bob"):
             async with client_of(url, f"{name}-token", MODERN) as client:
                 counted.append(text_of(await client.call_tool("up__count", {})))
-        pids = app.servers.sources["up"].supervisor.report().pids
+        pids = app.servers.providers["up"].supervisor.report().pids
 
     assert counted == ["1", "1", "2", "2", "3"]
     assert len(pids) == 2
@@ -511,7 +511,7 @@ async def test_whoever_sees_less_hears_less(mode: str, project: Project) -> None
         heard.clear()
         subscribers = (await app.sdk.server()).subscribers
         for server in ("one", "two"):
-            await subscribers.forward(News(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
+            await subscribers.forward(Notification(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
         with anyio.fail_after(5):
             while not heard:
                 await anyio.sleep(0.01)
@@ -604,12 +604,12 @@ async def test_a_change_never_opens_the_endpoint_to_the_world(project: Project, 
 async def test_a_callers_share_is_prepared_once_however_many_there_are(project: Project) -> None:
     async with served(project.write().load(), *THREE) as (app, _):
         views = [EVERYTHING.within((Scope(tools=("one__*", f"x{number}")),)) for number in range(4 * VIEWS_LIMIT)]
-        catalogue, listing = app.gateway.catalogue, app.call_handler.listing
-        tools = [catalogue.seen_through(view) for view in views]
-        pages = [listing.seen_through(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
-        again = [catalogue.seen_through(view) for view in views]
-        pages_again = [listing.seen_through(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
-        shared = catalogue.seen_through(View(scopes=views[0].scopes))
+        catalog, listing = app.gateway.catalog, app.call_handler.listing
+        tools = [catalog.narrow(view) for view in views]
+        pages = [listing.narrow(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
+        again = [catalog.narrow(view) for view in views]
+        pages_again = [listing.narrow(view).page(REVISIONS[MODERN], None, request_id=b"1") for view in views]
+        shared = catalog.narrow(View(scopes=views[0].scopes))
 
     assert all(a is b for a, b in zip(tools, again, strict=True))
     assert all(a is b for a, b in zip(pages, pages_again, strict=True))

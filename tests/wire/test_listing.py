@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from tests.ways import BEHAVIOURS, COLIBRI, IN_MEMORY, MODERN, QUICK_WAYS, Way, limited, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
-from toolpost.discovery import Catalogue
+from toolpost.discovery import Catalog
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import HANDSHAKE_VERSIONS, REVISIONS
 
@@ -38,7 +38,7 @@ async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
 @pytest.mark.anyio
 async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
     async with open_app(IN_MEMORY, plugins=[plugin_of(COLIBRI)], bundled=False) as app:
-        listing = Listing(Catalogue(app.host.sources), scope="public")
+        listing = Listing(Catalog(app.host.providers), scope="public")
     pages = {version: listing.page(revision, None, request_id=b"1") for version, revision in REVISIONS.items()}
     again = listing.page(REVISIONS[MODERN], None, request_id=b"1")
     fields = {version: set(msgspec.json.decode(page)["tools"][0]) for version, page in pages.items()}

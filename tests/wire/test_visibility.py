@@ -130,7 +130,7 @@ async def test_what_is_not_shown_is_unknown(mode: str) -> None:
     ("path", "message"),
     [
         ("/server/onne", "No server or plugin is called `onne`. (did you mean `one`?)"),
-        ("/server/", "No server or plugin is called ``. (the sources here: bare, does, one, two)"),
+        ("/server/", "No server or plugin is called ``. (the servers and plugins here: bare, does, one, two)"),
         ("/server/one/more", "No server or plugin is called `one/more`. (did you mean `one`?)"),
         ("/tags/a,zebra", "No server carries the tag `zebra`. (the tags here: a, b, c)"),
         ("/tags/", "No tag is named. (name one or more, with commas between them)"),
@@ -213,17 +213,15 @@ async def test_discovery_works_below_too() -> None:
 async def test_view_is_prepared_once_and_few_are_kept() -> None:
     async with gateway(*THREE) as served:
         listing = served.app.call_handler.listing
-        pages = [
-            listing.seen_through(View(source="one")).page(REVISIONS[MODERN], None, request_id=b"1") for _ in range(2)
-        ]
-        catalogue = served.app.gateway.catalogue
+        pages = [listing.narrow(View(source="one")).page(REVISIONS[MODERN], None, request_id=b"1") for _ in range(2)]
+        catalog = served.app.gateway.catalog
         for number in range(2 * VIEWS_LIMIT):
-            catalogue.seen_through(View(tags=frozenset({"a", "b", "c"}), source=("one", "two")[number % 2]))
-        seen = catalogue.seen_through(View(tags=frozenset({"a"})))
+            catalog.narrow(View(tags=frozenset({"a", "b", "c"}), source=("one", "two")[number % 2]))
+        seen = catalog.narrow(View(tags=frozenset({"a"})))
 
     assert pages[0] is pages[1]
     assert len(seen) == 1
-    assert catalogue._seen.cache_info().currsize <= VIEWS_LIMIT
+    assert catalog._narrow_cached.cache_info().currsize <= VIEWS_LIMIT
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -9,10 +9,10 @@ from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId, new_trace_i
 from toolpost.contracts.errors import ToolFailed
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams.process import tree as process_tree
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
 if TYPE_CHECKING:
-    from toolpost.upstreams.supervisor import Sent
+    from toolpost.upstreams.supervisor import SentRequest
 
 ReadProgress = Callable[[], tuple[float | None, float | None, str | None] | None]
 """Reads progress, total and message of a report; None if there are none in it."""
@@ -35,7 +35,7 @@ class Reporter(Protocol):
 class Context:
     """One call, as its tool sees it."""
 
-    __slots__ = ("_reporter", "_trace_id", "call_id", "caller", "meta", "respondent", "resumption", "sent", "tool")
+    __slots__ = ("_reporter", "_trace_id", "call_id", "caller", "client_channel", "meta", "resumption", "sent", "tool")
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Context:
         tool: ToolName,
         reporter: Reporter | None,
         meta: JsonObject | None = None,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
     ) -> None:
         self.call_id = call_id
@@ -55,11 +55,11 @@ class Context:
         self.tool = tool
         self.meta = meta or {}
         """The request's own `_meta`, such as its trace context."""
-        self.respondent = respondent
+        self.client_channel = client_channel
         """Whom a server behind the tool may ask back; None for nobody."""
         self.resumption = resumption
         """The answers that came with the call, for a server that had asked for them."""
-        self.sent: Sent | None = None
+        self.sent: SentRequest | None = None
         """The request to the server behind the tool, if it has gone out already."""
         self._reporter = reporter
 
@@ -103,7 +103,7 @@ class Context:
         check: bool = True,
         keep_bytes: int = 1024 * 1024,
         on_line: process_tree.LineListener | None = None,
-    ) -> process_tree.Finished:
+    ) -> process_tree.CompletedCommand:
         """Run a command; its output is progress, its whole process tree ends with this call.
 
         `on_line` is told each line instead, with the name of its stream, and makes of it what it likes.

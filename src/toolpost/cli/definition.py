@@ -10,7 +10,7 @@ from toolpost.cli.call.schemas import declared_type, properties_of, resolved
 from toolpost.cli.show import heading, print_json, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Contract, Keyed
-from toolpost.providers import HeldTool
+from toolpost.providers import ProvidedTool
 
 
 def first_sentence(definition: JsonObject) -> str:
@@ -27,7 +27,7 @@ def spelled_concurrency(contract: Contract) -> str:
     return f"one per {concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency
 
 
-def print_tool(tool: HeldTool) -> None:
+def print_tool(tool: ProvidedTool) -> None:
     """Print all there is to know about a tool of this process."""
     print_definition(tool.contract.definition, _facts(tool))
 
@@ -66,10 +66,10 @@ def listed_version(definition: JsonObject) -> str:
     return str(facts.get("toolingVersion") or "-")
 
 
-def _facts(tool: HeldTool) -> Iterator[tuple[str, str]]:
+def _facts(tool: ProvidedTool) -> Iterator[tuple[str, str]]:
     contract = tool.contract
     terms = contract.terms
-    yield "plugin", tool.source
+    yield "plugin", tool.provider
     yield "version", terms.tooling_version or "-"
     yield "schema version", str(terms.schema_version)
     yield "time limit", f"{contract.timeout_s:g} s"

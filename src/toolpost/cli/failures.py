@@ -15,7 +15,7 @@ from toolpost.contracts.errors import SourceError, ToolpostError
 
 def tell(label: str, text: str, *, colour: str) -> None:
     """Write `label: text` on stderr, in colour where there is any."""
-    click.echo(f"{styled(f'{label}:', colour, bold=True)} {conceal_known(printable(text))}", err=True)
+    click.echo(f"{styled(f'{printable(label)}:', colour, bold=True)} {conceal_known(printable(text))}", err=True)
 
 
 def warn(text: str) -> None:

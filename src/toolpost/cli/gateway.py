@@ -17,8 +17,8 @@ from toolpost.cli.failures import warn
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import configured, is_debugging
 from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
-from toolpost.discovery import Catalogue
-from toolpost.providers import HeldTool
+from toolpost.discovery import Catalog
+from toolpost.providers import ProvidedTool
 from toolpost.providers.tool_names import tool_names
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
@@ -66,7 +66,7 @@ def without_store(config: Config) -> Config:
 def failed_servers(app: App) -> dict[str, ServerReport]:
     """Return how the servers are doing whose tools are not known, by name."""
     return {
-        name: source.supervisor.report() for name, source in app.servers.sources.items() if source.definitions is None
+        name: source.supervisor.report() for name, source in app.servers.providers.items() if source.definitions is None
     }
 
 
@@ -75,9 +75,9 @@ def problems_of(app: App) -> list[str]:
     failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
     failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
-        f"`{name}` is withheld: it is no longer as it was {source.standings[name].since}; `toolpost diff` says why"
-        for source in app.servers.sources.values()
-        for name in source.withheld
+        f"`{name}` is quarantined: it is no longer as it was {source.statuses[name].since}; `toolpost diff` says why"
+        for source in app.servers.providers.values()
+        for name in source.quarantined
     ]
 
 
@@ -95,10 +95,10 @@ def warn_of_problems(app: App) -> ExitCode:
     return ExitCode.FAILED if failed_servers(app) else ExitCode.OK
 
 
-def find_tool(app: App, catalogue: Catalogue, name: str) -> HeldTool:
+def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
     """Return a tool, or say where the names are, or why its server has none."""
     try:
-        return catalogue.find(name)
+        return catalog.find(name)
     except UnknownTool as error:
         if (report := failed_servers(app).get(str(error.details.get("server")))) is not None:
             raise UpstreamUnavailable(
@@ -132,7 +132,7 @@ async def _known_titles(config: Config) -> dict[str, str | None]:
     """Return the titles of the plugins' tools, and of the tools that servers were last seen with."""
     titles: dict[str, str | None] = {}
     async with open_quiet_app(without_store(config), servers=[]) as app:
-        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalogue}
+        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalog}
     servers = {name: server for name, server in config.servers.items() if server.enabled}
     if not servers or not await store_exists(config.store_url):
         return titles

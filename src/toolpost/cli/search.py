@@ -15,9 +15,9 @@ from toolpost.cli.gateway import open_quiet_app, run_async, warn_of_problems, wi
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import console, cut, print_json_line, print_table, table
 from toolpost.cli.terminal import printable
-from toolpost.discovery.automatic_mcp import account_of
-from toolpost.discovery.finder import Found
-from toolpost.discovery.search import Hit, Match
+from toolpost.discovery.automatic_mcp import token_counts
+from toolpost.discovery.finder import ToolSearchResult
+from toolpost.discovery.search import Match, RankedTool
 from toolpost.settings import Config
 
 WHAT_LIMIT: Final = 60
@@ -48,7 +48,7 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
     if not asked:
         raise click.UsageError("the query is empty")
     found, code = run_async(_found, configured(config_path, plugins), asked)
-    account = account_of(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
+    account = token_counts(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
     if as_json:
         print_json_line(_as_object(asked, found, account))
     else:
@@ -56,13 +56,13 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
     return code
 
 
-async def _found(config: Config, query: str) -> tuple[Found, ExitCode]:
+async def _found(config: Config, query: str) -> tuple[ToolSearchResult, ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
         code = warn_of_problems(app)
         return await app.finder.find(query, explain=True), code
 
 
-def _as_object(query: str, found: Found, account: JsonObject) -> JsonObject:
+def _as_object(query: str, found: ToolSearchResult, account: JsonObject) -> JsonObject:
     tools = [
         {
             "name": hit.name,
@@ -76,14 +76,14 @@ def _as_object(query: str, found: Found, account: JsonObject) -> JsonObject:
         "query": query,
         "tools": tools,
         "isWeak": found.is_weak,
-        "sureness": round(found.sureness, 4),
+        "sureness": round(found.confidence, 4),
         "isReranked": found.is_reranked,
         "totalAvailable": len(found.visible),
         "tokens": account,
     }
 
 
-def _print(found: Found, account: JsonObject) -> None:
+def _print(found: ToolSearchResult, account: JsonObject) -> None:
     if not found.hits:
         nothing = "nothing fits" if found.visible else "there are no tools"
         click.echo(f"{nothing}; `toolpost tools` lists all of them", err=True)
@@ -119,7 +119,7 @@ def _why(matches: Sequence[Match]) -> str:
     return "; ".join(f"{match.field}: {' '.join(match.words)}" for match in matches) or "-"
 
 
-def _what(found: Found, hit: Hit) -> str:
+def _what(found: ToolSearchResult, hit: RankedTool) -> str:
     line = " ".join(found.visible.entry(hit.name).description.split())
     sentence, stop, _ = line.partition(". ")
     return sentence + stop.rstrip()

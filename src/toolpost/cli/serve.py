@@ -165,7 +165,7 @@ async def _following(app: App, again: Again, stop: "Stop") -> AsyncIterator[None
 def _announce(app: App, url: str | None, manner: Manner) -> None:
     """Say what is served, what is not and why, and how to end it."""
     _PLUGIN_LOG.setLevel(logging.NOTSET)
-    count = len(app.gateway.catalogue)
+    count = len(app.gateway.catalog)
     if manner.as_json:
         print_json_line({"url": url, **app.health()})
     if manner.log_format == "json":

@@ -32,7 +32,7 @@ from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.contracts.errors import NotFound, UnknownTool
 from toolpost.discovery import EVERYTHING, View
 from toolpost.members import scopes_of
-from toolpost.providers import HeldTool
+from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
 
 _WHAT_ROOM: Final = 48
@@ -102,10 +102,10 @@ def _view(config: Config, caller: str | None) -> View:
     return EVERYTHING.within((*scopes_of(config.http), *scopes_of(settings)))
 
 
-async def _found(config: Config, name: str | None, view: View) -> tuple[list[HeldTool], ExitCode]:
+async def _found(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
         code = warn_of_problems(app)
-        seen = app.gateway.catalogue.seen_through(view)
+        seen = app.gateway.catalog.narrow(view)
         return list(seen) if name is None else [find_tool(app, seen, name)], code
 
 
@@ -135,7 +135,7 @@ def _show_listed(listed: list[JsonObject], name: str | None, *, as_json: bool) -
         print_table(table("NAME", "VERSION", "WHAT IT DOES", rows=rows, optional=("VERSION",), last_room=_WHAT_ROOM))
 
 
-def _print_list(found: list[HeldTool], caller: str | None, *, has_failures: bool) -> None:
+def _print_list(found: list[ProvidedTool], caller: str | None, *, has_failures: bool) -> None:
     if not found and caller is not None:
         click.echo(f"`{caller}` sees no tools; callers.{caller} and [http] in toolpost.toml limit them", err=True)
         return

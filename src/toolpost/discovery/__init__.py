@@ -1,21 +1,20 @@
-"""How a tool is found: by name, and by need.
+"""Find tools: by name, and by what they do.
 
-catalogue       every tool by name
-views           which of them somebody sees
+catalog         every tool by name
+views           which of them a caller sees
 
-automatic       the gateway's own two tools, and what an endpoint serves
-automatic_mcp   finds tools by need, and sends a session what it has not been sent
-automatic_eval  runs any of them
-finder          ranked, reranked, cut
-embedder        a sentence model beside the table, where the operator has one
-reranker        a second opinion from an OpenAI-compatible endpoint
-seen            whose session a search belongs to
-preparation     the index, prepared in the background and swapped in
-snapshot        the tools of one moment, ready to be searched
+automatic       the gateway's two own tools, and which tools an endpoint lists
+automatic_mcp   searches, and returns definitions that a session has not been sent yet
+automatic_eval  runs any tool
+finder          ranks, reranks and cuts the result of a search
+embedder        an optional sentence model (ONNX)
+reranker        an optional OpenAI-compatible endpoint that reorders the best tools
+preparation     builds the search index in the background
+snapshot        a catalog with its search index, at one moment
 search          the ranking itself
 """
 
-from toolpost.discovery.catalog import Catalogue
+from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.views import EVERYTHING, View
 
-__all__ = ["EVERYTHING", "Catalogue", "View"]
+__all__ = ["EVERYTHING", "Catalog", "View"]

@@ -1,4 +1,4 @@
-"""`automatic_eval`: a call of any tool, put to one. What passes the pipeline is the call of the real tool."""
+"""`automatic_eval`: runs any tool by name. The middleware sees the call of that tool, not of `automatic_eval`."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,15 +11,15 @@ from toolpost.contracts.contract import Contract, Terms, contract_of
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments, UnknownTool
 from toolpost.discovery import automatic_mcp
-from toolpost.discovery.catalog import Catalogue
-from toolpost.providers import HeldTool, ToolReturn
+from toolpost.discovery.catalog import Catalog
+from toolpost.providers import ProvidedTool, ToolReturn
 
 NAME: Final = "automatic_eval"
 
 ROUTING_KEY_LIMIT: Final = 256
 TOOL_NAME_LIMIT: Final = 256
 
-_TAKES: Final[JsonObject] = {
+_INPUT_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
         "toolName": {
@@ -46,25 +46,25 @@ _TAKES: Final[JsonObject] = {
 }
 
 
-class Wish(NamedTuple):
-    """What is called in the end."""
+class ResolvedCall(NamedTuple):
+    """The call that is made in the end."""
 
-    tool: HeldTool
+    tool: ProvidedTool
     arguments: JsonObject
     meta: JsonObject | None
     via: ToolName | None
-    """The tool that the wish was put to, if it is another one."""
+    """`automatic_eval` if the tool was called through it."""
 
 
 @cache
 def contract() -> Contract:
-    """Return the contract. It lists no output schema: the result is that of any tool."""
+    # No output schema: the result is that of any tool.
     terms = Terms(
         name=NAME,
         title="Run a tool",
         description="Runs a tool that automatic_mcp has found, and returns that tool's own result. Arguments that break the"
         " tool's inputSchema are refused with each fault and with the definition (`toolSchema`): mend them and call again.",
-        input_schema=_TAKES,
+        input_schema=_INPUT_SCHEMA,
         tooling_version=__version__,
         annotations={"openWorldHint": True},
         style=ResultStyle.PLAIN,
@@ -72,48 +72,48 @@ def contract() -> Contract:
     return contract_of(terms, plugin=automatic_mcp.OWNER, is_bare=True)
 
 
-def wish_of(arguments: JsonObject, meta: JsonObject | None, catalogue: Catalogue) -> Wish:
-    """Turn a call of `automatic_eval` into the call that it asks for; one that asks for none is refused in its own name."""
+def resolve_call(arguments: JsonObject, meta: JsonObject | None, catalog: Catalog) -> ResolvedCall:
+    """Turn a call of `automatic_eval` into the call of the tool that it names.
+
+    Wrong arguments of `automatic_eval` and unknown tools are refused as calls of `automatic_eval` itself, so that they are
+    audited like any other refusal.
+    """
     if contract().find_argument_issues(arguments):
-        return Wish(_refusing(None), arguments, meta, None)
+        return ResolvedCall(_make_refusing_tool(None), arguments, meta, None)
     try:
-        tool = catalogue.find(arguments["toolName"])
+        tool = catalog.find(arguments["toolName"])
     except UnknownTool as error:
-        return Wish(_refusing(_unknown(error)), arguments, meta, None)
-    return Wish(tool, arguments.get("arguments", {}), _routed(meta, arguments.get("routingKey")), ToolName(NAME))
+        return ResolvedCall(_make_refusing_tool(_add_hint(error)), arguments, meta, None)
+    if (routing_key := arguments.get("routingKey")) is not None:
+        # Providers look for the routing key in the metadata of a call.
+        ours = (meta or {}).get(META_KEY)
+        meta = {**(meta or {}), META_KEY: {**(ours if isinstance(ours, dict) else {}), "routingKey": routing_key}}
+    return ResolvedCall(tool, arguments.get("arguments", {}), meta, ToolName(NAME))
 
 
-def refusal_of(error: InvalidArguments, definition: JsonObject) -> JsonObject:
-    """Return what a caller of `automatic_eval` reads when the tool's own arguments are wrong."""
+def refuse_arguments(error: InvalidArguments, definition: JsonObject) -> JsonObject:
+    """Return the result of `automatic_eval` when the arguments break the schema of the tool that it was to run."""
     issues: Sequence[JsonObject] = error.details.get("issues", ())
-    told = "; ".join(str(issue.get("message")) for issue in issues[:3]) or error.message
+    summary = "; ".join(str(issue.get("message")) for issue in issues[:3]) or error.message
     return {
-        "error": f"invalid tool arguments: {told}",
+        "error": f"invalid tool arguments: {summary}",
         "toolSchema": definition,
         "code": error.code.value,
         "issues": list(issues),
     }
 
 
-def _refusing(error: UnknownTool | None) -> HeldTool:
+def _make_refusing_tool(error: UnknownTool | None) -> ProvidedTool:
     async def invoke(_arguments: JsonObject, _context: Context) -> ToolReturn:
-        raise error or AssertionError("the pipeline refuses such arguments")
+        raise error or AssertionError("the validating middleware refuses these arguments first")
 
-    return HeldTool(contract=contract(), source=automatic_mcp.OWNER, invoke=invoke)
+    return ProvidedTool(contract=contract(), provider=automatic_mcp.OWNER, invoke=invoke)
 
 
-def _unknown(error: UnknownTool) -> UnknownTool:
+def _add_hint(error: UnknownTool) -> UnknownTool:
     hint = f"`{automatic_mcp.NAME}` finds tools by what they do"
     if error.details.get("nearest") or "server" in error.details:
         hint = error.hint or hint
     if error.details.get("tool") in (NAME, automatic_mcp.NAME):
         hint = "call it directly"
     return UnknownTool(error.message, hint=hint, **error.details)
-
-
-def _routed(meta: JsonObject | None, key: str | None) -> JsonObject | None:
-    """Put the routing key where a source looks for it."""
-    if key is None:
-        return meta
-    facts = (meta or {}).get(META_KEY)
-    return {**(meta or {}), META_KEY: {**(facts if isinstance(facts, dict) else {}), "routingKey": key}}

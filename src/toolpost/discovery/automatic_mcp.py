@@ -1,39 +1,40 @@
-"""`automatic_mcp`: the definitions that a task needs and that this session has not been sent."""
+"""`automatic_mcp`: searches for tools, and returns the definitions that this session has not been sent yet."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from toolpost.authoring.context import Context
-from toolpost.base.ids import JsonObject, PluginName
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId, JsonObject, PluginName
 from toolpost.base.version import __version__
 from toolpost.contracts.contract import Contract, Terms, contract_of
 from toolpost.contracts.envelope import ResultStyle
-from toolpost.discovery.catalog import Catalogue
-from toolpost.discovery.finder import QUERY_LIMIT, Finder, Found
-from toolpost.discovery.search import tokens
-from toolpost.discovery.session import session_of
+from toolpost.discovery.catalog import Catalog
+from toolpost.discovery.finder import QUERY_LIMIT, Finder, ToolSearchResult
+from toolpost.discovery.search import estimate_tokens
 from toolpost.discovery.views import View
 from toolpost.metrics import Metrics
-from toolpost.providers import HeldTool, ToolReturn
+from toolpost.providers import ProvidedTool, ToolReturn
 from toolpost.store import SeenTools
 
 NAME: Final = "automatic_mcp"
 OWNER: Final = PluginName("toolpost")
-"""Whose tools the gateway's own are, on the record."""
+"""The plugin that the gateway's own tools belong to, in audit and metrics."""
 
 SESSION_ID_LIMIT: Final = 256
-LIMIT_MOST: Final = 50
-KNOWN_SHOWN: Final = 100
-SERVERS_SHOWN: Final = 60
-SERVERS_NOTED: Final = 30
+MAX_LIMIT: Final = 50
+MAX_KNOWN: Final = 100
+MAX_SERVERS_IN_DESCRIPTION: Final = 60
+MAX_SERVERS_IN_NOTE: Final = 30
 TIME_LIMIT_S: Final = 60.0
 
 _encode = msgspec.json.Encoder().encode
 
-_TEACHES: Final = """\
+_DESCRIPTION: Final = """\
 Finds tools by what you want to do. The definitions of the tools here are not in your context until you search for them: \
 search first, read the definitions, then run a tool with automatic_eval.
 
@@ -45,7 +46,7 @@ that fit as well or better and that you were sent already: use them as they are.
 context, search again with forceRefresh. `more` names tools that fit less well: search for one by its name to get its \
 definition. `note`, where there is one, says what to make of the answer."""
 
-_TAKES: Final[JsonObject] = {
+_INPUT_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
         "query": {
@@ -67,13 +68,13 @@ _TAKES: Final[JsonObject] = {
         "limit": {
             "type": "integer",
             "minimum": 1,
-            "maximum": LIMIT_MOST,
+            "maximum": MAX_LIMIT,
             "description": "How many definitions to send at most. Without it: as many as fit well, 15 at most.",
         },
     },
     "additionalProperties": False,
 }
-_GIVES: Final[JsonObject] = {
+_OUTPUT_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
         "etag": {"type": "string", "description": "Changes when the definition of any tool here does, and only then."},
@@ -102,14 +103,14 @@ _GIVES: Final[JsonObject] = {
 
 @lru_cache(maxsize=64)
 def contract_for(servers: tuple[PluginName, ...]) -> Contract:
-    """Return the contract as it is listed to somebody who sees these servers; another one only when the servers are others."""
-    there = f"\n\nServers here: {_enumerated(servers, SERVERS_SHOWN)}." if servers else ""
+    """Return the contract for a caller who sees these servers; it changes only when the servers do."""
+    servers_note = f"\n\nServers here: {_enumerate(servers, MAX_SERVERS_IN_DESCRIPTION)}." if servers else ""
     terms = Terms(
         name=NAME,
         title="Find tools",
-        description=f"{_TEACHES}{there}",
-        input_schema=_TAKES,
-        output_schema=_GIVES,
+        description=f"{_DESCRIPTION}{servers_note}",
+        input_schema=_INPUT_SCHEMA,
+        output_schema=_OUTPUT_SCHEMA,
         tooling_version=__version__,
         annotations={"readOnlyHint": True, "openWorldHint": False},
         timeout_s=TIME_LIMIT_S,
@@ -119,26 +120,28 @@ def contract_for(servers: tuple[PluginName, ...]) -> Contract:
 
 
 class AutomaticMcp:
-    """Hands out definitions; what each session has been sent is in the store."""
+    """Answers searches; the store keeps what each session has been sent."""
 
     def __init__(self, finder: Finder, seen: SeenTools, metrics: Metrics) -> None:
         self.finder = finder
         self._seen = seen
         self._metrics = metrics
 
-    def tool(self, catalogue: Catalogue, view: View) -> HeldTool:
-        """Return the tool for whoever sees this of the catalogue."""
-        return HeldTool(contract=contract_for(catalogue.servers), source=OWNER, invoke=partial(self._invoke, view=view))
+    def tool(self, catalog: Catalog, view: View) -> ProvidedTool:
+        """Return the tool for one view; `catalog` is what that view shows."""
+        return ProvidedTool(
+            contract=contract_for(catalog.servers), provider=OWNER, invoke=partial(self._invoke, view=view)
+        )
 
     async def _invoke(self, arguments: JsonObject, context: Context, *, view: View) -> ToolReturn:
         query: str = arguments.get("query", "").strip()
-        key = session_of(context.caller, arguments.get("sessionId"))
+        key = session_key(context.caller, arguments.get("sessionId"))
         seen = {} if arguments.get("forceRefresh") else await self._seen.recall(*key)
         limit = arguments.get("limit")
         if query:
             found = await self.finder.find(query, view, limit=limit)
         else:
-            found = await self.finder.unasked(seen, view, limit=limit)
+            found = await self.finder.suggest(seen, view, limit=limit)
         visible = found.visible
         fresh = [name for name in found.names if seen.get(name) != visible.entry(name).digest]
         sent = {name: visible.entry(name).digest for name in fresh}
@@ -149,32 +152,50 @@ class AutomaticMcp:
             "tools": [visible.entry(name).definition for name in fresh],
             "totalAvailable": len(visible),
             "filtered": len(fresh),
-            # What was sent last is what a conversation most likely still is about.
-            "known": known[-KNOWN_SHOWN:],
+            # The last ones: a conversation is most likely still about what was sent last.
+            "known": known[-MAX_KNOWN:],
         }
         if more := [name for name in found.next_names if name not in sent and name not in known]:
             answer["more"] = more
         if note := " ".join(_notes(found, query, fresh, known)):
             answer["note"] = note
-        return ToolReturn(value=answer, facts={"tokens": self._accounted(found, answer, is_asked=bool(query))})
+        return ToolReturn(value=answer, facts={"tokens": self._count(found, answer, has_query=bool(query))})
 
-    def _accounted(self, found: Found, answer: JsonObject, *, is_asked: bool) -> JsonObject:
-        """Count what the answer costs a model, and what listing everything would have."""
-        account = account_of(tokens(_encode(answer)), found)
-        self._metrics.searches.add(of="unasked" if not is_asked else "weak" if found.is_weak else "strong")
-        self._metrics.tokens_sent.add(account["sent"])
-        self._metrics.tokens_saved.add(account["saved"])
-        return account
+    def _count(self, found: ToolSearchResult, answer: JsonObject, *, has_query: bool) -> JsonObject:
+        """Add the answer to the metrics; return its token counts for the audit record."""
+        counts = token_counts(estimate_tokens(_encode(answer)), found)
+        self._metrics.searches.add(of="unasked" if not has_query else "weak" if found.is_weak else "strong")
+        self._metrics.tokens_sent.add(counts["sent"])
+        self._metrics.tokens_saved.add(counts["saved"])
+        return counts
 
 
-def account_of(sent: int, found: Found) -> JsonObject:
-    """Return the tokens that were sent, that listing everything would take, and that were saved."""
+class SessionKey(NamedTuple):
+    """A session of one caller; two callers never share one, even if they choose the same `sessionId`."""
+
+    caller: CallerId
+    session: str
+
+
+def session_key(caller: Caller, session_id: str | None) -> SessionKey:
+    """Identify the session of a search: the `sessionId` argument, else the MCP session, else the caller alone.
+
+    A `sessionId` survives restarts and is known to every gateway on the same store. The MCP session separates two agents of one
+    caller that send none: each gets every definition once.
+    """
+    text = f"named {session_id}" if session_id else f"connection {caller.session or ''}"
+    # Hashed, because a caller chooses its length and its characters, and a database does not take all of them.
+    return SessionKey(caller.id, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
+
+
+def token_counts(sent: int, found: ToolSearchResult) -> JsonObject:
+    """Return the estimated tokens of an answer, of listing every tool, and the difference."""
     listing = found.visible.tokens
     return {"sent": sent, "listing": listing, "saved": max(0, listing - sent)}
 
 
-def _notes(found: Found, query: str, fresh: Sequence[str], known: Sequence[str]) -> Iterator[str]:
-    """Say what a reader of the answer would not see in it."""
+def _notes(found: ToolSearchResult, query: str, fresh: Sequence[str], known: Sequence[str]) -> Iterator[str]:
+    """Yield the sentences of the answer's `note`: what a model cannot see from its other parts."""
     visible = found.visible
     if not visible:
         yield "There are no tools here at this moment."
@@ -184,12 +205,12 @@ def _notes(found: Found, query: str, fresh: Sequence[str], known: Sequence[str])
     if query and not found.hits:
         yield (
             "No tool matches. Ask again in other English words, for one sub-task, and name the service."
-            f" Servers here: {_enumerated(visible.servers, SERVERS_NOTED)}."
+            f" Servers here: {_enumerate(visible.servers, MAX_SERVERS_IN_NOTE)}."
         )
     elif query and found.is_weak:
         yield (
             "No tool is a strong match: the best of them are here, and may not be what you need. Ask again in other English"
-            f" words, for one sub-task, and name the service. Servers here: {_enumerated(visible.servers, SERVERS_NOTED)}."
+            f" words, for one sub-task, and name the service. Servers here: {_enumerate(visible.servers, MAX_SERVERS_IN_NOTE)}."
         )
     if known and not fresh:
         yield (
@@ -200,6 +221,6 @@ def _notes(found: Found, query: str, fresh: Sequence[str], known: Sequence[str])
         yield f"There are {left} more tools: search for what you need, or ask again for the next few."
 
 
-def _enumerated(servers: Sequence[str], most: int) -> str:
-    shown = ", ".join(servers[:most])
-    return shown if len(servers) <= most else f"{shown} and {len(servers) - most} more"
+def _enumerate(servers: Sequence[str], limit: int) -> str:
+    text = ", ".join(servers[:limit])
+    return text if len(servers) <= limit else f"{text} and {len(servers) - limit} more"

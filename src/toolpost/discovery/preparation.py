@@ -1,4 +1,7 @@
-"""Preparing the search in the background: once for every change of the catalogue, swapped in when it is done."""
+"""Build the search index in the background after each change of the catalog, and replace the previous one when it is done.
+
+Nothing is built before the first search (or `start`): a gateway in mode `all` may never be searched.
+"""
 
 import logging
 import time
@@ -9,7 +12,7 @@ from anyio import to_thread
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import NoIndex
-from toolpost.discovery.catalog import Catalogue
+from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.snapshot import Snapshot
 from toolpost.metrics import Metrics
 
@@ -19,51 +22,54 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolpost.discovery")
 
 FIRST_WAIT_S: Final = 30.0
-"""How long a search waits for the first index of all."""
+"""How long a search waits for the first index."""
 
 NEXT_WAIT_S: Final = 2.0
-"""How long it waits for the index of a catalogue that has just changed; after that it asks the one before."""
+"""How long a search waits for the index of a changed catalog before it uses the previous one."""
 
 
 class Preparation:
-    """Has the newest snapshot. Nothing is prepared before somebody wants to search."""
+    """Owns the newest snapshot; `run` is its background task."""
 
-    def __init__(self, catalogue: Catalogue, metrics: Metrics, embedder: "Embedder | None" = None) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalog: Catalog, metrics: Metrics, embedder: "Embedder | None" = None) -> None:
+        self._catalog = catalog
         self._metrics = metrics
         self._embedder = embedder
         self._snapshot: Snapshot | None = None
         self._is_wanted = anyio.Event()
         self._has_changed = anyio.Event()
         self._is_done = anyio.Event()
-        self._tried: Catalogue | None = None
+        self._tried: Catalog | None = None
 
     @property
     def size(self) -> int:
-        """How many tools can be found at this moment."""
+        """How many tools are indexed; 0 before the first index is ready."""
         return len(self._snapshot.entries) if self._snapshot is not None else 0
 
-    def take(self, catalogue: Catalogue) -> None:
-        """Prepare another catalogue from now on."""
-        self._catalogue = catalogue
+    def take(self, catalog: Catalog) -> None:
+        """Replace the catalog; `run` indexes it if an index is wanted."""
+        self._catalog = catalog
         self._has_changed.set()
 
     def start(self) -> None:
-        """Begin now, before the first search has to wait for it."""
+        """Ask for an index before the first search."""
         self._is_wanted.set()
 
     async def run(self) -> None:
-        """Prepare what is wanted, until cancelled."""
+        """Index the catalog once it is wanted, and again after each change, until cancelled."""
         await self._is_wanted.wait()
         while True:
             self._has_changed = anyio.Event()
-            await self._prepare(self._catalogue)
+            await self._prepare(self._catalog)
             self._is_done.set()
             self._is_done = anyio.Event()
             await self._has_changed.wait()
 
     async def snapshot(self) -> Snapshot:
-        """Return the snapshot of what is served now; for a while, if it takes long to prepare, the one before."""
+        """Return the snapshot of the current catalog, or the previous one if the current is not ready in `NEXT_WAIT_S`.
+
+        Raises `NoIndex` if there is none after `FIRST_WAIT_S`.
+        """
         self.start()
         if not self._is_current():
             with anyio.move_on_after(NEXT_WAIT_S if self._snapshot is not None else FIRST_WAIT_S):
@@ -77,21 +83,19 @@ class Preparation:
         return self._snapshot
 
     def _is_current(self) -> bool:
-        return self._tried is self._catalogue
+        return self._tried is self._catalog
 
-    async def _prepare(self, catalogue: Catalogue) -> None:
+    async def _prepare(self, catalog: Catalog) -> None:
         began = time.perf_counter()
         try:
-            # Abandoned, not awaited: whoever ends the server does not wait for an index.
-            self._snapshot = await to_thread.run_sync(
-                Snapshot.prepare, catalogue, self._snapshot, abandon_on_cancel=True
-            )
+            # Abandoned on cancellation: a shutdown does not wait for an index.
+            self._snapshot = await to_thread.run_sync(Snapshot.prepare, catalog, self._snapshot, abandon_on_cancel=True)
             if self._embedder is not None:
                 self._embedder.take(self._snapshot)
-        except Exception as error:  # noqa: BLE001 (the one before goes on, and calls by name are not concerned)
-            event(_log, logging.ERROR, "search index not prepared", tools=len(catalogue), exception=error)
-        self._tried = catalogue
+        except Exception as error:  # noqa: BLE001 (the previous index still answers; calls do not need one)
+            event(_log, logging.ERROR, "search index not prepared", tools=len(catalog), exception=error)
+        self._tried = catalog
         took_s = time.perf_counter() - began
         self._metrics.preparations.add()
         self._metrics.preparation_seconds.add(took_s)
-        event(_log, logging.DEBUG, "search index prepared", tools=len(catalogue), tookMs=round(took_s * 1000))
+        event(_log, logging.DEBUG, "search index prepared", tools=len(catalog), tookMs=round(took_s * 1000))

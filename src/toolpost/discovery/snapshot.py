@@ -1,6 +1,6 @@
-"""The tools of one moment, ready to be searched: what is listed of each, what it costs, and the index of all."""
+"""A catalog at one moment with its search index, and what a view shows of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import zip_longest
@@ -11,71 +11,71 @@ from toolpost.base.ids import META_KEY, Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.contracts.envelope import ResultStyle
-from toolpost.discovery.catalog import SCOPES_LIMIT, Catalogue
-from toolpost.discovery.search import Document, SearchIndex, tokens
-from toolpost.discovery.search.fields import described
+from toolpost.discovery.catalog import SCOPES_LIMIT, Catalog
+from toolpost.discovery.search import SearchIndex, ToolDocument, estimate_tokens
+from toolpost.discovery.search.document import summarize
 from toolpost.discovery.views import EVERYTHING, View
-from toolpost.providers import HeldTool
+from toolpost.providers import ProvidedTool
 
 _encode = msgspec.json.Encoder().encode
-_SHORT = slice(7, 23)
+_DIGEST_PART = slice(7, 23)
+"""16 hex digits after `sha256:`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One tool, as a search hands it out."""
+class ToolEntry:
+    """One tool as a search returns it."""
 
     listed: JsonObject
-    """The definition as it is listed."""
+    """The definition as `tools/list` has it."""
     definition: JsonObject
-    """The same without what only programs read: each of hundreds of definitions costs a model its tokens."""
+    """The definition without what only programs read, to save tokens."""
     server: PluginName
     digest: str
-    """Enough of the digest of the definition to see that it has changed."""
+    """A part of the digest of the listed definition; enough to notice a change."""
     tokens: int
-    """What the definition costs where it is handed out."""
+    """The estimated tokens of `definition`."""
     listed_tokens: int
-    """What it costs where it is listed."""
+    """The estimated tokens of `listed`."""
 
     @property
     def description(self) -> str:
-        """What it says of itself."""
         return _text(self.definition.get("description"))
 
 
 class Snapshot:
-    """A catalogue with its index. Never changes."""
+    """A catalog with its search index; immutable."""
 
-    def __init__(self, catalogue: Catalogue, entries: Mapping[ToolName, Entry], index: SearchIndex) -> None:
-        self.catalogue = catalogue
+    def __init__(self, catalog: Catalog, entries: Mapping[ToolName, ToolEntry], index: SearchIndex) -> None:
+        self.catalog = catalog
         self.entries = entries
         self.index = index
-        self._visible = lru_cache(maxsize=SCOPES_LIMIT)(self._made_visible)
+        self._narrow_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow)
 
     @classmethod
-    def prepare(cls, catalogue: Catalogue, previous: "Snapshot | None" = None) -> "Snapshot":
-        """Make everything that a search needs. Pure computing, for a thread; what has not changed is not read again."""
+    def prepare(cls, catalog: Catalog, previous: "Snapshot | None" = None) -> "Snapshot":
+        """Index a catalog; tools that `previous` has unchanged are not read again. Pure computation: run it in a thread."""
         known = previous.entries if previous else {}
-        entries = {tool.contract.name: _entry(tool, known.get(tool.contract.name)) for tool in catalogue}
-        about = catalogue.descriptions
-        documents = [_document(name, entry, about.get(entry.server, "")) for name, entry in entries.items()]
-        return cls(catalogue, entries, SearchIndex.prepare(documents, previous.index if previous else None))
+        entries = {tool.contract.name: _make_entry(tool, known.get(tool.contract.name)) for tool in catalog}
+        instructions = catalog.descriptions
+        documents = [_make_document(name, entry, instructions.get(entry.server, "")) for name, entry in entries.items()]
+        return cls(catalog, entries, SearchIndex.prepare(documents, previous.index if previous else None))
 
     def text_of(self, name: ToolName) -> str:
-        """Return the sentence that a tool's meaning is taken from."""
-        return described(_document(name, self.entries[name], ""))
+        """Return the sentence that is embedded for a tool."""
+        return summarize(_make_document(name, self.entries[name], ""))
 
-    def seen_through(self, view: View) -> "Visible":
-        """Return what a view shows of it, made once."""
-        return self._visible(view)
+    def narrow(self, view: View) -> "VisibleTools":
+        """Return what a view shows; cached."""
+        return self._narrow_cached(view)
 
-    def _made_visible(self, view: View) -> "Visible":
-        names = tuple(tool.contract.name for tool in self.catalogue.seen_through(view))
-        return Visible(self, names, among=None if view is EVERYTHING else frozenset[str](names))
+    def _narrow(self, view: View) -> "VisibleTools":
+        names = tuple(tool.contract.name for tool in self.catalog.narrow(view))
+        return VisibleTools(self, names, among=None if view is EVERYTHING else frozenset[str](names))
 
 
-class Visible:
-    """What somebody sees of a snapshot: everything that they are told is made of this alone."""
+class VisibleTools:
+    """The part of a snapshot that one view shows. Answers to a caller are made from this alone, counts and etag included."""
 
     def __init__(self, snapshot: Snapshot, names: Sequence[ToolName], *, among: frozenset[str] | None) -> None:
         self._entries = snapshot.entries
@@ -89,52 +89,51 @@ class Visible:
     def __len__(self) -> int:
         return len(self.names)
 
-    def entry(self, name: str) -> Entry:
-        """Return what is known of a tool."""
+    def entry(self, name: str) -> ToolEntry:
         return self._entries[ToolName(name)]
 
     @cached_property
     def servers(self) -> Sequence[PluginName]:
-        """The servers and plugins that have any of it."""
+        """The servers and plugins that have a visible tool, sorted."""
         return sorted({self._entries[name].server for name in self.names})
 
     @cached_property
     def etag(self) -> str:
-        """Name these very definitions: another one when any of them changes, comes or goes, and only then."""
+        """Changes when a visible definition is added, changed or removed, and only then."""
         lines = (f"{name} {self._entries[name].digest}" for name in self.names)
         return digest_of_bytes("\n".join(lines).encode()).removeprefix("sha256:")[:32]
 
     @cached_property
     def tokens(self) -> int:
-        """What it would cost to list all of it."""
+        """The estimated tokens of listing all visible tools."""
         return sum(self._entries[name].listed_tokens for name in self.names)
 
     @cached_property
-    def in_turn(self) -> Sequence[ToolName]:
-        """The tools, one of each server after the other: the first few show something of every server."""
+    def round_robin(self) -> Sequence[ToolName]:
+        """The tools, one of each server in turn, so that the first few include every server."""
         by_server: dict[PluginName, list[ToolName]] = {}
         for name in self.names:
             by_server.setdefault(self._entries[name].server, []).append(name)
-        return tuple(_dealt(list(by_server.values())))
+        return tuple(name for turn in zip_longest(*by_server.values()) for name in turn if name is not None)
 
 
-def _entry(tool: HeldTool, known: Entry | None) -> Entry:
+def _make_entry(tool: ProvidedTool, known: ToolEntry | None) -> ToolEntry:
     contract = tool.contract
     if known is not None and known.listed is contract.definition:
         return known
-    definition = _without_boilerplate(contract)
-    return Entry(
+    definition = _strip_boilerplate(contract)
+    return ToolEntry(
         listed=contract.definition,
         definition=definition,
-        server=tool.source,
-        digest=contract.listing_digest[_SHORT],
-        tokens=tokens(_encode(definition)),
-        listed_tokens=tokens(_encode(contract.definition)),
+        server=tool.provider,
+        digest=contract.listing_digest[_DIGEST_PART],
+        tokens=estimate_tokens(_encode(definition)),
+        listed_tokens=estimate_tokens(_encode(contract.definition)),
     )
 
 
-def _without_boilerplate(contract: Contract) -> JsonObject:
-    """Leave out our own facts, and the envelope that is around every result of a plugin's tool."""
+def _strip_boilerplate(contract: Contract) -> JsonObject:
+    """Leave out Toolpost's own `_meta`, and the output schema of plugins, which is the same envelope around every result."""
     kept = dict(contract.definition)
     meta = {key: value for key, value in (kept.pop("_meta", None) or {}).items() if key != META_KEY}
     if meta:
@@ -144,17 +143,12 @@ def _without_boilerplate(contract: Contract) -> JsonObject:
     return kept
 
 
-def _dealt(groups: Sequence[Sequence[ToolName]]) -> Iterator[ToolName]:
-    for round_ in zip_longest(*groups):
-        yield from (name for name in round_ if name is not None)
-
-
-def _document(name: ToolName, entry: Entry, server_description: str) -> Document:
+def _make_document(name: ToolName, entry: ToolEntry, server_description: str) -> ToolDocument:
     definition = entry.definition
     annotations = definition.get("annotations")
     title = definition.get("title") or (annotations.get("title") if isinstance(annotations, dict) else None)
     schema = definition.get("inputSchema")
-    return Document(
+    return ToolDocument(
         name=name,
         server=entry.server,
         title=_text(title),
@@ -166,5 +160,5 @@ def _document(name: ToolName, entry: Entry, server_description: str) -> Document
 
 
 def _text(value: Json) -> str:
-    """Take a text; a server may have sent anything in its place."""
+    """Return the value if it is a string: a server may have sent anything."""
     return value if isinstance(value, str) else ""

@@ -1,7 +1,10 @@
-"""What somebody sees of all tools: everything, or what a path shows, within what caller and endpoint are limited to.
+"""Which tools a caller sees: everything, or what the path of the request selects, within the scopes of caller and endpoint.
 
-A source without tags is seen through no tag: what nobody has labelled is not shown by accident. What is not seen does not
-exist: no list, no search and no "did you mean" names it.
+A provider without tags is selected by no tag, so that nothing is shown by accident. What a view does not show does not exist
+for its caller: no list, no search and no "did you mean" names it.
+
+Example: `/tags/dev` with a caller limited to `github__get_*` shows the tools of `github` that start with `get_`, if the
+server `github` carries the tag `dev`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,7 +15,7 @@ from toolpost.base.caller import Scope
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import ContractRefused, NotFound
-from toolpost.providers import HeldTool, Source
+from toolpost.providers import ProvidedTool, Provider
 
 Tags = frozenset[str]
 
@@ -21,20 +24,20 @@ SEPARATOR: Final = "__"
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Which sources and tools are seen. With nothing set, all are."""
+    """Which providers and tools are visible. With nothing set, all are."""
 
     source: str | None = None
-    """The one source that a path names."""
+    """The provider that the path names."""
     is_bare: bool = False
-    """Whether the one source's tools and prompts go by their own names, without `source__`."""
+    """Whether its tools and prompts are listed under their own names, without `provider__`."""
     tags: Tags | None = None
-    """The tags that a path names."""
+    """The tags that the path names; a provider needs one of them."""
     scopes: tuple[Scope, ...] = ()
-    """What the caller and the endpoint are limited to; all of them hold."""
+    """The scopes of caller and endpoint; all of them apply."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Every call of a limited caller looks its view up.
+        # Computed once: every call of a limited caller looks its view up in a cache.
         object.__setattr__(self, "_hash", hash((self.source, self.is_bare, self.tags, self.scopes)))
 
     def __hash__(self) -> int:
@@ -42,38 +45,42 @@ class View:
 
     @property
     def path(self) -> "View":
-        """What the path alone shows."""
+        """This view without scopes."""
         return replace(self, scopes=()) if self.scopes else self
 
     def within(self, scopes: tuple[Scope, ...]) -> "View":
-        """Return the same, seen by somebody who is limited to these scopes."""
+        """Return this view limited to `scopes`, which replace its own."""
         return replace(self, scopes=scopes) if scopes else self
 
     def shows(self, name: str, tags: Tags) -> bool:
-        """Whether a source of this name and with these tags is seen; some of its tools may not be."""
+        """Whether a provider with this name and these tags is visible; some of its tools may not be."""
         on_path = (self.source is None or self.source == name) and (self.tags is None or bool(self.tags & tags))
         return on_path and all(scope.carries(tags) for scope in self.scopes)
 
     def admits(self, name: str) -> bool:
-        """Whether a tool or a prompt of this name is seen, if its source is."""
+        """Whether a tool or prompt with this name is visible, provided that its provider is."""
         return all(scope.admits(name) for scope in self.scopes)
 
     def own_name(self, name: str) -> str:
-        """Return the name under which a prompt called `source__name` is listed here."""
+        """Return the name under which the prompt `provider__name` is listed."""
         return name.removeprefix(f"{self.source}{SEPARATOR}") if self.is_bare else name
 
     def full_name(self, name: str) -> str:
-        """Return the `source__name` of a prompt that a client names here."""
+        """Return the `provider__name` of a prompt from the name that it is listed under."""
         return f"{self.source}{SEPARATOR}{name}" if self.is_bare else name
 
     def shows_whole(self, name: str, tags: Tags) -> bool:
-        """Whether a source is seen with what has no name to match, its resources: `server__*` shows them, `server__get_*` not."""
+        """Whether the resources of a provider are visible too.
+
+        They have no name to match: `server__*` shows them, `server__get_*` does not.
+        """
         return self.shows(name, tags) and self.admits(f"{name}{SEPARATOR}")
 
     def names(self, known: Mapping[PluginName, Tags]) -> frozenset[PluginName]:
-        """Choose among the sources that there are; a path to what nobody has is an error."""
-        if self.source is not None:
-            _check_name(self.source, known)
+        """Return the visible providers among `known`; raise `NotFound` if the path names one, or a tag, that is not known."""
+        if self.source is not None and self.source not in known:
+            hint = _hint(self.source, known, "servers and plugins")
+            raise NotFound(f"No server or plugin is called `{self.source[:128]}`.", hint=hint, source=self.source[:128])
         if self.tags is not None:
             _check_tags(self.tags, frozenset[str]().union(*known.values()))
         return frozenset(name for name, tags in known.items() if self.shows(name, tags))
@@ -84,29 +91,23 @@ NOTHING: Final = View(tags=frozenset())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Excerpt:
-    """The tools of one source as a catalogue held them; a source itself."""
+class FilteredProvider:
+    """Some tools of a provider; itself a provider, so that a catalog can be made of it."""
 
     name: PluginName
-    tools: Mapping[ToolName, HeldTool]
-    withheld: Mapping[ToolName, HeldTool]
+    tools: Mapping[ToolName, ProvidedTool]
+    quarantined: Mapping[ToolName, ProvidedTool]
     tags: Tags = frozenset()
     refused: Sequence[ContractRefused] = ()
     description: str = ""
 
 
-def tags_of(source: Source) -> Tags:
-    """Return the tags that a source carries itself; a plugin has none."""
-    if isinstance(source, Excerpt):
-        return source.tags
-    spec = getattr(source, "spec", None)
+def tags_of(provider: Provider) -> Tags:
+    """Return the tags that a provider carries itself; a plugin has none."""
+    if isinstance(provider, FilteredProvider):
+        return provider.tags
+    spec = getattr(provider, "spec", None)
     return frozenset(spec.tags) if spec is not None else frozenset()
-
-
-def _check_name(name: str, known: Collection[str]) -> None:
-    if name not in known:
-        hint = _hint(name, known, "sources")
-        raise NotFound(f"No server or plugin is called `{name[:128]}`.", hint=hint, source=name[:128])
 
 
 def _check_tags(tags: Tags, known: Tags) -> None:
@@ -117,7 +118,7 @@ def _check_tags(tags: Tags, known: Tags) -> None:
 
 
 def _hint(name: str, known: Iterable[str], what: str) -> str | None:
-    there: Collection[str] = sorted(known)
-    if near := nearest_name(name[:128], there):
+    names: Collection[str] = sorted(known)
+    if near := nearest_name(name[:128], names):
         return f"did you mean `{near}`?"
-    return f"the {what} here: {', '.join(there)[:500]}" if there else None
+    return f"the {what} here: {', '.join(names)[:500]}" if names else None

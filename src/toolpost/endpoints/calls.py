@@ -26,8 +26,8 @@ from toolpost.gateway import Answer, Gateway, success_answer
 from toolpost.middleware import Call, Delivery, Outcome, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
-from toolpost.providers.input_required import is_asking
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.providers.input_required import is_input_required
+from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.endpoints")
 
@@ -66,13 +66,13 @@ class CallHandler:
     def is_ready(self, view: View) -> bool:
         """Whether what a view shows is available without going through thousands of tools."""
         listing, ready = self._narrowed
-        is_short = view is EVERYTHING or len(self.gateway.catalogue) <= ON_THE_LOOP
+        is_short = view is EVERYTHING or len(self.gateway.catalog) <= ON_THE_LOOP
         return is_short or (listing is self.listing and view in ready)
 
     async def prepare(self, view: View) -> None:
         """Compute what a view shows, in a thread if there are thousands of tools; call it before the view is used.
 
-        Raises `NotFound` for a server or tag that does not exist, as `Catalog.seen_through` does.
+        Raises `NotFound` for a server or tag that does not exist, as `Catalog.narrow` does.
         """
         if self.is_ready(view):
             return
@@ -80,7 +80,7 @@ class CallHandler:
             if self.is_ready(view):
                 return
             listing = self.listing
-            await to_thread.run_sync(listing.seen_through, view)
+            await to_thread.run_sync(listing.narrow, view)
             ready = self._narrowed[1] if self._narrowed[0] is listing else {}
             # Half of what the caches of catalog and listing hold of this kind: what counts as ready is then in both.
             limit = (SCOPES_LIMIT if view.path == EVERYTHING else VIEWS_LIMIT) // 2
@@ -91,7 +91,7 @@ class CallHandler:
     def list_tools(
         self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
     ) -> bytes:
-        listing = self.listing.seen_through(view)
+        listing = self.listing.narrow(view)
         return result_response(request_id, listing.page(revision, cursor, request_id=request_id))
 
     def admit(
@@ -104,23 +104,23 @@ class CallHandler:
         caller: Caller,
         notify: Notify | None,
         view: View = EVERYTHING,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
     ) -> Call:
         """Make a call of a `tools/call`; raise `ProtocolError` for an unknown name.
 
-        `respondent` is a client of the handshake era; one of the stateless era declares its capabilities in `meta`.
+        `client_channel` is a client of the handshake era; one of the stateless era declares its capabilities in `meta`.
         """
         token = progress_token(meta)
         emit = None
         is_able = bool(meta.get(CLIENT_CAPABILITIES))
-        if is_able and self.tasks and respondent is None and resumption is None and declares_tasks(meta):
-            respondent = self.tasks.respondent_for(caller, meta)
+        if is_able and self.tasks and client_channel is None and resumption is None and declares_tasks(meta):
+            client_channel = self.tasks.client_channel_for(caller, meta)
             emit = self.tasks.hear
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
-        if respondent is None and (is_able or LOG_LEVEL in meta):
-            respondent = MultiRoundRequest(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
+        if client_channel is None and (is_able or LOG_LEVEL in meta):
+            client_channel = MultiRoundRequest(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
         if resumption is not None:
             bound_to = _bound_to(name, arguments)
             found = self.rounds.resume(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
@@ -138,7 +138,7 @@ class CallHandler:
                 on_progress=emit,
                 meta=meta,
                 view=view,
-                respondent=respondent,
+                client_channel=client_channel,
                 resumption=resumption,
             )
         except UnknownTool as error:
@@ -148,10 +148,10 @@ class CallHandler:
         """Send the request of a call to its server right away, if possible. True: `finish_sent` must follow; False: `answer`."""
         if call.tool.ask_ahead is None:
             return False
-        respondent = call.context.respondent
+        client_channel = call.context.client_channel
         # A call that may outlive its request runs in a task of its own.
-        if respondent is not None and (
-            isinstance(respondent, MultiRoundRequest) or (self.tasks and self.tasks.keeps(call))
+        if client_channel is not None and (
+            isinstance(client_channel, MultiRoundRequest) or (self.tasks and self.tasks.keeps(call))
         ):
             return False
         return self.gateway.pipeline.try_send(call)
@@ -174,28 +174,28 @@ class CallHandler:
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Run the call and return its response, or the handle of an MCP task; raise a server's own protocol error."""
-        respondent = call.context.respondent
-        if respondent is not None and self.tasks is not None and self.tasks.keeps(call):
+        client_channel = call.context.client_channel
+        if client_channel is not None and self.tasks is not None and self.tasks.keeps(call):
             started = await self.tasks.begin(request_id, call)
             if isinstance(started, bytes):
                 return started
             answer = started
-        elif respondent is None or not respondent.takes_rounds:
+        elif client_channel is None or not client_channel.takes_input_required:
             answer = await self.gateway.call(call)
         else:
-            assert isinstance(respondent, MultiRoundRequest)
-            outcome = await self.rounds.run_round(respondent, call, lambda: self.gateway.call(call))
+            assert isinstance(client_channel, MultiRoundRequest)
+            outcome = await self.rounds.run_round(client_channel, call, lambda: self.gateway.call(call))
             if isinstance(outcome, bytes):
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
             answer = outcome
         if (refusal := answer.refusal) is not None:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
-        if answer.passed is not None and is_asking(answer.passed):
-            answer = self._seal_state(answer, answer.passed, respondent)
+        if answer.passed is not None and is_input_required(answer.passed):
+            answer = self._seal_state(answer, answer.passed, client_channel)
         return result_response(request_id, write_call_result(answer, revision))
 
-    def _seal_state(self, answer: Answer, passed: Mapping[str, msgspec.Raw], request: Respondent | None) -> Answer:
+    def _seal_state(self, answer: Answer, passed: Mapping[str, msgspec.Raw], request: ClientChannel | None) -> Answer:
         """Sign the server's own state, so that only this caller can bring it back."""
         state = msgspec.json.decode(passed.get("requestState", b"null"))
         if not isinstance(state, str) or not isinstance(request, MultiRoundRequest):

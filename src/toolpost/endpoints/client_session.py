@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.protocol.rpc import Message, encode
-from toolpost.upstreams.message import Incoming, read_message, refusal_of
-from toolpost.upstreams.notifications import LEVELS, reaches
-from toolpost.upstreams.server_requests import askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message
+from toolpost.upstreams.notifications import LOG_LEVELS, is_level_at_least
+from toolpost.upstreams.server_requests import select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 Send = Callable[[bytes], None]
 
@@ -19,10 +19,10 @@ class HandshakeClient:
 
     def __init__(self, key: Hashable, capabilities: Json) -> None:
         self.client = key
-        self.capabilities = askable_capabilities(capabilities)
+        self.capabilities = select_capabilities(capabilities)
         self.log_level: str | None = None
         self._ids = itertools.count(1)
-        self._requests: dict[str, asyncio.Future[Incoming]] = {}
+        self._requests: dict[str, asyncio.Future[IncomingMessage]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -30,19 +30,19 @@ class HandshakeClient:
         return bool(self.capabilities) or self.log_level is not None
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a request to the client is unanswered."""
         return bool(self._requests)
 
     def set_log_level(self, params: JsonObject) -> None:
         """Apply `logging/setLevel`; an unknown level is ignored."""
-        if (level := params.get("level")) in LEVELS:
+        if (level := params.get("level")) in LOG_LEVELS:
             self.log_level = level
 
     def take_response(self, message: Message) -> bool:
         """Take a response; False if it belongs to none of our requests."""
         response = self._requests.get(message.key)
-        answer = read_message(message.raw)
+        answer = parse_message(message.raw)
         if response is None or answer is None:
             return False
         if not response.done():
@@ -67,7 +67,7 @@ class HandshakeClient:
         finally:
             del self._requests[key]
         if error := answer.refusal:
-            raise refusal_of(error)
+            raise parse_error(error)
         if not answer.result:
             raise ServerRefused(-32603, "The client's response has neither a result nor an error")
         return bytes(answer.result)
@@ -76,7 +76,7 @@ class HandshakeClient:
 class HandshakeRespondent:
     """A client of the handshake era during a call: `send` writes to the channel of that call."""
 
-    takes_rounds = False
+    takes_input_required = False
 
     def __init__(self, client: HandshakeClient, send: Send) -> None:
         self._client = client
@@ -96,12 +96,12 @@ class HandshakeRespondent:
         return self._client.log_level
 
     @property
-    def is_asked(self) -> bool:
-        return self._client.is_asked
+    def has_open_request(self) -> bool:
+        return self._client.has_open_request
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         """Whether a log message of this level is sent; a client that has set no level leaves it to the server."""
-        return self._client.log_level is None or reaches(level, self._client.log_level)
+        return self._client.log_level is None or is_level_at_least(level, self._client.log_level)
 
     async def ask(self, method: str, params: bytes) -> bytes:
         return await self._client.ask(method, params, self._send)

@@ -20,7 +20,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, Tasks
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import Message, ProtocolError, Resumption
-from toolpost.upstreams.server_requests import askable_capabilities
+from toolpost.upstreams.server_requests import select_capabilities
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkConnection
@@ -64,7 +64,7 @@ class ClientConnection:
         self._revision: era.Revision | None = None
         """Agreed in a handshake; None before one, and in the stateless era."""
         self._client: HandshakeClient | None = None
-        self._respondent: HandshakeRespondent | None = None
+        self._client_channel: HandshakeRespondent | None = None
         """The client, for server requests; None before a handshake."""
         self._calls = InFlight()
         self._sdk_requests: dict[str, anyio.Event] = {}
@@ -165,7 +165,7 @@ class ClientConnection:
             caller=self._caller,
             notify=self._send,
             view=self._view,
-            respondent=self._respondent,
+            client_channel=self._client_channel,
             resumption=resumption,
         )
         is_sent = self._handler.try_send(call)
@@ -246,7 +246,7 @@ class ClientConnection:
             return
         answered = self._sdk_requests[message.key] = anyio.Event()
         capabilities = rpc.params_object(message).get("capabilities") if message.method == "initialize" else None
-        if askable_capabilities(capabilities):
+        if select_capabilities(capabilities):
             self._caller = sdk.caller = replace(self._caller, answers_handshake=True)
         try:
             await sdk.send(message)
@@ -257,7 +257,7 @@ class ClientConnection:
             self._client.set_log_level(rpc.params_object(message))
         if message.method == "initialize":
             self._client = HandshakeClient((self._caller.id, self._caller.session), capabilities)
-            self._respondent = HandshakeRespondent(self._client, self._send)
+            self._client_channel = HandshakeRespondent(self._client, self._send)
             # Read no further message until this is answered: how it is read depends on the revision that is agreed.
             await answered.wait()
 

@@ -22,9 +22,9 @@ from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.endpoints.request_state import PASSED_TTL_S, RequestState, StateSeal, principal, reject_state
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
-from toolpost.upstreams.notifications import reaches
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.notifications import is_level_at_least
+from toolpost.upstreams.server_requests import INTERNAL_ERROR, select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 WAITING_LIMIT: Final = 1_000
 WAITING_LIMIT_PER_CALLER: Final = 100
@@ -63,9 +63,9 @@ class _InputRequest:
 
 
 class MultiRoundRequest:
-    """One request of the stateless era through all its rounds; the respondent to whom its server sends requests."""
+    """One request of the stateless era through all its rounds; the channel for requests of its server."""
 
-    takes_rounds = True
+    takes_input_required = True
 
     def __init__(
         self, rounds: "MultiRoundRequests", caller: Caller, meta: JsonObject, tell: Send | None, *, bound_to: str
@@ -74,7 +74,7 @@ class MultiRoundRequest:
         self.id = secrets.token_urlsafe(16)
         self.caller = caller
         self.bound_to = bound_to
-        self.capabilities = askable_capabilities(meta.get(CLIENT_CAPABILITIES))
+        self.capabilities = select_capabilities(meta.get(CLIENT_CAPABILITIES))
         level = meta.get(LOG_LEVEL)
         self.log_level = level if isinstance(level, str) and tell is not None else None
         self.client: Hashable = (caller.id, _session_of(caller, meta) or self.id)
@@ -95,7 +95,7 @@ class MultiRoundRequest:
         }
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a server request is with the client."""
         return bool(self._requests)
 
@@ -110,9 +110,9 @@ class MultiRoundRequest:
         finally:
             del self._requests[key]
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         """Whether a log message of this level is sent: only if the request has asked for logs."""
-        return self.log_level is not None and reaches(level, self.log_level)
+        return self.log_level is not None and is_level_at_least(level, self.log_level)
 
     def tell(self, method: str, params: bytes) -> None:
         """Send a notification, during a round only."""

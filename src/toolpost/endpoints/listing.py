@@ -9,7 +9,7 @@ from typing import Final, Literal
 from toolpost.base.caller import Scope
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
-from toolpost.discovery import EVERYTHING, Catalogue, View
+from toolpost.discovery import EVERYTHING, Catalog, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.protocol.era import SERVER_INFO, Revision
@@ -30,15 +30,15 @@ class Listing:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        catalog: Catalog,
         *,
         page_size: int = PAGE_SIZE,
         scope: Literal["public", "private"],
         mode: Mode = "all",
     ) -> None:
         self.mode = mode
-        self._catalogue = catalogue
-        self._definitions = _list_definitions(catalogue, mode)
+        self._catalog = catalog
+        self._definitions = _list_definitions(catalog, mode)
         self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._page_size = page_size
         self._scope = scope
@@ -46,21 +46,21 @@ class Listing:
         self._view_cache = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
         self._scope_cache = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow_to_scopes)
 
-    def seen_through(self, view: View) -> "Listing":
+    def narrow(self, view: View) -> "Listing":
         """Return the listing of what this view shows; it is made once."""
         return self if view is EVERYTHING else self._view_cache(view)
 
     def _narrow(self, view: View) -> "Listing":
         if view.scopes:
             scoped = self._scope_cache(view.scopes)
-            return scoped if view.path == EVERYTHING else scoped.seen_through(view.path)
+            return scoped if view.path == EVERYTHING else scoped.narrow(view.path)
         return self._make_for(view)
 
     def _narrow_to_scopes(self, scopes: tuple[Scope, ...]) -> "Listing":
         return self._make_for(View(scopes=scopes))
 
     def _make_for(self, view: View) -> "Listing":
-        seen = self._catalogue.seen_through(view)
+        seen = self._catalog.narrow(view)
         return Listing(seen, page_size=self._page_size, scope=self._scope, mode=self.mode)
 
     def serves(self, name: str) -> bool:
@@ -106,11 +106,11 @@ class Listing:
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
 
 
-def _list_definitions(catalogue: Catalogue, mode: Mode) -> list[JsonObject]:
+def _list_definitions(catalog: Catalog, mode: Mode) -> list[JsonObject]:
     """Choose the definitions to list, ordered by name."""
-    listed = [] if mode == "all" else automatic_definitions(catalogue)
+    listed = [] if mode == "all" else automatic_definitions(catalog)
     if mode != "automatic":
-        listed += [_rename(tool.contract.definition, catalogue.listed_name(tool)) for tool in catalogue]
+        listed += [_rename(tool.contract.definition, catalog.listed_name(tool)) for tool in catalog]
     # The catalog is ordered by full names: without the server's part, and with the automatic tools, the order differs.
     return sorted(listed, key=lambda definition: str(definition["name"]))
 

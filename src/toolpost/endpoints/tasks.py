@@ -14,7 +14,7 @@ from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from toolpost.protocol.rpc import INVALID_PARAMS, Message, ProtocolError, params_object
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
@@ -24,12 +24,12 @@ MISSING_CAPABILITY: Final = -32021
 class Tasks(Protocol):
     """Keeps calls that outlive their requests, and answers requests about them, in bytes."""
 
-    def respondent_for(self, caller: Caller, meta: JsonObject) -> Respondent:
-        """Return the respondent for server requests during a call that becomes a task."""
+    def client_channel_for(self, caller: Caller, meta: JsonObject) -> ClientChannel:
+        """Return the channel for server requests during a call that becomes a task."""
         ...
 
     def keeps(self, call: Call) -> bool:
-        """Whether a call has a respondent of `respondent_for`, and so is answered by `begin`."""
+        """Whether a call has a channel of `client_channel_for`, and so is answered by `begin`."""
         ...
 
     def hear(self, note: ProgressNotification) -> None:

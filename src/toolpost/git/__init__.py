@@ -1,13 +1,15 @@
-"""A git repository, read without git: HEAD, refs, index and ignore rules as bytes on disk, none of which is ever executed.
+"""Read git repositories without running git: HEAD, refs, index and ignore rules, from their files.
 
-A repository is data of a stranger's. git itself runs programs that a repository names (filters, fsmonitor, hooks, helpers) and
-fetches what is missing from places that it names; nothing here starts a process, opens a connection or follows an include.
-Every read goes through no link below its folder, is of a regular file, and is bounded (docs/decisions/0040).
+A repository is untrusted data. git runs programs that a repository names (filters, fsmonitor, hooks, helpers) and fetches
+missing objects from where it says; nothing here starts a process, opens a connection or follows an include. Every read is of
+a regular file, follows no link, and is bounded (docs/decisions/0040).
 
-repository   where it is, whose it is, and what HEAD says
-index        the files that git knows, with what it noted of each
+repository   find a repository, check its owner, read HEAD
+index        the tracked files, with size, times and id of each
 objects      the tree of a commit
-config       the few settings that matter
-ignore       what .gitignore and its like leave out
-changes      whether anything differs from HEAD
+config       settings of the repository and the user
+ignore       rules of .gitignore, info/exclude and the user
+changes      whether the work tree differs from HEAD
+open_below   open files without following links
+files        bounded reads
 """

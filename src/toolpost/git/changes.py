@@ -1,8 +1,8 @@
-"""Whether a work tree differs from HEAD, told without a filter being run.
+"""Whether a work tree differs from HEAD ("dirty"), without running filters.
 
-git compares contents after the clean filters that a repository names. Here a file whose size and times are those of the index is
-unchanged, as git has it too; any other is hashed as it is. Where that does not decide, because the repository converts
-contents, it is said that it is not known.
+git compares contents after the clean filters that a repository names. Here a file with the size and times of its index entry
+is unchanged, as for git; any other is hashed as it is. If the hash differs but the repository converts contents (line ends,
+filters), the answer is "unknown".
 """
 
 import os
@@ -17,12 +17,12 @@ from toolpost.base.ids import JsonObject
 from toolpost.git.config import is_true, read_user_config
 from toolpost.git.files import Unreadable
 from toolpost.git.ignore import IgnoreRules, rules_of
-from toolpost.git.index import LINK, SUBMODULE, GitIndex, Noted, digest_of, is_left_alone, read_index
+from toolpost.git.index import LINK, SUBMODULE, GitIndex, IndexEntry, hash_object, is_unchecked, read_index
 from toolpost.git.objects import tree_of
 from toolpost.git.open_below import RealFolders, open_below
 from toolpost.git.repository import (
+    GitHead,
     GitRepository,
-    Head,
     RepositoryRefused,
     find_repository,
     open_repository,
@@ -31,36 +31,36 @@ from toolpost.git.repository import (
 
 HASH_BYTES: Final = 64 * 1024 * 1024
 HASH_S: Final = 2.0
-"""How much is hashed at most for one answer."""
+"""Limits of hashing for one answer; files beyond them are "unknown"."""
 
-Verdict = Literal["same", "differs", "unknown"]
+DiffState = Literal["same", "differs", "unknown"]
 
 
 @dataclass(kw_only=True)
 class WorkTree:
-    """A repository's files, as git knows them and as they are."""
+    """The work tree of a repository, or one folder of it."""
 
     repository: GitRepository
     index: GitIndex
     prefix: str
-    """The folder that is looked at, from the top, with a `/` at its end; empty for all of it."""
+    """The folder from the top, ending with `/`; empty for the whole work tree."""
     ignore: IgnoreRules
     untracked: list[str] = field(default_factory=list)
-    """Files from `prefix` that git does not know and does not ignore."""
+    """Files below `prefix` that are neither tracked nor ignored; filled by the scan."""
 
-    def tracked(self) -> Iterator[tuple[str, Noted]]:
-        """Go through the files that git knows below the prefix, by path from there."""
-        for path, noted in self.index.entries.items():
+    def tracked(self) -> Iterator[tuple[str, IndexEntry]]:
+        """Yield the tracked files below the prefix, by their path from there."""
+        for path, entry in self.index.entries.items():
             if path.startswith(self.prefix) and not path.endswith("/"):
-                yield path[len(self.prefix) :], noted
+                yield path[len(self.prefix) :], entry
 
-    def knows(self, path: str) -> bool:
-        """Say whether git knows a file, given by its path from the prefix."""
+    def is_tracked(self, path: str) -> bool:
+        """Whether a file is tracked, by its path from the prefix."""
         return self.prefix + path in self.index.entries
 
 
 def open_work_tree(root: Path) -> WorkTree | None:
-    """Read what git knows of a folder; None if it is in no repository, or one that ignores it. Raises `RepositoryRefused`."""
+    """Open the work tree of a folder; None if it is in no repository, or in one that ignores it. Raises `RepositoryRefused`."""
     repository = find_repository(root)
     if repository is None:
         return None
@@ -70,44 +70,44 @@ def open_work_tree(root: Path) -> WorkTree | None:
     except Unreadable as error:
         raise RepositoryRefused(f"The repository {repository.top} is not used: {error}.") from error
     tree = WorkTree(repository=repository, index=index, ignore=rules_of(repository), prefix=prefix)
-    if prefix and tree.ignore.leave_out(f"{prefix}.") and next(tree.tracked(), None) is None:
+    if prefix and tree.ignore.ignores(f"{prefix}.") and next(tree.tracked(), None) is None:
         return None
     return tree
 
 
-def state_of(tree: WorkTree) -> JsonObject:
-    """Return head, branch, whether anything differs, and a note where it cannot be told."""
+def describe_state(tree: WorkTree) -> JsonObject:
+    """Return `head`, `branch`, `dirty`, and a `note` on what could not be determined."""
     head = read_head(tree.repository)
-    verdict, note = _compare(tree, head)
-    notes = [said for said in (head.note, note) if said]
-    state: JsonObject = {"head": head.commit, "branch": head.branch, "dirty": verdict != "same"}
-    return state | ({"note": " ".join(notes)} if notes else {})
+    state, note = _compare(tree, head)
+    notes = [text for text in (head.note, note) if text]
+    described: JsonObject = {"head": head.commit, "branch": head.branch, "dirty": state != "same"}
+    return described | ({"note": " ".join(notes)} if notes else {})
 
 
-def _compare(tree: WorkTree, head: Head) -> tuple[Verdict, str | None]:
+def _compare(tree: WorkTree, head: GitHead) -> tuple[DiffState, str | None]:
     if tree.untracked or tree.index.has_conflicts:
         return "differs", None
-    staged = _staged(tree, head)
+    staged = _compare_staged(tree, head)
     if staged[0] == "differs":
         return staged
-    comparison, unknown = _Comparison(tree), list[str]()
-    for path, noted in tree.tracked():
-        verdict = comparison.judge(path, noted)
-        if verdict == "differs":
+    comparer, unknown = _FileComparer(tree), list[str]()
+    for path, entry in tree.tracked():
+        state = comparer.compare(path, entry)
+        if state == "differs":
             return "differs", None
-        if verdict == "unknown":
+        if state == "unknown":
             unknown.append(path)
     if unknown:
-        shown = unknown[0].encode("utf-8", "replace").decode()
+        example = unknown[0].encode("utf-8", "replace").decode()
         return (
             "unknown",
-            f"Whether {len(unknown)} files differ is not known, such as {shown}: no filter is run to find out.",
+            f"Whether {len(unknown)} files differ is not known, such as {example}: filters are not run.",
         )
     return staged
 
 
-def _staged(tree: WorkTree, head: Head) -> tuple[Verdict, str | None]:
-    """Compare the index with the commit: its tree follows from the names and ids in the index."""
+def _compare_staged(tree: WorkTree, head: GitHead) -> tuple[DiffState, str | None]:
+    """Compare the index with HEAD by the id of the tree that a commit of the index would have."""
     if head.commit is None:
         return ("differs" if tree.index.entries else "same"), None
     try:
@@ -115,12 +115,12 @@ def _staged(tree: WorkTree, head: Head) -> tuple[Verdict, str | None]:
     except Unreadable as error:
         return "unknown", f"Whether anything is staged is not known: {error}."
     if committed is None:
-        return "unknown", "Whether anything is staged is not known: the commit is not in this repository itself."
+        return "unknown", "Whether anything is staged is not known: the commit is not in this repository."
     return ("same" if tree.index.tree_id(len(committed)) == committed else "differs"), None
 
 
-class _Comparison:
-    """Compares files with what the index notes of them."""
+class _FileComparer:
+    """Compares files with their index entries; the limits of hashing count over all files."""
 
     def __init__(self, tree: WorkTree) -> None:
         repository = tree.repository
@@ -130,85 +130,84 @@ class _Comparison:
         self._has_modes = is_true(repository.settings, "core.filemode", default=True)
         self._converts = _may_convert(tree)
         self._hash_bytes = HASH_BYTES
-        self._until = time.monotonic() + HASH_S
+        self._deadline = time.monotonic() + HASH_S
         self._folders = RealFolders(os.fspath(self._root))
 
-    def judge(self, path: str, noted: Noted) -> Verdict:
-        """Say whether a file is as it was when git last looked."""
-        if is_left_alone(noted):
+    def compare(self, path: str, entry: IndexEntry) -> DiffState:
+        if is_unchecked(entry):
             return "same"
         try:
-            found = os.lstat(f"{self._root}/{path}")  # No `Path`: there may be a hundred thousand.
+            status = os.lstat(f"{self._root}/{path}")  # Not `Path`: there may be a hundred thousand files.
         except OSError:
             return "differs"
         if not self._folders.has(path.rpartition("/")[0]):
             return "differs"
-        if noted[2] == SUBMODULE:
-            return self._judge_submodule(path, noted, found.st_mode)
-        return self._judge_file(path, noted, found)
+        if entry[2] == SUBMODULE:
+            return self._compare_submodule(path, entry, status.st_mode)
+        return self._compare_file(path, entry, status)
 
-    def _judge_file(self, path: str, noted: Noted, found: os.stat_result) -> Verdict:
-        mode, size = noted[2], noted[3]
-        is_kind = stat.S_ISLNK(found.st_mode) if mode == LINK else stat.S_ISREG(found.st_mode)
-        has_other_mode = self._has_modes and mode != LINK and bool(mode & 0o100) != bool(found.st_mode & 0o100)
+    def _compare_file(self, path: str, entry: IndexEntry, status: os.stat_result) -> DiffState:
+        mode, size = entry[2], entry[3]
+        is_kind = stat.S_ISLNK(status.st_mode) if mode == LINK else stat.S_ISREG(status.st_mode)
+        has_other_mode = self._has_modes and mode != LINK and bool(mode & 0o100) != bool(status.st_mode & 0o100)
         if not is_kind or has_other_mode:
             return "differs"
-        if self._is_as_noted(noted, found):
+        if self._has_same_stat(entry, status):
             return "same"
-        # A size of 0 is what git notes where it is not sure itself.
-        if size not in (0, found.st_size & 0xFFFFFFFF):
+        # git writes size 0 for an entry that it has to check again ("racily clean").
+        if size not in (0, status.st_size & 0xFFFFFFFF):
             return "differs"
-        return self._judge_content(path, noted, found)
+        return self._compare_content(path, entry, status)
 
-    def _is_as_noted(self, noted: Noted, found: os.stat_result) -> bool:
-        ctime_ns, mtime_ns, _, size, _, _ = noted
-        if size != found.st_size & 0xFFFFFFFF or not _is_time(mtime_ns, found.st_mtime_ns):
+    def _has_same_stat(self, entry: IndexEntry, status: os.stat_result) -> bool:
+        ctime_ns, mtime_ns, _, size, _, _ = entry
+        if size != status.st_size & 0xFFFFFFFF or not _is_same_time(mtime_ns, status.st_mtime_ns):
             return False
-        # Written when the index was, or later: it may have been written again in the same moment.
-        return _is_time(ctime_ns, found.st_ctime_ns) and mtime_ns < self._tree.index.mtime_ns
+        # A file written at the time of the index or later may have been written again with the same times.
+        return _is_same_time(ctime_ns, status.st_ctime_ns) and mtime_ns < self._tree.index.mtime_ns
 
-    def _judge_content(self, path: str, noted: Noted, found: os.stat_result) -> Verdict:
-        if found.st_size > self._hash_bytes or time.monotonic() > self._until:
+    def _compare_content(self, path: str, entry: IndexEntry, status: os.stat_result) -> DiffState:
+        if status.st_size > self._hash_bytes or time.monotonic() > self._deadline:
             return "unknown"
-        self._hash_bytes -= found.st_size
+        self._hash_bytes -= status.st_size
         try:
-            content = _read(self._root, path, found)
+            content = _read_content(self._root, path, status)
         except OSError:
             return "differs"
-        if digest_of(b"blob %d\0" % len(content) + content, self._id_bytes) == noted[4]:
+        if hash_object(b"blob %d\0" % len(content) + content, self._id_bytes) == entry[4]:
             return "same"
-        return "unknown" if self._converts and noted[2] != LINK else "differs"
+        return "unknown" if self._converts and entry[2] != LINK else "differs"
 
-    def _judge_submodule(self, path: str, noted: Noted, mode: int) -> Verdict:
-        """Compare the commit that a submodule has checked out; its files are its own affair."""
+    def _compare_submodule(self, path: str, entry: IndexEntry, mode: int) -> DiffState:
+        """Compare the checked-out commit of a submodule; its files are not compared."""
         top = self._root / path
         try:
             pointer = os.lstat(top / ".git")
         except OSError:
-            return "same" if stat.S_ISDIR(mode) else "differs"  # It has not been fetched.
+            return "same" if stat.S_ISDIR(mode) else "differs"  # A submodule that is not initialized.
         try:
             commit = read_head(open_repository(top, pointer.st_mode)).commit
         except RepositoryRefused:
             return "unknown"
-        return "same" if commit == noted[4].hex() else "differs"
+        return "same" if commit == entry[4].hex() else "differs"
 
 
-def _is_time(noted_ns: int, found_ns: int) -> bool:
-    """Compare a time of the index; some programs note seconds only, or nothing."""
-    if noted_ns % 1_000_000_000 == 0:
-        return noted_ns in (0, found_ns // 1_000_000_000 * 1_000_000_000)
-    return noted_ns == found_ns
+def _is_same_time(entry_ns: int, found_ns: int) -> bool:
+    """Compare a time of an index entry; some programs write only seconds, or 0."""
+    if entry_ns % 1_000_000_000 == 0:
+        return entry_ns in (0, found_ns // 1_000_000_000 * 1_000_000_000)
+    return entry_ns == found_ns
 
 
-def _read(root: Path, path: str, found: os.stat_result) -> bytes:
-    if stat.S_ISLNK(found.st_mode):
+def _read_content(root: Path, path: str, status: os.stat_result) -> bytes:
+    if stat.S_ISLNK(status.st_mode):
         return os.fsencode((root / path).readlink())
     with open(open_below(root, path), "rb") as file:  # noqa: PTH123 (a descriptor)
-        return file.read(found.st_size + 1)
+        return file.read(status.st_size + 1)
 
 
 def _may_convert(tree: WorkTree) -> bool:
-    """Say whether contents may be other in the repository than in the work tree: by line ends, filters, encodings."""
+    """Whether the repository may convert contents: line ends, filters, encodings."""
     if any(path.rpartition("/")[2] == ".gitattributes" for path in tree.index.entries):
         return True
     if os.path.lexists(tree.repository.common_dir / "info/attributes"):

@@ -1,4 +1,4 @@
-"""The few settings of git's that matter here. Includes are not followed: they would lead anywhere."""
+"""Read git configuration files. Includes are not followed: they may name any file."""
 
 import os
 from pathlib import Path
@@ -11,17 +11,20 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b"}
 
 
 def read_config(folder: Path, name: str = "config") -> dict[str, list[str]]:
-    """Return every setting of one file by its lower-case name, such as `core.filemode`; empty if there is none."""
+    """Return all values of each setting by lower-case name, such as `core.filemode`; empty if there is no file.
+
+    Raises `Unreadable`.
+    """
     data = read_file(folder, name, _LIMIT)
     return parse_config(data.decode("utf-8", "replace")) if data else {}
 
 
 def read_user_config() -> dict[str, list[str]]:
-    """Return the settings of the system and the user, which are trusted; a file that cannot be read counts as empty."""
+    """Return the settings of the system and the user, which are trusted; unreadable files count as empty."""
     found: dict[str, list[str]] = {}
-    for path in _user_files():
+    for path in _user_config_files():
         try:
-            # By its real place: people keep these files as links into a folder of dotfiles.
+            # Resolved, because people link these files to a folder of dotfiles.
             real = path.resolve()
             settings = read_config(real.parent, real.name)
         except (Unreadable, OSError, RuntimeError):
@@ -31,7 +34,7 @@ def read_user_config() -> dict[str, list[str]]:
     return found
 
 
-def _user_files() -> list[Path]:
+def _user_config_files() -> list[Path]:
     environment = os.environ
     system = [] if environment.get("GIT_CONFIG_NOSYSTEM") else [environment.get("GIT_CONFIG_SYSTEM", "/etc/gitconfig")]
     if chosen := environment.get("GIT_CONFIG_GLOBAL"):
@@ -40,19 +43,19 @@ def _user_files() -> list[Path]:
 
 
 def user_folder() -> Path:
-    """Return where git keeps the user's `config` and `ignore`."""
+    """Return the folder of the user's `config` and `ignore`."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
 
 
 def is_true(settings: dict[str, list[str]], key: str, *, default: bool) -> bool:
-    """Read a truth value; the last one counts."""
+    """Return a boolean setting; the last value counts."""
     values = settings.get(key)
     return default if not values else values[-1].lower() in ("", "true", "yes", "on", "1")
 
 
 def parse_config(text: str) -> dict[str, list[str]]:
-    """Read git's format of settings. A key without a value is true, which is written as an empty string here."""
-    found: dict[str, list[str]] = {}
+    """Parse git's configuration format. A key without a value means true, and has an empty string here."""
+    settings: dict[str, list[str]] = {}
     section = ""
     lines = iter(text.splitlines())
     for line in lines:
@@ -68,11 +71,11 @@ def parse_config(text: str) -> dict[str, list[str]]:
         key, _, value = rest.partition("=")
         while value.endswith("\\") and not value.endswith("\\\\"):
             value = value[:-1] + next(lines, "")
-        found.setdefault(f"{section}.{key.strip().lower()}", []).append(_unquoted(value.strip()))
-    return found
+        settings.setdefault(f"{section}.{key.strip().lower()}", []).append(_unquote(value.strip()))
+    return settings
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     out: list[str] = []
     is_quoted = False
     characters = iter(value)

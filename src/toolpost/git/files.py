@@ -1,4 +1,4 @@
-"""Bounded reads of files that a stranger may have made: through no link, never of a pipe or device, never more than a limit."""
+"""Bounded reads of untrusted files: follow no link, open no pipe or device, and read no more than a limit."""
 
 from pathlib import Path
 
@@ -6,19 +6,19 @@ from toolpost.git.open_below import open_below
 
 
 class Unreadable(Exception):
-    """A file of a repository cannot be used; the message says why."""
+    """A file of a repository cannot be used; the message tells why."""
 
 
 def read_file(folder: Path, name: str, limit: int) -> bytes | None:
-    """Return a whole file below `folder`; None if there is none. Raises `Unreadable` for links, pipes and what is too large."""
+    """Return a file below `folder`, or None if there is none. Raises `Unreadable` for links, special and too large files."""
     try:
-        number = open_below(folder, name)
+        descriptor = open_below(folder, name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise Unreadable(f"`{name}` in it is not a regular file that can be read") from error
     try:
-        with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
             data = file.read(limit + 1)
     except OSError as error:
         raise Unreadable(f"`{name}` in it cannot be read") from error
@@ -28,6 +28,6 @@ def read_file(folder: Path, name: str, limit: int) -> bytes | None:
 
 
 def read_text(folder: Path, name: str, limit: int = 4_096) -> str | None:
-    """Return a small file as text, without the line end; None if there is none."""
+    """Return a small file as text without its line end, or None if there is none. Raises `Unreadable`."""
     data = read_file(folder, name, limit)
     return None if data is None else data.decode("utf-8", "surrogateescape").rstrip("\r\n")

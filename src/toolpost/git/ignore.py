@@ -1,7 +1,7 @@
-"""What a work tree leaves out: .gitignore of each folder, `info/exclude` of the repository, and the user's own file.
+"""Ignore rules of a work tree: .gitignore of each folder, `info/exclude` of the repository, and the user's excludes file.
 
-Patterns are a stranger's. They are compiled by `pathspec` to RE2, whose time is linear in a name whatever the pattern is, and
-their number and length are bounded.
+Patterns are untrusted: `pathspec` compiles them to RE2, whose time is linear in the name, and their number and length are
+bounded.
 """
 
 import importlib
@@ -20,20 +20,20 @@ _LINES_LIMIT: Final = 5_000
 _LINE_LIMIT: Final = 1_000
 
 Rules = tuple[tuple[str, Any], ...]
-"""Patterns with the folder that they count for, outer ones first; the last that says anything decides."""
+"""Compiled patterns, each with the folder that they apply to, outer ones first; the last that matches decides."""
 
 
 @dataclass(kw_only=True)
 class IgnoreRules:
-    """The rules of one work tree, read as its folders are looked at."""
+    """The rules of one work tree; each .gitignore is read when its folder is first needed."""
 
     top: Path
     base: Rules = ()
-    """What counts for all of it."""
+    """Rules for the whole work tree."""
     _known: dict[str, Rules] = field(default_factory=dict)
 
     def within(self, folder: str) -> Rules:
-        """Return the rules for what lies in a folder, given by its path from the top; empty for the top itself."""
+        """Return the rules for the content of a folder, given by its path from the top; "" is the top itself."""
         known = self._known.get(folder)
         if known is None:
             above = self.within(folder.rpartition("/")[0]) if folder else self.base
@@ -41,8 +41,8 @@ class IgnoreRules:
             known = self._known[folder] = above if own is None else (*above, (folder, own))
         return known
 
-    def leave_out(self, path: str) -> bool:
-        """Say whether a file, or a folder that it lies in, is ignored."""
+    def ignores(self, path: str) -> bool:
+        """Whether a file, or one of the folders above it, is ignored."""
         parts = path.split("/")
         folder = ""
         for number, name in enumerate(parts, 1):
@@ -54,34 +54,30 @@ class IgnoreRules:
 
 
 def rules_of(repository: GitRepository) -> IgnoreRules:
-    """Return the rules of a repository's work tree."""
     found = [_read_rules(repository.common_dir, "info/exclude")]
     try:
-        place = _user_file()
-        found.insert(0, _read_rules(place.parent, place.name))
+        chosen = read_user_config().get("core.excludesfile")
+        path = Path(chosen[-1]).expanduser() if chosen and chosen[-1] else user_folder() / "ignore"
+        path = path.resolve()
+        found.insert(0, _read_rules(path.parent, path.name))
     except (OSError, RuntimeError):
         pass
     return IgnoreRules(top=repository.top, base=tuple(("", one) for one in found if one is not None))
 
 
-def _user_file() -> Path:
-    chosen = read_user_config().get("core.excludesfile")
-    return (Path(chosen[-1]).expanduser() if chosen and chosen[-1] else user_folder() / "ignore").resolve()
-
-
 def is_ignored(path: str, rules: Rules, *, is_folder: bool) -> bool:
-    """Ask the innermost rules first; those of a folder see paths from there."""
+    """Whether one file or folder is ignored; the folders above it are not considered. The innermost rules decide first."""
     for folder, spec in reversed(rules):
         relative = path[len(folder) + 1 :] if folder else path
         named = relative.encode("utf-8", "replace").decode() if not relative.isascii() else relative
-        verdict = spec.check_file(f"{named}/" if is_folder else named).include
-        if verdict is not None:
-            return bool(verdict)
+        is_included = spec.check_file(f"{named}/" if is_folder else named).include
+        if is_included is not None:
+            return bool(is_included)
     return False
 
 
 def _read_rules(folder: Path, name: str) -> Any:
-    """Compile a file of patterns; None if there is none, or it is no regular file of a sound size, or says nothing."""
+    """Compile a file of patterns; None if it is missing, empty, too large or not a regular file."""
     try:
         data = read_file(folder, name, _FILE_LIMIT)
     except Unreadable:
@@ -94,23 +90,24 @@ def _read_rules(folder: Path, name: str) -> Any:
 
 
 def _compile(lines: list[str]) -> Any:
-    spec = _spec_type()
+    spec = _load_spec_type()
     try:
         return spec.from_lines(lines)
     except ValueError:
-        return spec.from_lines([line for line in lines if _is_sound(line)])
+        # git skips an invalid pattern, and the others count.
+        return spec.from_lines([line for line in lines if _is_valid(line)])
 
 
-def _is_sound(line: str) -> bool:
+def _is_valid(line: str) -> bool:
     try:
-        _spec_type().from_lines([line])
+        _load_spec_type().from_lines([line])
     except ValueError:
         return False
     return True
 
 
-def _spec_type() -> Any:
-    """Return what compiles patterns; `pathspec` is optional, and loaded when a work tree is first looked through."""
+def _load_spec_type() -> Any:
+    """Import `pathspec` when it is first used: it is part of an extra. Raises `CapabilityMissing`."""
     try:
         return importlib.import_module("pathspec").GitIgnoreSpec
     except ImportError as error:

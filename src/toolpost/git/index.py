@@ -1,7 +1,7 @@
-"""git's index: the files that it knows, with the size and times that it noted of each. Versions 2 to 4, split and sparse.
+"""Read git's index: the tracked files with size, times, mode and id. Versions 2 to 4, split and sparse.
 
-https://git-scm.com/docs/index-format. What is read is a stranger's: lengths are checked before they are used, and paths that
-lead out of the work tree are refused.
+The format is at https://git-scm.com/docs/index-format. The file is untrusted: lengths are checked before they are used, and
+paths out of the work tree are refused.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ ENTRY_LIMIT: Final = 500_000
 PATH_LIMIT: Final = 4_096
 DEPTH_LIMIT: Final = 250
 _ALL_PATHS_LIMIT: Final = 128 * 1024 * 1024
-"""Characters of all paths together: version 4 writes a path as its difference from the one before."""
+"""Limit of all paths together: version 4 writes a path as its difference from the previous one, so a small file can expand."""
 
 FOLDER: Final = 0o040000
 SUBMODULE: Final = 0o160000
@@ -34,57 +34,57 @@ _STAGE: Final = 0x3000
 _SKIP_WORKTREE: Final = 0x4000
 _INTENT_TO_ADD: Final = 0x2000
 
-Noted = tuple[int, int, int, int, bytes, int]
-"""What git noted of a file: times of change and of content in nanoseconds, mode, size, id and flags.
+IndexEntry = tuple[int, int, int, int, bytes, int]
+"""ctime and mtime in nanoseconds, mode, size, object id and flags.
 
-A plain tuple: of those the garbage collector lets go, and an index may have a million.
+A plain tuple, which the garbage collector stops tracking: an index may have half a million.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class GitIndex:
-    """The files that git knows."""
+    """The tracked files of a work tree."""
 
-    entries: dict[str, Noted]
-    """By path from the work tree, in git's order. A folder that a sparse index leaves out ends with `/`."""
+    entries: dict[str, IndexEntry]
+    """By path from the top, in git's order. The path of a folder that a sparse index leaves out ends with `/`."""
     has_conflicts: bool = False
     mtime_ns: int = 0
-    """When the index was written: a file that was written in that moment or later may differ without showing it."""
+    """When the index was written: a file written at that time or later may differ although its times are equal."""
 
     def close(self) -> None:
-        """Let go of the entries one by one: to free so many at once would hold every other thread up."""
+        """Free the entries one by one: freeing them all at once would block other threads."""
         while self.entries:
             self.entries.popitem()
 
     def tree_id(self, id_bytes: int) -> bytes:
-        """Return the id of the tree that a commit of this index would have; nothing but names and ids is needed for that."""
-        return _tree_id(self.entries, lambda data: digest_of(data, id_bytes))
+        """Return the id of the tree that a commit of this index would have; computed from names, modes and ids."""
+        return _tree_id(self.entries, lambda data: hash_object(data, id_bytes))
 
 
 @dataclass(kw_only=True)
 class _Parsed:
-    """One file in git's format, which may build on another."""
+    """One index file; a split index refers to a shared one."""
 
-    entries: dict[str, Noted] = field(default_factory=dict)
-    nameless: list[Noted] = field(default_factory=list)
-    """Entries that replace others of the index that this one builds on."""
+    entries: dict[str, IndexEntry] = field(default_factory=dict)
+    nameless: list[IndexEntry] = field(default_factory=list)
+    """Entries that replace entries of the shared index."""
     has_conflicts: bool = False
     link: bytes | None = None
 
 
-def digest_of(data: bytes, id_bytes: int) -> bytes:
-    """Hash as git does, which makes ids of 20 bytes or of 32."""
+def hash_object(data: bytes, id_bytes: int) -> bytes:
+    """Hash as git does: SHA-1 for ids of 20 bytes, SHA-256 for 32."""
     return (hashlib.sha1(data, usedforsecurity=False) if id_bytes == 20 else hashlib.sha256(data)).digest()
 
 
-def is_left_alone(noted: Noted) -> bool:
-    """Say whether git does not look at the file itself: it is told not to, or the file is not checked out."""
-    flags = noted[5]
-    return bool(flags & _ASSUME_VALID or (flags >> 16) & _SKIP_WORKTREE) or noted[2] == FOLDER
+def is_unchecked(entry: IndexEntry) -> bool:
+    """Whether git does not compare the file: assume-unchanged, skip-worktree, or a folder of a sparse index."""
+    flags = entry[5]
+    return bool(flags & _ASSUME_VALID or (flags >> 16) & _SKIP_WORKTREE) or entry[2] == FOLDER
 
 
 def read_index(repository: GitRepository) -> GitIndex:
-    """Read the index of a repository; one without any knows no files. Raises `Unreadable`."""
+    """Read the index of a repository; without one, no file is tracked. Raises `Unreadable`."""
     data = read_file(repository.git_dir, "index", SIZE_LIMIT)
     if data is None:
         return GitIndex(entries={})
@@ -99,15 +99,15 @@ def read_index(repository: GitRepository) -> GitIndex:
     return GitIndex(entries=entries, has_conflicts=parsed.has_conflicts, mtime_ns=mtime_ns)
 
 
-def _read_shared(repository: GitRepository, link: bytes) -> dict[str, Noted]:
-    """Read the index that a split one builds on."""
+def _read_shared(repository: GitRepository, link: bytes) -> dict[str, IndexEntry]:
+    """Read the shared index of a split one."""
     name = f"sharedindex.{link[: repository.id_bytes].hex()}"
     data = read_file(repository.git_dir, name, SIZE_LIMIT)
     if data is None:
         raise Unreadable(f"`{name}` in it is missing")
     shared = _parse(data, repository.id_bytes)
     if shared.link is not None or shared.nameless or shared.has_conflicts:
-        raise Unreadable(f"`{name}` in it is not one that others can build on")
+        raise Unreadable(f"`{name}` in it is not a valid shared index")
     return shared.entries
 
 
@@ -115,9 +115,9 @@ def _parse(data: bytes, id_bytes: int) -> _Parsed:
     try:
         signature, version, count = _HEADER.unpack_from(data)
         if signature != b"DIRC" or version not in (2, 3, 4):
-            raise Unreadable("its index has a format that is not known")
+            raise Unreadable("its index has an unknown format")
         if count > ENTRY_LIMIT or count * (_STAT.size + id_bytes) > len(data):
-            raise Unreadable("its index says that it has more files than it has room for")
+            raise Unreadable("its index claims more files than it can contain")
         return _parse_entries(data, version, count, id_bytes)
     except (struct.error, IndexError, ValueError) as error:
         raise Unreadable("its index is damaged") from error
@@ -138,7 +138,7 @@ def _parse_entries(data: bytes, version: int, count: int, id_bytes: int) -> _Par
             flags |= (data[at] << 8 | data[at + 1]) << 16
             at += 2
         if version == 4:
-            drop, at = _varint(data, at)
+            drop, at = _read_varint(data, at)
             if drop > len(path):
                 raise Unreadable("its index is damaged")
             path = path[: len(path) - drop]
@@ -157,25 +157,25 @@ def _parse_entries(data: bytes, version: int, count: int, id_bytes: int) -> _Par
         if not _is_safe(name, mode):
             raise Unreadable("its index names files outside of the work tree")
         times = ctime_s * 1_000_000_000 + ctime_ns, mtime_s * 1_000_000_000 + mtime_ns
-        noted = (*times, mode, size, object_id, flags)
+        entry = (*times, mode, size, object_id, flags)
         if name:
-            parsed.entries[name] = noted
+            parsed.entries[name] = entry
         else:
-            parsed.nameless.append(noted)
-    parsed.link = _link(data, at, id_bytes)
+            parsed.nameless.append(entry)
+    parsed.link = _find_link(data, at, id_bytes)
     return parsed
 
 
 def _is_safe(name: str, mode: int) -> bool:
-    """Refuse what git itself would never add: `..`, absolute paths, `.git`. A split index has entries without a name."""
+    """Whether git itself could have added this path: no `..`, not absolute, no `.git`. Split indexes have empty names."""
     parts = (name[:-1] if mode == FOLDER and name.endswith("/") else name).split("/")
     if len(parts) > DEPTH_LIMIT:
         raise Unreadable("its index has paths that are too deep")
     return not name or not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number as version 4 and deltas by offset write it; at most four bytes are needed."""
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a variable-length number of version 4; return it and the position after it."""
     byte = data[at]
     value, end = byte & 0x7F, at + 1
     while byte & 0x80:
@@ -186,8 +186,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, end
 
 
-def _link(data: bytes, at: int, id_bytes: int) -> bytes | None:
-    """Return what says on which index this one builds; an extension that must be understood and is not is refused."""
+def _find_link(data: bytes, at: int, id_bytes: int) -> bytes | None:
+    """Return the `link` extension of a split index, or None; raise for unknown extensions that git calls mandatory."""
     link = None
     while at + 8 <= len(data) - id_bytes:
         name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8])
@@ -195,33 +195,33 @@ def _link(data: bytes, at: int, id_bytes: int) -> bytes | None:
         if name == b"link":
             link = data[at : at + size]
         elif name[:1].islower() and name != b"sdir":
-            raise Unreadable("its index has a format that is not known")
+            raise Unreadable("its index has an unknown format")
         at += size
     return link if link is not None and any(link[:id_bytes]) else None
 
 
-def _merge(split: _Parsed, shared: dict[str, Noted], id_bytes: int) -> dict[str, Noted]:
-    """Put a split index and the one that it builds on together: entries are deleted, replaced by position, or added."""
+def _merge(split: _Parsed, shared: dict[str, IndexEntry], id_bytes: int) -> dict[str, IndexEntry]:
+    """Apply a split index to the shared one: delete entries, replace entries by position, add entries."""
     assert split.link is not None
-    deleted, at = _bits(split.link, id_bytes, len(shared))
-    replaced, _ = _bits(split.link, at, len(shared))
+    deleted, at = _read_bitmap(split.link, id_bytes, len(shared))
+    replaced, _ = _read_bitmap(split.link, at, len(shared))
     if len(split.nameless) != len(replaced):
         raise Unreadable("its index is damaged")
     replacing = dict(zip(replaced, split.nameless, strict=True))
     gone = set(deleted)
     kept = (
-        (name, replacing.get(position, noted))
-        for position, (name, noted) in enumerate(shared.items())
+        (name, replacing.get(position, entry))
+        for position, (name, entry) in enumerate(shared.items())
         if position not in gone
     )
-    # Merged step by step: to sort all names at once would hold every other thread up.
+    # Merged lazily: sorting all names at once would block other threads.
     return dict(heapq.merge(kept, split.entries.items(), key=itemgetter(0)))
 
 
-def _bits(data: bytes, at: int, limit: int) -> tuple[list[int], int]:
-    """Read a compressed bitmap (EWAH): returns the positions of its bits below a limit, and where it ends."""
+def _read_bitmap(data: bytes, at: int, limit: int) -> tuple[list[int], int]:
+    """Read an EWAH bitmap; return the positions of its bits below `limit`, and where the bitmap ends."""
     if at == len(data):
-        return [], at  # Without bitmaps nothing is deleted or replaced.
+        return [], at  # No bitmaps: nothing is deleted or replaced.
     try:
         _, count = struct.unpack_from(">II", data, at)
         at += 8
@@ -243,20 +243,20 @@ def _bits(data: bytes, at: int, limit: int) -> tuple[list[int], int]:
                 found.extend(bit + place for place in range(64) if word >> place & 1 and bit + place < limit)
             bit += 64
         number += 1 + literals
-    # After the words comes the position of the last marker, which is of use to writers only.
+    # The last four bytes are the position of the last marker, which only writers need.
     return found, at + 8 * count + 4
 
 
-def _tree_id(entries: dict[str, Noted], digest: Callable[[bytes], bytes]) -> bytes:
-    """Hash folders from the innermost outwards; the order of an index is that of the trees."""
+def _tree_id(entries: dict[str, IndexEntry], digest: Callable[[bytes], bytes]) -> bytes:
+    """Hash folders from the innermost outward; an index has the same order as its trees."""
     folders: list[tuple[bytes, bytearray]] = [(b"", bytearray())]
 
     def close_last() -> None:
         name, content = folders.pop()
         folders[-1][1].extend(b"40000 " + name + b"\0" + digest(b"tree %d\0" % len(content) + content))
 
-    for name, noted in entries.items():
-        mode, object_id, flags = noted[2], noted[4], noted[5]
+    for name, entry in entries.items():
+        mode, object_id, flags = entry[2], entry[4], entry[5]
         if flags & _STAGE or (flags >> 16) & _INTENT_TO_ADD:
             continue
         *parents, last = name.encode("utf-8", "surrogateescape").rstrip(b"/").split(b"/")

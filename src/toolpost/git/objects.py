@@ -1,4 +1,4 @@
-"""The tree of a commit, read from a loose object or a pack. Other repositories' objects (alternates) are left alone."""
+"""Find the tree of a commit, in a loose object or a pack. Objects of other repositories (alternates) are not read."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from toolpost.git.open_below import open_below
 from toolpost.git.repository import GitRepository
 
 _COMMIT_LIMIT: Final = 1024 * 1024
-"""Bytes of a commit, and of anything that it is a delta of."""
+"""The largest commit that is read, and the largest base of a delta."""
 _PACKS_LIMIT: Final = 1_000
 _DELTAS_LIMIT: Final = 60
 _TREE: Final = re.compile(rb"tree ([0-9a-f]{40}(?:[0-9a-f]{24})?)\n")
@@ -21,40 +21,40 @@ _COMMIT, _BY_OFFSET = 1, 6
 
 
 def tree_of(repository: GitRepository, commit: str) -> bytes | None:
-    """Return the id of a commit's tree; None if the commit is not here. Raises `Unreadable`."""
+    """Return the id of the tree of a commit, or None if the commit is not in this repository. Raises `Unreadable`."""
     objects = repository.common_dir / "objects"
     try:
-        content = _loose(objects, commit) or _packed(objects, bytes.fromhex(commit))
+        content = _read_loose(objects, commit) or _read_packed(objects, bytes.fromhex(commit))
     except (OSError, struct.error, IndexError, zlib.error) as error:
         raise Unreadable("its objects are damaged or cannot be read") from error
     if content is None:
         return None
     found = _TREE.match(content)
     if found is None:
-        raise Unreadable("HEAD leads to something that is no commit")
+        raise Unreadable("HEAD does not point to a commit")
     return bytes.fromhex(found[1].decode())
 
 
-def _loose(objects: Path, commit: str) -> bytes | None:
+def _read_loose(objects: Path, commit: str) -> bytes | None:
     data = read_file(objects, f"{commit[:2]}/{commit[2:]}", _COMMIT_LIMIT)
     if data is None:
         return None
-    # The first line is enough; what it unpacks to after that may be anything.
+    # Only the first line is needed, and the rest may inflate to any size.
     head, _, content = zlib.decompressobj().decompress(data, 4_096).partition(b"\0")
     return content if head.startswith(b"commit ") else b""
 
 
-def _packed(objects: Path, wanted: bytes) -> bytes | None:
+def _read_packed(objects: Path, wanted: bytes) -> bytes | None:
     if objects.is_symlink() or (objects / "pack").is_symlink():
-        raise Unreadable("its objects are behind a link, which is not followed")
+        raise Unreadable("its objects are behind a symbolic link, which is not followed")
     try:
         names = [entry.name for entry, _ in zip(os.scandir(objects / "pack"), range(3 * _PACKS_LIMIT), strict=False)]
     except FileNotFoundError:
         return None
     for name in names:
-        if name.endswith(".idx") and (offset := _offset(objects, f"pack/{name}", wanted)) is not None:
+        if name.endswith(".idx") and (offset := _find_offset(objects, f"pack/{name}", wanted)) is not None:
             with _open(objects, f"pack/{name[:-4]}.pack") as pack:
-                return _unpacked(pack, offset)
+                return _read_object(pack, offset)
     return None
 
 
@@ -62,8 +62,8 @@ def _open(objects: Path, name: str) -> BinaryIO:
     return open(open_below(objects, name), "rb")  # noqa: PTH123 (a descriptor)
 
 
-def _offset(objects: Path, name: str, wanted: bytes) -> int | None:
-    """Find an object in the index of a pack: a table of counts by first byte, then ids in order, checksums, offsets."""
+def _find_offset(objects: Path, name: str, wanted: bytes) -> int | None:
+    """Find an object in a pack index by bisection: counts by first byte, then sorted ids, checksums, offsets."""
     with _open(objects, name) as file:
         head = file.read(8 + 1024)
         if not head.startswith(_PACK_INDEX):
@@ -72,17 +72,17 @@ def _offset(objects: Path, name: str, wanted: bytes) -> int | None:
         low, high, total = counts[wanted[0] - 1] if wanted[0] else 0, counts[wanted[0]], counts[255]
         while low < high:
             middle = (low + high) // 2
-            found = _at(file, len(head) + middle * len(wanted), len(wanted))
+            found = _read_at(file, len(head) + middle * len(wanted), len(wanted))
             if found == wanted:
                 offsets = len(head) + total * (len(wanted) + 4)
-                near = int.from_bytes(_at(file, offsets + middle * 4, 4))
+                near = int.from_bytes(_read_at(file, offsets + middle * 4, 4))
                 far = offsets + total * 4 + (near & 0x7FFFFFFF) * 8
-                return int.from_bytes(_at(file, far, 8)) if near & 0x80000000 else near
+                return int.from_bytes(_read_at(file, far, 8)) if near & 0x80000000 else near
             low, high = (middle + 1, high) if found < wanted else (low, middle)
     return None
 
 
-def _at(file: BinaryIO, offset: int, count: int) -> bytes:
+def _read_at(file: BinaryIO, offset: int, count: int) -> bytes:
     file.seek(offset)
     found = file.read(count)
     if len(found) < count:
@@ -90,10 +90,10 @@ def _at(file: BinaryIO, offset: int, count: int) -> bytes:
     return found
 
 
-def _unpacked(pack: BinaryIO, offset: int, depth: int = 0) -> bytes:
-    """Return an object of a pack, put together from its deltas; only commits, which have few and small ones."""
+def _read_object(pack: BinaryIO, offset: int, depth: int = 0) -> bytes:
+    """Return a commit from a pack, with its deltas applied; empty if the object is not a commit."""
     if depth > _DELTAS_LIMIT:
-        raise Unreadable("its objects are deltas of deltas without end")
+        raise Unreadable("its chain of deltas is too long")
     pack.seek(offset)
     head = pack.read(64)
     kind, at = head[0] >> 4 & 7, 1
@@ -101,16 +101,16 @@ def _unpacked(pack: BinaryIO, offset: int, depth: int = 0) -> bytes:
         at += 1
     if kind == _COMMIT:
         return _inflate(pack, offset + at)
-    if kind != _BY_OFFSET:  # By id occurs in packs that are sent, not in those that are kept.
+    if kind != _BY_OFFSET:  # Deltas by id occur only in packs in transit.
         return b""
-    back, at = _back(head, at)
+    back, at = _read_back_offset(head, at)
     if not 0 < back < offset:
         raise Unreadable("its objects are damaged")
-    base = _unpacked(pack, offset - back, depth + 1)
-    return _patched(base, _inflate(pack, offset + at))
+    base = _read_object(pack, offset - back, depth + 1)
+    return _apply_delta(base, _inflate(pack, offset + at))
 
 
-def _back(head: bytes, at: int) -> tuple[int, int]:
+def _read_back_offset(head: bytes, at: int) -> tuple[int, int]:
     value = head[at] & 0x7F
     while head[at] & 0x80:
         at += 1
@@ -123,10 +123,10 @@ def _inflate(pack: BinaryIO, offset: int) -> bytes:
     return zlib.decompressobj().decompress(pack.read(_COMMIT_LIMIT), _COMMIT_LIMIT)
 
 
-def _patched(base: bytes, delta: bytes) -> bytes:
-    """Apply a delta: copies from its base, and bytes of its own."""
+def _apply_delta(base: bytes, delta: bytes) -> bytes:
+    """Apply a delta, which is made of copies from the base and literal bytes."""
     at = 0
-    for _ in range(2):  # The sizes before and after.
+    for _ in range(2):  # Skip the sizes of base and result.
         while delta[at] & 0x80:
             at += 1
         at += 1

@@ -1,8 +1,8 @@
-"""Where a folder's repository is, whether it may be believed, and what its HEAD says.
+"""Find the repository of a folder, check that it may be used, and read its HEAD.
 
-A repository is refused, and its folder treated as one without git, if another user owns it (git's `safe.directory` lists
-exceptions) or if its parts lie somewhere that does not point back: a `.git` file of a stranger's may name any repository on the
-machine, whose branch and commits are nobody's business.
+A repository is refused, and its folder treated as one without git, if another user owns it (except git's `safe.directory`),
+or if `.git` is a file that names a folder which does not point back: it could name any repository on the machine, and reveal
+its branch and commits.
 """
 
 import os
@@ -25,45 +25,45 @@ _OF_WORKTREES: Final = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
 
 class RepositoryRefused(Exception):
-    """There is a repository, and it is not used; the message says why and what to do."""
+    """The repository is not used; the message tells why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GitRepository:
-    """The parts of a repository, all of which were checked."""
+    """The folders of a repository, all checked."""
 
     top: Path
-    """The work tree: the folder that has `.git`, whatever `core.worktree` says."""
+    """The work tree: the folder with `.git`; `core.worktree` is ignored."""
     git_dir: Path
     common_dir: Path
-    """Where refs and objects are: another folder for a linked work tree alone."""
+    """The folder of refs and objects; differs from `git_dir` only for linked work trees."""
     settings: dict[str, list[str]]
 
     @property
     def id_bytes(self) -> int:
-        """The length of an object's id: 20 with SHA-1, 32 with SHA-256."""
+        """The length of an object id: 20 with SHA-1, 32 with SHA-256."""
         return 32 if self.settings.get("extensions.objectformat", [""])[-1].lower() == "sha256" else 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """What HEAD says; both are None where that is not known, or nothing was committed."""
+class GitHead:
+    """The checked-out commit and branch; None if unknown, detached (branch) or without commits (commit)."""
 
     commit: str | None = None
     branch: str | None = None
     note: str | None = None
-    """Why it is not known."""
+    """Why HEAD could not be read."""
 
 
 def find_repository(folder: Path) -> GitRepository | None:
-    """Return the repository that a folder is in; None if there is none. Raises `RepositoryRefused`."""
+    """Return the repository of a folder, or None if it is in none. Raises `RepositoryRefused`."""
     try:
         device = folder.stat().st_dev
     except OSError:
         return None
     for place in (folder, *folder.parents):
         try:
-            # Like git, it stops where another file system begins.
+            # Like git, do not cross into another file system.
             if place.stat().st_dev != device:
                 return None
             found = os.lstat(place / ".git")
@@ -75,10 +75,10 @@ def find_repository(folder: Path) -> GitRepository | None:
 
 
 def open_repository(top: Path, mode: int) -> GitRepository:
-    """Check the parts of the repository whose `.git` has this mode."""
+    """Open the repository of a work tree; `mode` is the file mode of its `.git`. Raises `RepositoryRefused`."""
     try:
-        git_dir = _git_dir(top, mode)
-        common_dir = _common_dir(git_dir)
+        git_dir = _find_git_dir(top, mode)
+        common_dir = _find_common_dir(git_dir)
         _check_owner(top, (top / ".git", top, git_dir, common_dir))
         settings = read_config(common_dir)
     except Unreadable as error:
@@ -89,12 +89,12 @@ def open_repository(top: Path, mode: int) -> GitRepository:
 
 
 def _is_git_dir(path: Path) -> bool:
-    """Tell a repository from an empty folder of that name."""
+    """Whether a folder named `.git` really is a repository."""
     return os.path.lexists(path / "HEAD") and ((path / "objects").is_dir() or (path / "commondir").exists())
 
 
-def _git_dir(top: Path, mode: int) -> Path:
-    """Return the folder that `.git` is or names. A file may name a folder only if that one names this work tree."""
+def _find_git_dir(top: Path, mode: int) -> Path:
+    """Return the folder that `.git` is or names; one that it names must point back to this work tree."""
     pointer = top / ".git"
     if stat.S_ISDIR(mode):
         return pointer
@@ -110,14 +110,14 @@ def _git_dir(top: Path, mode: int) -> Path:
 
 
 def _points_back(git_dir: Path, top: Path) -> bool:
-    """Say whether a repository names a work tree: linked ones stand in `gitdir`, those of submodules in `core.worktree`."""
+    """Whether a repository names this work tree: in `gitdir` (linked work trees) or `core.worktree` (submodules)."""
     if back := read_text(git_dir, "gitdir"):
         return (git_dir / back).parent.resolve() == top and Path(back).name == ".git"
     named = read_config(git_dir).get("core.worktree") or read_config(git_dir, "config.worktree").get("core.worktree")
     return named is not None and (git_dir / named[-1]).resolve() == top
 
 
-def _common_dir(git_dir: Path) -> Path:
+def _find_common_dir(git_dir: Path) -> Path:
     named = read_text(git_dir, "commondir")
     if named is None:
         return git_dir
@@ -147,7 +147,7 @@ def _is_listed_as_safe(top: Path) -> bool:
     is_safe = False
     for listed in read_user_config().get("safe.directory", ()):
         if not listed:
-            is_safe = False  # An empty entry takes back those before it.
+            is_safe = False  # An empty entry clears the list, as for git.
         elif listed == "*":
             is_safe = True
         elif listed.endswith("/*"):
@@ -157,53 +157,53 @@ def _is_listed_as_safe(top: Path) -> bool:
     return is_safe
 
 
-def read_head(repository: GitRepository) -> Head:
-    """Return the commit and the branch that are checked out; never raises."""
+def read_head(repository: GitRepository) -> GitHead:
+    """Return the checked-out commit and branch; errors are in its note, not raised."""
     try:
-        name = said = read_text(repository.git_dir, "HEAD") or ""
+        name = content = read_text(repository.git_dir, "HEAD") or ""
         branch = None
-        if said.startswith("ref:"):
-            name = said.removeprefix("ref:").strip()
+        if content.startswith("ref:"):
+            name = content.removeprefix("ref:").strip()
             branch = name.removeprefix("refs/heads/") if _REF.fullmatch(name) else None
             if branch is None:
-                raise Unreadable("HEAD names no ref; a repository that keeps refs in a reftable is not read")
-        return Head(commit=_resolve(repository, name), branch=branch)
+                raise Unreadable("HEAD names no ref (the reftable format is not supported)")
+        return GitHead(commit=_resolve(repository, name), branch=branch)
     except Unreadable as error:
-        return Head(note=f"HEAD is not known: {error}.")
+        return GitHead(note=f"HEAD is not known: {error}.")
     except OSError as error:
-        return Head(note=f"HEAD cannot be read: {error.strerror}.")
+        return GitHead(note=f"HEAD cannot be read: {error.strerror}.")
 
 
 def _resolve(repository: GitRepository, name: str) -> str | None:
-    """Follow a ref to its commit; None for a branch without any."""
+    """Follow a ref to its commit; None for a branch without commits."""
     for _ in range(5):
         if _ID.fullmatch(name):
             return name
         if not _REF.fullmatch(name) or ".." in name:
-            raise Unreadable("HEAD leads to something that is neither a ref nor an id")
+            raise Unreadable("HEAD points to something that is neither a ref nor an id")
         folder = repository.git_dir if name.startswith(_OF_WORKTREES) else repository.common_dir
-        said = read_text(folder, name)
-        if said is None:
-            return _packed_ref(repository, name)
-        name = said.removeprefix("ref:").strip()
-    raise Unreadable("HEAD leads from ref to ref without end")
+        content = read_text(folder, name)
+        if content is None:
+            return _find_packed_ref(repository, name)
+        name = content.removeprefix("ref:").strip()
+    raise Unreadable("HEAD is a chain of too many refs")
 
 
-def _packed_ref(repository: GitRepository, name: str) -> str | None:
+def _find_packed_ref(repository: GitRepository, name: str) -> str | None:
     wanted = f" {name}".encode()
-    for line in _packed_lines(repository):
+    for line in _read_packed_refs(repository):
         if line.endswith(wanted) and _ID.fullmatch(found := line[: -len(wanted)].decode("ascii", "replace")):
             return found
     return None
 
 
-def _packed_lines(repository: GitRepository) -> Iterator[bytes]:
+def _read_packed_refs(repository: GitRepository) -> Iterator[bytes]:
     try:
-        number = open_below(repository.common_dir, "packed-refs")
+        descriptor = open_below(repository.common_dir, "packed-refs")
     except (FileNotFoundError, NotADirectoryError):
         return
     left = _PACKED_LIMIT
-    with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
         while line := file.readline(_LINE_LIMIT):
             left -= len(line)
             if left < 0:

@@ -89,7 +89,7 @@ def prepare_entry(call: Call) -> None:
         trace_id=call.trace_id,
         caller=call.caller.id,
         tool=contract.name,
-        source=call.tool.source,
+        source=call.tool.provider,
         contract=contract.digest,
         schema_version=contract.terms.schema_version,
         tooling_version=contract.terms.tooling_version,

@@ -13,9 +13,9 @@ from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
 from toolpost.middleware.deadline import Deadline
 from toolpost.middleware.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers import HeldTool
+from toolpost.providers import ProvidedTool
 from toolpost.store import AuditEntry
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
 
 class Call:
@@ -50,11 +50,11 @@ class Call:
         call_id: CallId,
         trace_id: TraceId | None,
         caller: Caller,
-        tool: HeldTool,
+        tool: ProvidedTool,
         arguments: JsonObject,
         progress: ProgressShaper | None = None,
         meta: JsonObject | None = None,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
         via: ToolName | None = None,
         runs_code: bool = False,
@@ -74,7 +74,7 @@ class Call:
             tool=tool.contract.name,
             reporter=progress,
             meta=meta,
-            respondent=respondent,
+            client_channel=client_channel,
             resumption=resumption,
         )
         self.at = time.time()
@@ -82,7 +82,7 @@ class Call:
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
         self.scope: Deadline | anyio.CancelScope = (
-            Deadline(self.ends_at) if tool.waits and not runs_code else anyio.CancelScope(deadline=self.ends_at)
+            Deadline(self.ends_at) if tool.is_remote and not runs_code else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
         self.running_middleware: str | None = None
@@ -147,19 +147,19 @@ class Call:
 
     def report_failure(self, reason: str) -> None:
         """Count a failure against the provider of the tool."""
-        if self.tool.on_fault is not None:
-            self.tool.on_fault(reason)
+        if self.tool.on_failure is not None:
+            self.tool.on_failure(reason)
 
     @property
     def waits_for_client(self) -> bool:
         """Whether an elicitation or another server request is with the client, unanswered."""
-        return self.context.respondent is not None and self.context.respondent.is_asked
+        return self.context.client_channel is not None and self.context.client_channel.has_open_request
 
     @property
     def is_plain(self) -> bool:
         """Whether the client wants the answer only: no progress, no logs, no earlier round."""
-        respondent = self.context.respondent
-        hears_nothing = self.progress is None and (respondent is None or respondent.log_level is None)
+        client_channel = self.context.client_channel
+        hears_nothing = self.progress is None and (client_channel is None or client_channel.log_level is None)
         return hears_nothing and self.context.resumption is None
 
     @property

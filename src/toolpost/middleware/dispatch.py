@@ -79,7 +79,7 @@ def _log_failure(call: Call, error: ToolpostError) -> None:
         logging.INFO if is_callers_error else logging.WARNING,
         "tool failed",
         tool=call.tool.contract.name,
-        plugin=call.tool.source,
+        plugin=call.tool.provider,
         code=error.code.value,
         message=error.message,
         call=call.id,

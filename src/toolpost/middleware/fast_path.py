@@ -21,7 +21,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.passthrough import read_plain_outcome
-from toolpost.upstreams.supervisor import Sent
+from toolpost.upstreams.supervisor import SentRequest
 
 _log = logging.getLogger("toolpost.fast_path")
 
@@ -110,7 +110,9 @@ class _SentCall:
 
     __slots__ = ("_delivery", "_fast_path", "_on_answer", "_sent", "call", "is_over")
 
-    def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: Sent, fast_path: FastPath) -> None:
+    def __init__(
+        self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: SentRequest, fast_path: FastPath
+    ) -> None:
         self.call = call
         self._delivery = delivery
         self._on_answer = on_answer
@@ -122,9 +124,9 @@ class _SentCall:
         fast_path.audit.in_progress.add(call)
         fast_path.lock.enter(call)
         call.start_task = self.start_task
-        sent.underway.take_ahead = self._take
+        sent.pending.take_ahead = self._take
         # Called for a result that `_take` left, and when the server is lost.
-        sent.underway.answer.add_done_callback(self.start_task)
+        sent.pending.answer.add_done_callback(self.start_task)
         prepare_entry(call)
 
     def start_task(self, _answer: object = None) -> None:
@@ -135,7 +137,7 @@ class _SentCall:
 
     def linger(self) -> None:
         """Read the server's pipe at once, if the server usually answers immediately and no other call is in progress."""
-        if not self.is_over and not self._sent.underway.answer.done() and self._fast_path.has_single_call:
+        if not self.is_over and not self._sent.pending.answer.done() and self._fast_path.has_single_call:
             self._sent.instance.linger()
 
     def _take(self, raw: bytes) -> bool:
@@ -154,15 +156,15 @@ class _SentCall:
         self._end()
         call.context.sent = None
         self._fast_path.lock.leave(call)
-        self._sent.instance.put_down()
+        self._sent.instance.release()
         return True
 
     def _end(self) -> None:
         self.is_over = True
         del self._fast_path.sent[self]
         self.call.start_task = None
-        self._sent.underway.take_ahead = None
-        self._sent.underway.answer.remove_done_callback(self.start_task)
+        self._sent.pending.take_ahead = None
+        self._sent.pending.answer.remove_done_callback(self.start_task)
 
 
 class _AnsweredCall:

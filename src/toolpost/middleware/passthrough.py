@@ -13,7 +13,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.providers.input_required import is_asking
+from toolpost.providers.input_required import is_input_required
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode
@@ -32,7 +32,7 @@ async def check_passthrough(
     validation: Validation,
 ) -> Outcome:
     """Check a server's result as strictly as `results` says. Raises `InvalidResult` with "enforce"; "warn" only logs it."""
-    if is_asking(fields):
+    if is_input_required(fields):
         # `input_required`: the result that the output schema describes comes in a later round.
         return Outcome(_encode(fields), passed=fields)
     is_error = bytes(fields.get("isError", b"false")) == b"true"
@@ -64,7 +64,7 @@ def read_plain_outcome(call: Call, raw: bytes) -> Outcome | None:
     """
     tool = call.tool
     returned = tool.read(raw) if tool.read is not None else None
-    if returned is None or returned.passed is None or is_asking(returned.passed):
+    if returned is None or returned.passed is None or is_input_required(returned.passed):
         return None
     fields = returned.passed
     is_error = bytes(fields.get("isError", b"false")) == b"true"

@@ -21,7 +21,7 @@ from toolpost.middleware.interface import NextStep, Outcome
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.functions import to_tool_return
-from toolpost.providers.input_required import is_asking
+from toolpost.providers.input_required import is_input_required
 from toolpost.providers.tool import ToolReturn
 
 _encode = msgspec.json.Encoder().encode
@@ -120,7 +120,7 @@ class _MiddlewareRun:
             outcome,
             partial(_decode_outcome, call, outcome),
             is_error=outcome.is_error,
-            needs_input=outcome.passed is not None and is_asking(outcome.passed),
+            needs_input=outcome.passed is not None and is_input_required(outcome.passed),
         )
 
 
@@ -131,7 +131,7 @@ def _request_of(call: Call) -> CallRequest:
         trace_id=call.trace_id,
         caller=call.caller,
         tool=contract.name,
-        provider=call.tool.source,
+        provider=call.tool.provider,
         arguments=call.arguments,
         via=call.via,
         annotations=contract.terms.annotations,

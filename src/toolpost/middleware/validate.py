@@ -39,7 +39,9 @@ class Validation:
 
     async def _validate_in_worker(self, call: Call, encoded: bytes) -> None:
         contract = call.tool.contract
-        if issues := await self._validators.find_issues(contract.arguments_schema, encoded, source=call.tool.source):
+        if issues := await self._validators.find_issues(
+            contract.arguments_schema, encoded, provider=call.tool.provider
+        ):
             raise _invalid_arguments(contract, issues)
 
     def check_result(
@@ -72,7 +74,7 @@ class Validation:
         encoded: bytes | msgspec.Raw,
         content_of: Callable[[], Sequence[Json]],
     ) -> None:
-        if issues := await self._validators.find_issues(schema, bytes(encoded), source=call.tool.source):
+        if issues := await self._validators.find_issues(schema, bytes(encoded), provider=call.tool.provider):
             raise _invalid_result(call.tool.contract, issues, result, content_of())
 
 

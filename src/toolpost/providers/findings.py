@@ -1,4 +1,7 @@
-"""Looks at what servers tell about their tools for what may be meant for the model, in a thread, once for each definition."""
+"""Scans the definitions of servers' tools for text that may be meant for the model: in a thread, once for each definition.
+
+What counts as a finding is decided in `contracts.findings`; this module runs the scan and keeps its results.
+"""
 
 import logging
 import threading
@@ -21,88 +24,87 @@ _log = logging.getLogger("toolpost.contracts")
 
 SHOWN_REASONS: Final = 5
 
-SETTLE_S: Final = 0.5
-"""How long it waits before it looks: a command that is over in a moment need not, and many changes are looked at together."""
+SCAN_DELAY_S: Final = 0.5
+"""The delay before a scan: commands that end within it need none, and several changes are scanned together."""
 
 Contracts = Mapping[PluginName, Sequence[Contract]]
 Findings = dict[ToolName, Sequence[Finding]]
 
 
-class Watch:
-    """What is suspected of the tools of all servers. `run` must be running."""
+class FindingsScanner:
+    """The findings about the tools of all servers. `run` must be running."""
 
     def __init__(self, contracts: Callable[[], Contracts], *, beside: Iterable[str] = ()) -> None:
-        """Look at these contracts; `beside` are the names of tools that are known and not looked at."""
+        """Scan these contracts; `beside` are names of other tools, which are not scanned but can be imitated."""
         self._contracts = contracts
         self._beside = frozenset(beside)
-        self._looks: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        self._scans: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
         self._found: dict[PluginName, Findings] = {}
-        self._asked = anyio.Event()
+        self._requested = anyio.Event()
         self._names: NameIndex | None = None
         self._changes = 0
 
     def of(self, server: PluginName) -> Findings:
-        """Return what is suspected of a server's tools, as far as they have been looked at."""
+        """Return the findings about a server's tools; only tools that were scanned and have findings are in it."""
         return self._found.get(server, {})
 
     async def find_names(self) -> NameIndex:
-        """Return the names of all tools that there are; after a change they are read in a thread, for there may be thousands."""
+        """Return the names of all tools; after a change they are read in a thread, since there may be thousands."""
         if self._names is not None:
             return self._names
         changes = self._changes
-        names = await anyio.to_thread.run_sync(self._all_names, self._contracts(), abandon_on_cancel=True)
+        names = await anyio.to_thread.run_sync(self._make_names, self._contracts(), abandon_on_cancel=True)
         if changes == self._changes:
             self._names = names
         return names
 
-    def _all_names(self, contracts: Contracts) -> NameIndex:
+    def _make_names(self, contracts: Contracts) -> NameIndex:
         return NameIndex([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
 
-    def look(self) -> None:
-        """Look again soon: some server has other tools."""
+    def request_scan(self) -> None:
+        """Have everything scanned again soon, after the tools of a server changed."""
         self._names = None
         self._changes += 1
-        self._asked.set()
+        self._requested.set()
 
     async def run(self) -> None:
-        """Look whenever there is something new, until cancelled."""
         while True:
-            await self._asked.wait()
-            await anyio.sleep(SETTLE_S)
-            self._asked = anyio.Event()
+            await self._requested.wait()
+            await anyio.sleep(SCAN_DELAY_S)
+            self._requested = anyio.Event()
             contracts = self._contracts()
             stop = threading.Event()
             try:
-                # Thousands of names and texts take seconds: calls go on meanwhile.
-                look = partial(self._looked, contracts, stop)
-                found = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+                # In a thread: thousands of names and texts take seconds.
+                scan = partial(self._scan, contracts, stop)
+                found = await anyio.to_thread.run_sync(scan, abandon_on_cancel=True)
             finally:
                 stop.set()
             before, self._found = self._found, found
             for server, tools in found.items():
-                await _tell(server, tools, before.get(server, {}))
+                await _log_findings(server, tools, before.get(server, {}))
 
-    def _looked(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Findings]:
-        """Look at every contract, until `stop` is set: a thread that nobody waits for would keep the process from its end."""
-        names = self._all_names(contracts)
-        looks: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+    def _scan(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Findings]:
+        """Scan every contract until `stop` is set: an abandoned thread would keep the process from exiting."""
+        names = self._make_names(contracts)
+        scans: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
         found: dict[PluginName, Findings] = {}
         for server, held in contracts.items():
             for contract in held:
                 if stop.is_set():
                     return found
-                known = self._looks.get(contract.name)
+                known = self._scans.get(contract.name)
                 if known is None or known[0] != contract.listing_digest:
                     known = contract.listing_digest, scan_definition(Definition.from_contract(contract))
-                    time.sleep(0)  # whoever answers calls goes first
-                looks[contract.name] = known
+                    time.sleep(0)  # Release the interpreter lock: the event loop goes first.
+                scans[contract.name] = known
                 if findings := names.inspect(known[1]):
                     found.setdefault(server, {})[contract.name] = findings
-        self._looks = looks
+        self._scans = scans
         return found
 
 
-async def _tell(server: PluginName, tools: Findings, before: Findings) -> None:
+async def _log_findings(server: PluginName, tools: Findings, before: Findings) -> None:
     slices = Slices()
     for tool, findings in tools.items():
         if findings != before.get(tool):

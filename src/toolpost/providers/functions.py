@@ -1,4 +1,4 @@
-"""Plugin functions as a source: asynchronous ones run on the loop, synchronous ones in a thread that cannot block it."""
+"""Functions of a plugin as tools: asynchronous ones run on the event loop, synchronous ones in threads."""
 
 import dataclasses
 import math
@@ -13,13 +13,13 @@ from toolpost.authoring.context import Context
 from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool
 from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
-from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, Contract, Terms, check_plugin_name, contract_of
+from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
-from toolpost.providers.tool import HeldTool, ToolReturn
+from toolpost.providers.tool import ProvidedTool, ToolReturn
 from toolpost.shares import FairQueue
 
 
-class FunctionSource:
+class FunctionProvider:
     """The tools of one plugin."""
 
     def __init__(
@@ -33,67 +33,61 @@ class FunctionSource:
         threads: FairQueue | None = None,
         bare: bool = False,
     ) -> None:
-        """Take also how many synchronous tools run at once; without that, as many as there are threads by default."""
+        """Take the tools; those whose contract is refused are listed in `refused`.
+
+        `threads` limits how many synchronous tools run at once, fairly between callers; without it, anyio's limit applies. With
+        `bare`, the tools' names have no prefix.
+        """
         self._bare = bare
         self.name: PluginName = check_plugin_name(name)
         self.description = description
-        self._held: dict[ToolName, HeldTool] = {}
+        self._held: dict[ToolName, ProvidedTool] = {}
         self._refused: list[ContractRefused] = []
         for tool in tools:
             try:
-                self._hold(tool, version, default_timeout_s, threads)
+                self._add(tool, version, default_timeout_s, threads)
             except ContractRefused as refusal:
                 self._refused.append(refusal)
 
     @property
-    def tools(self) -> Mapping[ToolName, HeldTool]:
+    def tools(self) -> Mapping[ToolName, ProvidedTool]:
         """The tools that can be called."""
         return self._held
 
     @property
-    def withheld(self) -> Mapping[ToolName, HeldTool]:
-        """None: what a function promises is checked when it is locked, not while it runs."""
+    def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
+        """Always empty: functions are compared with the lock by `toolpost check`, not while they are served."""
         return {}
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
-        """The tools that were turned away."""
         return self._refused
 
-    def _hold(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
-        terms = _versioned(tool.terms, version)
+    def _add(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
+        terms = tool.terms if tool.terms.tooling_version else dataclasses.replace(tool.terms, tooling_version=version)
         contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
         if contract.name in self._held:
-            raise _duplicate(contract, self.name)
-        invoke = _on_the_loop(tool) if tool.is_async else _in_a_thread(tool, threads)
-        self._held[contract.name] = HeldTool(contract=contract, source=self.name, invoke=invoke)
+            reason = "this plugin has a tool of that name already"
+            raise ContractRefused(
+                f"plugin `{self.name}`, tool `{terms.name}`, name: {reason}",
+                plugin=self.name,
+                tool=terms.name,
+                place="name",
+                reason=reason,
+            )
+        invoke = _make_async_invoke(tool) if tool.is_async else _make_thread_invoke(tool, threads)
+        self._held[contract.name] = ProvidedTool(contract=contract, provider=self.name, invoke=invoke)
 
 
-def _versioned(terms: Terms, version: str) -> Terms:
-    return terms if terms.tooling_version else dataclasses.replace(terms, tooling_version=version)
-
-
-def _duplicate(contract: Contract, plugin: PluginName) -> ContractRefused:
-    tool = contract.terms.name
-    reason = "this plugin has a tool of that name already"
-    return ContractRefused(
-        f"plugin `{plugin}`, tool `{tool}`, name: {reason}",
-        plugin=plugin,
-        tool=tool,
-        place="name",
-        reason=reason,
-    )
-
-
-def _on_the_loop(tool: Tool) -> Any:
+def _make_async_invoke(tool: Tool) -> Any:
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
         return to_tool_return(await tool.run(arguments, context))
 
     return invoke
 
 
-def _in_a_thread(tool: Tool, threads: FairQueue | None) -> Any:
-    # anyio's own limit knows no callers: one of them could hold every thread, and everybody else would wait.
+def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
+    # anyio's own limiter does not know callers: one of them could occupy every thread.
     limiter = CapacityLimiter(math.inf) if threads is not None else None
 
     def run(arguments: JsonObject, context: Context) -> Any:
@@ -105,7 +99,7 @@ def _in_a_thread(tool: Tool, threads: FairQueue | None) -> Any:
             thread.name = before
 
     async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
-        # Abandoned, not awaited: a thread cannot be stopped, and the caller has a right to its answer at the deadline.
+        # On cancellation the thread is abandoned: it cannot be stopped, and the caller must get an answer at the deadline.
         if threads is not None:
             await threads.enter(context.caller.id)
         try:
@@ -123,14 +117,14 @@ def to_tool_return(value: Any, content: Sequence[JsonObject] = ()) -> ToolReturn
     if isinstance(value, Result):
         value, content = value.data, value.content
     if content:
-        content = [_checked_block(block) for block in content]
+        content = [_check_block(block) for block in content]
     try:
         return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
 
 
-_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+_REQUIRED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
     "image": ("data", "mimeType"),
     "audio": ("data", "mimeType"),
@@ -139,13 +133,13 @@ _BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _checked_block(block: Any) -> JsonObject:
-    """Refuse a block that no client would take: it would break the whole answer."""
-    needed = _BLOCKS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
+def _check_block(block: Any) -> JsonObject:
+    """Return a copy of a content block; raises `ToolFailed` for one that clients reject, since it breaks the whole answer."""
+    needed = _REQUIRED_KEYS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
     if needed is None or not all(key in block for key in needed):
         raise ToolFailed(
             "The tool returned a content block that MCP does not know.",
-            hint="; ".join(f"{kind}: {', '.join(keys)}" for kind, keys in _BLOCKS.items()),
+            hint="; ".join(f"{kind}: {', '.join(keys)}" for kind, keys in _REQUIRED_KEYS.items()),
         )
     try:
         msgspec.json.encode(block)

@@ -1,4 +1,4 @@
-"""Plugins: found, loaded, started, stopped. One that fails is named, and the rest serves."""
+"""Finds, loads, starts and stops plugins. One that fails is reported, and the others are served."""
 
 import importlib
 import inspect
@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 import anyio
@@ -20,59 +20,58 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
 from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
-from toolpost.providers.functions import FunctionSource
+from toolpost.providers.functions import FunctionProvider
 from toolpost.shares import Callers, FairQueue
 
 _log = logging.getLogger("toolpost.plugins")
 
 STEP_LIMIT_S = 30.0
 PROBLEMS_LIMIT = 20
-"""How many different problems of a plugin are kept to be shown."""
+"""How many different problems are kept for each plugin."""
 
 
 @dataclass(kw_only=True)
 class LoadedPlugin:
-    """A plugin and how it is doing."""
+    """A plugin and its state."""
 
     name: str
     version: str = ""
     state: str = "healthy"
     """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
-    source: FunctionSource | None = None
+    provider: FunctionProvider | None = None
     middleware: tuple[Middleware, ...] = ()
 
     def as_object(self) -> JsonObject:
-        """Say it in JSON."""
-        tools = len(self.source.tools) if self.source else 0
-        shown: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
-        return shown | ({"problems": self.problems} if self.problems else {})
+        tools = len(self.provider.tools) if self.provider else 0
+        report: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
+        return report | ({"problems": self.problems} if self.problems else {})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A plugin that has not been loaded yet."""
+class PluginCandidate:
+    """A plugin that is not loaded yet."""
 
     name: str
     load: Callable[[], Any]
     version: str = ""
 
 
-def candidates_of(references: Iterable[str]) -> list[Candidate]:
-    """Name plugins by `package.module:attribute`, or by `package.module` for a module that is one."""
-    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
+def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
+    """Make candidates from references: `package.module:attribute`, or `package.module` for a module that is a plugin."""
+    return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
 
 
-def candidates_made_by(references: Iterable[str]) -> list[Candidate]:
-    """Name plugins by `package.module:function`, which makes one: each gateway has its own."""
-    return [Candidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
+def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate]:
+    """Make candidates from references to functions that make a plugin, so that each gateway has its own."""
+    return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
 
 
 _SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
 
 
 def _problem_of(middleware: Any) -> str | None:
-    """Say why something is no middleware; None if it may be one."""
+    """Describe why an object is no middleware; None if it may be one."""
     if not callable(middleware):
         return "is not a function"
     if not inspect.iscoroutinefunction(middleware) and not inspect.iscoroutinefunction(type(middleware).__call__):
@@ -84,27 +83,26 @@ def _problem_of(middleware: Any) -> str | None:
     return None
 
 
-def installed_candidates() -> list[Candidate]:
-    """Find the plugins that installed packages announce under the entry point group `toolpost`."""
-    return [_installed(point) for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))]
-
-
-def _installed(point: EntryPoint) -> Candidate:
-    return Candidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
+def find_installed() -> list[PluginCandidate]:
+    """Find the plugins that installed packages declare under the entry point group `toolpost`."""
+    return [
+        PluginCandidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
+        for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Implementation:
-    """What one plugin has for a hook."""
+    """The implementation of a hook by one plugin."""
 
     plugin: LoadedPlugin
     function: Callable[..., Any]
     takes: tuple[str, ...]
-    """The names of what it wants to be given; a hook may offer more."""
+    """The names of its parameters; a hook may offer more."""
 
 
 class PluginHost:
-    """All plugins of one server."""
+    """All plugins of one gateway."""
 
     def __init__(
         self,
@@ -114,23 +112,23 @@ class PluginHost:
         callers: Callers | None = None,
         only: str | None = None,
     ) -> None:
-        """Take the limits of every tool; `only` serves the plugin of this name alone, its tools under bare names."""
+        """Take limits for all tools; `only` serves a single plugin, whose tools have no prefix."""
         self._only = only
         self.plugins: list[LoadedPlugin] = []
         self._configured: list[NamedMiddleware] = []
         self._manager = pluggy.PluginManager("toolpost")
         self._manager.add_hookspecs(hookspecs)
         self._default_timeout_s = default_timeout_s
-        # How many may wait is limited by the calls in flight.
+        # The limit on calls in flight already limits how many wait here.
         self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
 
     @property
-    def sources(self) -> list[FunctionSource]:
-        """The sources of the plugins that serve."""
-        return [plugin.source for plugin in self.plugins if plugin.source is not None and plugin.state != "failed"]
+    def providers(self) -> list[FunctionProvider]:
+        """The providers of the plugins that have not failed."""
+        return [plugin.provider for plugin in self.plugins if plugin.provider is not None and plugin.state != "failed"]
 
     def all_middleware(self, of_parts: Sequence[NamedMiddleware] = ()) -> list[NamedMiddleware]:
-        """What runs around every call, the outermost first: what is configured, that of parts, that of plugins that serve."""
+        """Return the middleware of users, the outermost first: the configured ones, those of parts, those of plugins."""
         return [*self._configured, *of_parts] + [
             NamedMiddleware(f"{plugin.name}:{getattr(function, '__name__', type(function).__name__)}", function)
             for plugin in self.plugins
@@ -141,8 +139,7 @@ class PluginHost:
     def load_middleware(self, references: Iterable[str]) -> None:
         """Load middleware by `package.module:function`; raise `BadConfiguration` if one is missing.
 
-        A plugin that cannot be loaded is left out, and the rest serves. A middleware may be what keeps callers from something,
-        so that nothing is served without it.
+        A plugin that cannot be loaded is left out. Middleware may restrict what callers can do, so nothing is served without it.
         """
         for reference in references:
             try:
@@ -157,11 +154,11 @@ class PluginHost:
             self._configured.append(NamedMiddleware(reference, found))
 
     def serves(self, name: str) -> bool:
-        """Whether a plugin of this name was loaded and serves tools."""
-        return any(plugin.name == name and plugin.source is not None for plugin in self.plugins)
+        """Whether a plugin of this name was loaded, and has tools."""
+        return any(plugin.name == name and plugin.provider is not None for plugin in self.plugins)
 
-    def load(self, candidate: Candidate, *, disabled: Sequence[str] = ()) -> None:
-        """Load one plugin, unless its name is among those to leave out; a failure stays its own."""
+    def load(self, candidate: PluginCandidate, *, disabled: Sequence[str] = ()) -> None:
+        """Load one plugin, unless it is disabled; a failure is recorded on it, and not raised."""
         loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
         self.plugins.append(loaded)
         try:
@@ -175,7 +172,7 @@ class PluginHost:
             self._fail(loaded, "could not be loaded", error)
 
     def keep_chosen(self) -> None:
-        """Forget all plugins but the one that is to be served alone, which must be there."""
+        """Drop all plugins but the one in `only`, if that is set; raises `BadConfiguration` if it is missing or disabled."""
         if self._only is None:
             return
         names = [plugin.name for plugin in self.plugins]
@@ -188,12 +185,12 @@ class PluginHost:
             )
         if kept[0].state == "disabled":
             raise BadConfiguration(
-                f"The plugin `{self._only}` is to be served alone, and is left out.", hint="check plugins.disable"
+                f"The plugin `{self._only}` is to be served alone, and is disabled.", hint="check plugins.disable"
             )
         self.plugins = kept
 
     def implementations(self, hook: str) -> list[Implementation]:
-        """Return what plugins that serve have for a hook, in the order in which they are to be asked."""
+        """Return the implementations of a hook by plugins that are served, in the order of their calls."""
         by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
         found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
         return [
@@ -203,7 +200,7 @@ class PluginHost:
         ]
 
     def degrade(self, plugin: LoadedPlugin, what: str, error: BaseException) -> None:
-        """Note that a part of a plugin failed; the rest of it serves on."""
+        """Record a problem of a plugin that is served all the same."""
         why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
         problem = f"plugin `{plugin.name}` {what}: {why}"
         if plugin.state == "healthy":
@@ -213,19 +210,19 @@ class PluginHost:
 
     @asynccontextmanager
     async def open_started(self) -> AsyncIterator[None]:
-        """Start what was loaded, and stop it in reverse."""
+        """Run the start hooks of the loaded plugins; leaving runs the stop hooks in reverse."""
         started: list[LoadedPlugin] = []
         try:
             for plugin in self.plugins:
-                if plugin.source is None or plugin.state == "failed":
+                if plugin.provider is None or plugin.state == "failed":
                     continue
-                if await self._ran(plugin, "toolpost_start", "could not be started"):
+                if await self._run_hook(plugin, "toolpost_start", "could not be started"):
                     started.append(plugin)
             yield
         finally:
             with anyio.CancelScope(shield=True):
                 for plugin in reversed(started):
-                    await self._ran(plugin, "toolpost_stop", "could not be stopped")
+                    await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
 
     def note_failure(self, name: str, what: str, error: Exception) -> None:
         """Keep what went wrong with something that would have brought plugins, to be shown among them."""
@@ -243,7 +240,7 @@ class PluginHost:
         for function in loaded.middleware:
             if problem := _problem_of(function):
                 raise PluginFailed(f"middleware {function!r} {problem}", hint=_SIGNATURE)
-        loaded.source = FunctionSource(
+        loaded.provider = FunctionProvider(
             loaded.name,
             tools,
             version=loaded.version,
@@ -252,18 +249,18 @@ class PluginHost:
             threads=self._threads,
             bare=self._only is not None,
         )
-        for refusal in loaded.source.refused:
+        for refusal in loaded.provider.refused:
             loaded.state = "degraded"
             loaded.problems.append(refusal.message)
             event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=refusal.message)
 
     def _hook(self, plugin: LoadedPlugin, name: str) -> Callable[[], Any]:
-        """Return one plugin's own implementation of a hook: called apart from the others', it fails apart from them."""
-        mine = self._manager.get_plugin(plugin.name)
-        is_implemented = self._manager.parse_hookimpl_opts(mine, name) is not None
-        return getattr(mine, name) if is_implemented else lambda: None
+        """Return one plugin's implementation of a hook. Not called through pluggy: the failure of one must not affect others."""
+        registered = self._manager.get_plugin(plugin.name)
+        is_implemented = self._manager.parse_hookimpl_opts(registered, name) is not None
+        return getattr(registered, name) if is_implemented else lambda: None
 
-    async def _ran(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
+    async def _run_hook(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
         try:
             with anyio.fail_after(STEP_LIMIT_S):
                 pending = self._hook(plugin, step)()
@@ -281,13 +278,13 @@ class PluginHost:
         event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
 
 
-def _name_of(found: Any, candidate: Candidate) -> str:
-    """Return the name that a plugin gives itself, else the last part of what it was found under."""
+def _name_of(found: Any, candidate: PluginCandidate) -> str:
+    """Return the plugin's own name, else the last part of its reference."""
     return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
 
 def _description_of(found: Any) -> str:
-    """Return what a plugin says of itself; a module or an object of another kind may have anything under that name."""
+    """Return the plugin's description; empty unless it is text, since a module may have anything under that name."""
     description = getattr(found, "description", "")
     return description if isinstance(description, str) else ""
 

@@ -1,4 +1,9 @@
-"""What the tools of servers are held to: the lock, and where that names none, what was seen first."""
+"""Compares the tools of servers with what they promised: their definition in the lock, else their pin.
+
+A pin is the definition that was seen first; it is written for each tool that the lock does not name. A tool that differs is
+judged (`contracts.compatibility`): on the event loop it is only compared, the judgement is made in a thread or, if it may take
+long, in a process. Until it is done the status is pending. What follows from a status is decided in `servers`.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,30 +31,29 @@ SHOWN_RULES: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a tool stands to what it promised."""
+class ContractStatus:
+    """How a tool differs from what it promised."""
 
     promise: Literal["lock", "pin"]
-    """Where the promise is written: in the lock, or in the store since the tool was first seen."""
+    """Where the promise is written: in the lock file, or in the store since the tool was first seen."""
     promised: Definition
     judgement: Judgement | None
-    """What changed; None while it is being judged."""
+    """What changed; None while the judgement is pending."""
     findings: Sequence[Finding] = ()
-    """What the change brought that may be meant for the model."""
+    """Findings that the change added."""
 
     @property
     def since(self) -> str:
-        """Say since when it is held to that: `locked` or `first seen`."""
+        """`locked` or `first seen`, for messages."""
         return "locked" if self.promise == "lock" else "first seen"
 
     @property
     def is_harmless(self) -> bool:
-        """Whether no caller notices, and nobody has to look."""
+        """Whether the change is compatible and added no findings."""
         is_compatible = self.judgement is not None and self.judgement.verdict is Verdict.COMPATIBLE
         return is_compatible and not self.findings
 
     def as_object(self) -> JsonObject:
-        """Say it in JSON."""
         judgement = self.judgement
         return {
             "promise": self.promise,
@@ -61,7 +65,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pair:
-    """A tool as it was promised and as it is."""
+    """A tool as it was promised, and as it is now."""
 
     server: PluginName
     old: Definition
@@ -69,8 +73,8 @@ class _Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Verdict:
-    """What a change means, and what it takes to see it beside the tools that there will be."""
+class _PairVerdict:
+    """The judgement on a change, and the scans of both definitions: findings also depend on the names of other tools."""
 
     judgement: Judgement
     old: DefinitionScan
@@ -86,7 +90,7 @@ async def _no_names() -> NameIndex:
 
 
 class Promises:
-    """The promises of all servers, and the judge who compares. `run` must be running."""
+    """The promises of the tools of all servers. `run` must be running, which judges changes and saves pins."""
 
     def __init__(
         self,
@@ -96,36 +100,35 @@ class Promises:
         on_judged: Callable[[PluginName], Awaitable[None]] = _ignore,
         judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]],
     ) -> None:
-        """Take pins and lock; `judge_slowly` judges what is not quickly judged, where that holds up nobody."""
+        """Take pins and lock; `judge_slowly` makes the judgements that may take long, outside this process."""
         self.on_judged = on_judged
-        """Told when a server's tools can be looked at again."""
+        """Called when changes of a server were judged, so that `check` returns their judgement."""
         self.names: Callable[[], Awaitable[NameIndex]] = _no_names
-        """Gives the names of all tools, since a change may bring another server's."""
+        """Returns the names of all tools, since a change may imitate that of another server."""
         self._judge_slowly = judge_slowly
         self._locked = locked
         self._pins = pins
         self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
         self._fresh: dict[PluginName, dict[ToolName, Definition]] = {}
         self._unjudged: dict[ToolName, _Pair] = {}
-        self._judged: dict[ToolName, tuple[_Pair, _Verdict]] = {}
-        self._asked = anyio.Event()
+        self._judged: dict[ToolName, tuple[_Pair, _PairVerdict]] = {}
+        self._requested = anyio.Event()
         self._settled = anyio.Event()
         self._is_judging = False
 
     @property
     def has_lock(self) -> bool:
-        """Whether there is a lock; without one, what is seen first is trusted."""
         return self._locked is not None
 
     async def relock(self, locked: LockedTools | None) -> bool:
-        """Hold tools to another lock from now on, and say whether it is another; whoever looks again finds it."""
+        """Replace the lock; returns whether it differs, and then every tool has to be checked again."""
         before, self._locked = self._locked, locked
         if before is None or locked is None or before.keys() != locked.keys():
             return before is not locked
         return not await are_same([*before.values()], [locked[name] for name in before])
 
     async def recall(self, server: PluginName) -> None:
-        """Read what was pinned of a server at an earlier start. To be called before its tools are looked at."""
+        """Load the pins of a server from the store; must be called before its tools are checked."""
         found: dict[ToolName, Definition] = {}
         slices = Slices()
         for name, written in (await self._pins.of_server(server)).items():
@@ -136,10 +139,10 @@ class Promises:
             await slices.give_way()
         self._pinned[server] = found
 
-    async def standing(self, server: PluginName, contract: Contract) -> Standing | None:
-        """Say how a tool stands to its promise; None if it is what it was, or has made none until now."""
+    async def check(self, server: PluginName, contract: Contract) -> ContractStatus | None:
+        """Return how a tool differs from its promise; None if it does not. A tool without a promise is pinned."""
         new = Definition.from_contract(contract)
-        promised = self._promised(server, contract.name)
+        promised = self._find_promise(server, contract.name)
         if promised is None:
             self._pin(server, contract.name, new)
             return None
@@ -149,17 +152,16 @@ class Promises:
             return None
         verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
         if verdict is None:
-            return Standing(promise=promise, promised=old, judgement=None)
+            return ContractStatus(promise=promise, promised=old, judgement=None)
         brought = (await self.names()).inspect_change(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
-        return Standing(promise=promise, promised=old, judgement=verdict.judgement, findings=brought)
+        return ContractStatus(promise=promise, promised=old, judgement=verdict.judgement, findings=brought)
 
     async def run(self) -> None:
-        """Judge and pin what comes, until cancelled."""
         while True:
-            await self._asked.wait()
-            self._asked = anyio.Event()
+            await self._requested.wait()
+            self._requested = anyio.Event()
             self._is_judging = True
             for server in await self._judge_all():
                 await self.on_judged(server)
@@ -169,22 +171,22 @@ class Promises:
             await self.save()
 
     async def settle(self, limit_s: float) -> None:
-        """Wait until everything is judged, but no longer than this."""
+        """Wait until no judgement is pending, for `limit_s` at most."""
         with anyio.move_on_after(limit_s):
             while self._unjudged or self._is_judging:
                 await self._settled.wait()
 
     async def save(self) -> None:
-        """Keep what was seen first, for the next start."""
+        """Write new pins to the store; a failure is logged."""
         while self._fresh:
             server, tools = self._fresh.popitem()
             try:
                 await self._pins.add(server, await _write_all(tools))
             except anyio.get_cancelled_exc_class():
-                # The last save, at the end of the process, does it.
+                # Kept for the save at the end of the process.
                 self._fresh[server] = tools | self._fresh.get(server, {})
                 raise
-            except Exception as error:  # noqa: BLE001 (held all the same, until this process ends)
+            except Exception as error:  # noqa: BLE001 (the pins are in force until this process ends)
                 event(_log, logging.WARNING, "tools not pinned", server=server, reason=str(error))
                 continue
             event(
@@ -196,7 +198,7 @@ class Promises:
                 hint="not in the lock" if self.has_lock else "there is no lock; `toolpost lock` writes one",
             )
 
-    def _promised(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:
+    def _find_promise(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:
         if self._locked is not None and (locked := self._locked.get(name)) is not None:
             return "lock", locked.definition
         pinned = self._pinned.get(server, {}).get(name)
@@ -205,30 +207,25 @@ class Promises:
     def _pin(self, server: PluginName, name: ToolName, definition: Definition) -> None:
         for kept in (self._pinned, self._fresh):
             kept.setdefault(server, {})[name] = definition
-        self._asked.set()
+        self._requested.set()
 
-    def _verdict(self, name: ToolName, pair: _Pair) -> _Verdict | None:
+    def _verdict(self, name: ToolName, pair: _Pair) -> _PairVerdict | None:
         known = self._judged.get(name)
         if known is not None and known[0] == pair:
             return known[1]
         self._unjudged[name] = pair
-        self._asked.set()
+        self._requested.set()
         return None
-
-    async def _judged_pair(self, pair: _Pair) -> _Verdict:
-        judgement, old, new = await anyio.to_thread.run_sync(_judged_if_quick, pair)
-        if judgement is None:
-            judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
-        return _Verdict(judgement=judgement, old=old, new=new)
 
     async def _judge_all(self) -> set[PluginName]:
         servers = set()
         while self._unjudged:
             name, pair = self._unjudged.popitem()
-            # It may take its whole budget: calls go on meanwhile.
-            verdict = await self._judged_pair(pair)
-            self._judged[name] = pair, verdict
-            judgement, findings = verdict.judgement, (await self.names()).inspect_change(verdict.old, verdict.new)
+            judgement, old, new = await anyio.to_thread.run_sync(_judge_if_quick, pair)
+            if judgement is None:
+                judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
+            self._judged[name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
+            findings = (await self.names()).inspect_change(old, new)
             servers.add(pair.server)
             event(
                 _log,
@@ -252,6 +249,6 @@ async def _write_all(tools: dict[ToolName, Definition]) -> dict[str, Json]:
     return written
 
 
-def _judged_if_quick(pair: _Pair) -> tuple[Judgement | None, DefinitionScan, DefinitionScan]:
+def _judge_if_quick(pair: _Pair) -> tuple[Judgement | None, DefinitionScan, DefinitionScan]:
     judgement = judge(pair.old, pair.new) if is_quick(pair.old, pair.new) else None
     return judgement, scan_definition(pair.old), scan_definition(pair.new, since=pair.old)

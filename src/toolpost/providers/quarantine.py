@@ -1,4 +1,4 @@
-"""A tool that is not what it promised, held back: it answers every call with what changed."""
+"""Quarantined tools: a tool that changed against its lock or pin is not run, and answers every call with what changed."""
 
 from dataclasses import replace
 from typing import Final
@@ -8,24 +8,24 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractChanged
 from toolpost.contracts.schema import compile_schema
-from toolpost.providers.promises import SHOWN_RULES, Promises, Standing
-from toolpost.providers.tool import HeldTool, ToolReturn
+from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Promises
+from toolpost.providers.tool import ProvidedTool, ToolReturn
 
-JUDGED_S: Final = 2.0
-"""How long a call waits to hear what changed."""
+JUDGE_WAIT_S: Final = 2.0
+"""How long a call waits for the judgement on the change."""
 
 _ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
 
 
-def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool:
-    """Hold a tool back; its arguments are not looked at, since nobody knows which schema they were made for."""
+def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -> ProvidedTool:
+    """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
 
     async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
-        now: Standing | None = standing
-        if standing.judgement is None:
-            await promises.settle(JUDGED_S)
-            now = await promises.standing(tool.source, tool.contract)
-        raise _refusal(tool.contract, now or standing)
+        now: ContractStatus | None = status
+        if status.judgement is None:
+            await promises.settle(JUDGE_WAIT_S)
+            now = await promises.check(tool.provider, tool.contract)
+        raise _make_error(tool.contract, now or status)
 
     return replace(
         tool,
@@ -35,34 +35,34 @@ def withheld(tool: HeldTool, standing: Standing, promises: Promises) -> HeldTool
     )
 
 
-def _refusal(contract: Contract, standing: Standing) -> ContractChanged:
-    since = f"it was {standing.since}"
-    judgement = standing.judgement
-    if judgement is None or standing.is_harmless:
+def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
+    since = f"it was {status.since}"
+    judgement = status.judgement
+    if judgement is None or status.is_harmless:
         return ContractChanged(
-            f"`{contract.name}` has changed since {since}; how is being looked at.", hint="try again in a moment"
+            f"`{contract.name}` has changed since {since}; the change is being checked.", hint="try again in a moment"
         )
     return ContractChanged(
-        f"`{contract.name}` is no longer what it was when {since}, and is withheld.",
-        hint=f"whoever runs this server sees why with `toolpost diff`, and takes it over with"
+        f"`{contract.name}` is no longer what it was when {since}, and is quarantined.",
+        hint=f"the operator of this gateway can see why with `toolpost diff`, and accept the change with"
         f" `toolpost lock --accept {contract.name}`",
         tool=contract.name,
-        promise=standing.promise,
+        promise=status.promise,
         verdict=judgement.verdict.value,
         changes=[
-            {"rule": change.rule, "verdict": change.verdict.value, "place": _told_place(change.place, standing)}
+            {"rule": change.rule, "verdict": change.verdict.value, "place": _mask_place(change.place, status)}
             for change in judgement.changes[:SHOWN_RULES]
         ],
         suspicions=[
-            {"kind": found.kind.value, "place": _told_place(found.place, standing)}
-            for found in standing.findings[:SHOWN_RULES]
+            {"kind": found.kind.value, "place": _mask_place(found.place, status)}
+            for found in status.findings[:SHOWN_RULES]
         ],
     )
 
 
-def _told_place(place: str, standing: Standing) -> str:
-    """Say where, in the names that were promised: a new one may be meant for the model, as any other new word."""
-    value: Json = standing.promised.to_listed()
+def _mask_place(place: str, status: ContractStatus) -> str:
+    """Cut a JSON pointer at the first name that the promised definition does not have: a new name may be meant for the model."""
+    value: Json = status.promised.to_listed()
     steps = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
     for number, step in enumerate(steps):
         try:

@@ -1,4 +1,4 @@
-"""A tool held to its contract: the promise, and the way to run it."""
+"""What all providers have in common: a tool with its contract and the function that runs it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,62 +10,60 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
-from toolpost.upstreams.supervisor import Sent
+from toolpost.upstreams.supervisor import SentRequest
 
 
 class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool gave back: plain JSON, and content blocks beside it."""
+    """What a tool returned: plain JSON, and content blocks."""
 
     value: Json = None
     content: Sequence[JsonObject] = ()
     passed: Mapping[str, msgspec.Raw] | None = None
-    """The fields of a server's own result, as they came; None for a function's."""
+    """The fields of a server's result, unchanged; None for the result of a function."""
     results: Literal["enforce", "warn", "off"] = "enforce"
     facts: JsonObject | None = None
-    """What is told about the answer beside it, under our key in `_meta`."""
+    """Added to the answer's `_meta`, under Toolpost's own key."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldTool:
-    """One tool, ready to be called."""
+class ProvidedTool:
+    """A tool that can be called."""
 
     contract: Contract
-    source: PluginName
+    provider: PluginName
     invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
-    on_fault: Callable[[str], None] | None = None
-    """Hears of what the source is to blame for and cannot see itself: a deadline missed, a result that breaks its schema."""
-    waits: bool = False
-    """Whether to run it is to wait for somebody else, with no code of the tool's own in this process."""
-    ask_ahead: Callable[[JsonObject, Context], Sent | None] | None = None
-    """Asks that somebody at once, if they are at hand. What it gives is put into the context, where `invoke` finds it."""
+    on_failure: Callable[[str], None] | None = None
+    """Called with failures that the provider cannot see itself: a missed deadline, a result that breaks its schema."""
+    is_remote: bool = False
+    """Whether it runs outside this process, which only waits for the answer."""
+    ask_ahead: Callable[[JsonObject, Context], SentRequest | None] | None = None
+    """Sends the request early, if that needs no waiting; what it returns is put into the context, where `invoke` finds it."""
     read: Callable[[bytes], ToolReturn] | None = None
-    """Reads what they answer, as `invoke` does; raises if that is no result."""
+    """Parses the answer to such a request as `invoke` does; raises if it is no result."""
 
 
-class Source(Protocol):
-    """Brings tools, and says which of its tools could not be held."""
+class Provider(Protocol):
+    """The tools of one plugin or server."""
 
     @property
     def name(self) -> PluginName:
-        """The name before the `__`."""
+        """The prefix of its tools' names, before the `__`."""
         ...
 
     @property
     def description(self) -> str:
-        """Words of its own to find its tools by. A server's are untrusted: they are indexed and never shown."""
+        """Its own description, to find its tools by. That of a server is untrusted: it is indexed and never shown."""
         ...
 
     @property
-    def tools(self) -> Mapping[ToolName, HeldTool]:
-        """The tools that can be called."""
-        ...
+    def tools(self) -> Mapping[ToolName, ProvidedTool]: ...
 
     @property
-    def withheld(self) -> Mapping[ToolName, HeldTool]:
-        """The tools that are not listed, and answer only with what changed."""
+    def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
+        """Tools that are not listed, and answer every call with what changed."""
         ...
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
-        """The tools that were turned away, each with plugin, tool, place and reason."""
+        """Tools whose contract was refused, each with plugin, tool, place and reason."""
         ...

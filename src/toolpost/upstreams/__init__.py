@@ -1,10 +1,16 @@
-"""What keeps a server alive, and what ends with a call.
+"""MCP servers behind the gateway: how they are started, reached, asked and stopped.
 
-spec, wire             how a server is reached; what is asked of it, in whatever era
-stdio_wire, http_wire, sse_wire   the three ways there (`peer`, `outbox`, `pipe_lines`, `http_client` and its parts carry them)
-asking, news           what a server asks while it answers, and what it says by itself
-greeting               which era a server speaks, and which tools it has
-supervisor             one server: asked, started, stopped (`pool`, `life`, `instance`, `backoff`, `trouble`, `changes`, `report`)
-validation             what a validator may take long for, in a process of its own (`validation_process`)
-process_tree           starts processes, and ends them with all that they started; `reaper` watches each of them
+spec, report              a server as configured, and its state as `toolpost servers` shows it
+transport                 the interface for requests to one server, in either era
+stdio, http/, sse         the three transports; `peer` and `outbox` carry JSON-RPC over a two-way channel
+message, envelope         incoming messages parsed, outgoing requests written
+server_requests           requests of a server to the client of a call: elicitation, sampling, roots
+notifications             log messages and changes that a server announces, and which clients they concern
+handshake, lists          which era a server speaks, its capabilities, and its lists read page by page
+supervisor                one server, whatever happens to its processes. Its parts: `pool` (instances by key), `lifecycle` (one
+                          instance from start to end), `instance`, `backoff`, `failures`, `changes`
+validation/               schema validation that may take long, in a process that can be killed
+process/                  starts processes, and ends them with everything that they started
+
+What the tools of a server promise, and how their results are checked, is left to `providers`.
 """

@@ -1,4 +1,4 @@
-"""Whether a server that failed may be started again: later and later, and after five failures not by itself."""
+"""Exponential backoff for a server whose starts fail; after five failures in a row it is suspended until `Supervisor.start`."""
 
 import time
 from typing import Final
@@ -9,8 +9,6 @@ FAILURES_LIMIT: Final = 5
 
 
 class Backoff:
-    """What a server's failed starts have led to."""
-
     def __init__(self) -> None:
         self.failures = 0
         self.is_suspended = False
@@ -18,7 +16,7 @@ class Backoff:
         self._failed_at = 0.0
 
     def note_failure(self, *, began_at: float) -> None:
-        """Count a failed start; those that were under way together count as one."""
+        """Count a failed start; starts that ran at the same time count as one."""
         if began_at < self._failed_at:
             return
         self._failed_at = time.monotonic()
@@ -27,12 +25,11 @@ class Backoff:
         self._retry_at = self._failed_at + min(LIMIT_S, FIRST_S * 2 ** (self.failures - 1))
 
     def forget(self) -> None:
-        """Start afresh."""
         self.failures = 0
         self.is_suspended = False
         self._retry_at = 0.0
 
     @property
     def wait_s(self) -> float:
-        """How long it is until the next start."""
+        """Seconds until the next start is allowed; at most 0 if it is now."""
         return self._retry_at - time.monotonic()

@@ -1,4 +1,8 @@
-"""What a server has that changes: heard of in either era; tools are listed anew, a burst as one."""
+"""Keeps up with what changes on a running server: its list of tools, subscribed resources, and the log level.
+
+In the stateless era one `subscriptions/listen` request carries everything, and is made again when the filter changes; in the
+handshake era each subscription is a request of its own, and has to be repeated after a restart.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
@@ -9,96 +13,97 @@ import anyio
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.handshake import Greeting
-from toolpost.upstreams.notifications import TOOLS_CHANGED
-from toolpost.upstreams.wire import ServerRefused, Wire, encode
+from toolpost.upstreams.handshake import Negotiation
+from toolpost.upstreams.transport import ServerRefused, Transport, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
-LIST_CHANGED: Final = TOOLS_CHANGED
 DEBOUNCE_S: Final = 0.2
-LISTEN_AGAIN_S: Final = 5.0
-REFOLLOW_S: Final = 10.0
+LISTEN_RETRY_S: Final = 5.0
+RESUBSCRIBE_LIMIT_S: Final = 10.0
 
 
-class Changes:
-    """Lists tools anew when somebody says so: one listing at a time, after a moment of calm."""
+class ToolListRefresher:
+    """Lists the tools again on request: one listing at a time, and one for a burst of requests. `run` must be running."""
 
     def __init__(self, server: str, relist: Callable[[], Awaitable[None]]) -> None:
         self._server = server
         self._relist = relist
-        self._told = anyio.Event()
+        self._requested = anyio.Event()
 
-    def tell(self) -> None:
-        """Say that the tools may have changed."""
-        self._told.set()
+    def request_refresh(self) -> None:
+        self._requested.set()
 
-    async def follow(self) -> None:
-        """List whenever told, until cancelled."""
+    async def run(self) -> None:
         while True:
-            await self._told.wait()
+            await self._requested.wait()
             await anyio.sleep(DEBOUNCE_S)
-            self._told = anyio.Event()
+            self._requested = anyio.Event()
             try:
                 await self._relist()
             except Exception as error:  # noqa: BLE001 (the old list stands, whatever the server did)
                 event(_log, logging.WARNING, "tools could not be listed", server=self._server, reason=str(error))
 
 
-class Wishes:
-    """What is wanted of one running server besides answers; it may change while the server runs."""
+class InstanceSubscriptions:
+    """The resources and the log level that one instance is to send notifications for."""
 
     def __init__(self, uris: Collection[str] = (), log_level: str | None = None) -> None:
         self.uris = sorted(uris)
         self.log_level = log_level
         self.changed = anyio.Event()
+        """Set when the resources change, and then replaced by a new event."""
 
-    def follow(self, uris: Collection[str]) -> None:
-        """Follow these resources from now on."""
+    def set_uris(self, uris: Collection[str]) -> None:
         self.uris = sorted(uris)
         self.changed.set()
         self.changed = anyio.Event()
 
 
-async def follow_server(wire: Wire, greeting: Greeting, wishes: Wishes) -> None:
-    """See that a server tells us what is wanted of it. Ends with the wire, or at once where there is nothing to keep up."""
-    if greeting.is_modern:
-        changed = wishes.changed
-        while await _listen(wire, _filter(greeting, wishes), changed):
-            with anyio.move_on_after(LISTEN_AGAIN_S):
+async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> None:
+    """Subscribe at a server that has just started, and in the stateless era for as long as it takes subscriptions.
+
+    Failures are logged: a server that does not take a subscription still answers calls.
+    """
+    if negotiation.is_modern:
+        changed = subscriptions.changed
+        while await _listen(transport, _make_filter(negotiation, subscriptions), changed):
+            with anyio.move_on_after(LISTEN_RETRY_S):
                 await changed.wait()
-            changed = wishes.changed
+            changed = subscriptions.changed
         return
-    requests = [("resources/subscribe", b'"uri":%b' % encode(uri)) for uri in wishes.uris]
-    if wishes.log_level is not None and "logging" in greeting.capabilities:
-        requests.append(("logging/setLevel", b'"level":%b' % encode(wishes.log_level)))
+    requests = [("resources/subscribe", b'"uri":%b' % encode(uri)) for uri in subscriptions.uris]
+    if subscriptions.log_level is not None and "logging" in negotiation.capabilities:
+        requests.append(("logging/setLevel", b'"level":%b' % encode(subscriptions.log_level)))
     for method, fields in requests:
         try:
-            with anyio.fail_after(REFOLLOW_S):
-                await wire.request(method, fields)
+            with anyio.fail_after(RESUBSCRIBE_LIMIT_S):
+                await transport.request(method, fields)
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
-            event(_log, logging.WARNING, "not followed again", method=method, reason=str(error))
+            event(_log, logging.WARNING, "subscription failed", method=method, reason=str(error))
 
 
-def _filter(greeting: Greeting, wishes: Wishes) -> JsonObject:
-    lists = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if greeting.tells_of(kind)}
-    return lists | ({"resourceSubscriptions": wishes.uris} if wishes.uris else {})
+def _make_filter(negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> JsonObject:
+    lists = {
+        f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if negotiation.has_list_changed(kind)
+    }
+    return lists | ({"resourceSubscriptions": subscriptions.uris} if subscriptions.uris else {})
 
 
-async def _listen(wire: Wire, wanted: JsonObject, changed: anyio.Event) -> bool:
-    """Subscribe, as the stateless era has it, until something else is wanted; False from a server that does not take it."""
+async def _listen(transport: Transport, notifications: JsonObject, changed: anyio.Event) -> bool:
+    """Hold a `subscriptions/listen` request open until `changed`; False if the server refuses or drops it."""
     is_taken = True
 
     async def listen() -> None:
         nonlocal is_taken
         try:
-            await wire.request("subscriptions/listen", b'"notifications":%b' % encode(wanted))
+            await transport.request("subscriptions/listen", b'"notifications":%b' % encode(notifications))
         except (ServerRefused, UpstreamUnavailable):
             is_taken = False
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        if wanted:
+        if notifications:
             tasks.start_soon(listen)
         await changed.wait()
         tasks.cancel_scope.cancel()

@@ -1,18 +1,18 @@
-"""Requests as they go out: what all of them to one server carry is written once."""
+"""Writes requests to one server; the part that all of them share is encoded once."""
 
 from toolpost.base.ids import JsonObject
-from toolpost.upstreams.server_requests import Respondent, meta_to_send
-from toolpost.upstreams.wire import parameters
+from toolpost.upstreams.server_requests import ClientChannel, make_meta
+from toolpost.upstreams.transport import write_params
 
 
 class Envelope:
-    """What the agreed revision puts into the `_meta` of every request; nothing in the handshake era."""
+    """The `_meta` that the agreed revision puts into every request; empty in the handshake era."""
 
     __slots__ = ("_carried", "_plain")
 
     def __init__(self, carried: JsonObject) -> None:
         self._carried = carried
-        self._plain = parameters(b"", carried)[1:-1]
+        self._plain = write_params(b"", carried)[1:-1]
 
     def request(
         self,
@@ -21,15 +21,15 @@ class Envelope:
         fields: bytes,
         *,
         meta: JsonObject | None = None,
-        respondent: Respondent | None = None,
+        client_channel: ClientChannel | None = None,
         wants_progress: bool = False,
     ) -> bytes:
-        """Write a request; one whose caller wants nothing of it but the answer costs least."""
-        if meta or wants_progress or respondent is not None:
-            carried = meta_to_send(respondent, self._carried, meta)
+        """Write the JSON of a request. With `wants_progress`, its id is its progress token too."""
+        if meta or wants_progress or client_channel is not None:
+            carried = make_meta(client_channel, self._carried, meta)
             if wants_progress:
                 carried["progressToken"] = number
-            inside = parameters(fields, carried)
+            inside = write_params(fields, carried)
         elif fields and self._plain:
             inside = b"{%b,%b}" % (fields, self._plain)
         else:

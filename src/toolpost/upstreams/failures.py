@@ -1,4 +1,8 @@
-"""What was last wrong with a server, and how its callers are told."""
+"""The last failure of a server, and how much of it a caller may see.
+
+The last lines of stderr explain most failures. They may be about the call of another caller, so they are shown to callers whose
+calls alone the process had, and to those who may see all calls.
+"""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -8,91 +12,91 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.shares import Callers
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.transport import ServerRefused
 
-_WORDS_SHOWN: Final = 10
+_SHOWN_LINES: Final = 10
 
 
-class Trouble:
-    """The last thing that went wrong."""
-
+class LastFailure:
     def __init__(self, server: str, callers: Callers, *, conceal: Callable[[str], str] = str) -> None:
         self.server = server
         self._callers = callers
         self._reason = ""
-        self._words: Sequence[str] = ()
-        """What the process said with it, if anything."""
+        self._lines: Sequence[str] = ()
+        """The last lines of stderr of the process that failed now, empty if it was no process."""
         self._served: Collection[CallerId] = ()
-        """Whose calls that process had: what it said may be about any of them."""
+        """The callers whose calls that process had: the lines may be about any of them."""
         self._conceal = conceal
         self.last_error: str | None = None
         self.last_error_at: float | None = None
         """In seconds since 1970."""
-        self.last_words: tuple[str, ...] = ()
-        """The last lines of stderr of the process that failed."""
+        self.stderr_tail: tuple[str, ...] = ()
+        """The last lines of stderr that any failed process left."""
         self.hint: str | None = None
 
     def note(
         self,
         reason: str,
         *,
-        words: Sequence[str] = (),
+        lines: Sequence[str] = (),
         hint: str | None = None,
         served: Collection[CallerId] = (),
         caller: Caller | None = None,
     ) -> UpstreamUnavailable:
-        """Remember what went wrong; returns it as the error that this caller sees."""
-        reason, words = self._conceal(reason), [self._conceal(word) for word in words]
-        self.last_words = tuple(words) or self.last_words
+        """Remember a failure; returns the error that this caller sees."""
+        reason, lines = self._conceal(reason), [self._conceal(line) for line in lines]
+        self.stderr_tail = tuple(lines) or self.stderr_tail
         self.last_error_at = time.time()
-        self.last_error = f"{reason}; it said: {words[-1][:300]}" if words else reason
+        self.last_error = f"{reason}; it said: {lines[-1][:300]}" if lines else reason
         self.hint = hint
-        self._reason, self._words, self._served = reason, words, frozenset(served)
-        return self.as_seen_by(caller, hint=hint)
+        self._reason, self._lines, self._served = reason, lines, frozenset(served)
+        return self.make_error_for(caller, hint=hint)
 
-    def as_seen_by(self, caller: Caller | None, *, before: str = "", hint: str | None = None) -> UpstreamUnavailable:
-        """Return the last thing that went wrong as an error; `before` comes before the reason.
+    def make_error_for(
+        self, caller: Caller | None, *, before: str = "", hint: str | None = None
+    ) -> UpstreamUnavailable:
+        """Make an error of the last failure, as this caller (None for the gateway itself) may see it.
 
-        The last lines of a process that had calls of others are shown only to those who may see all calls of the server.
+        `before` is put before the reason. Lines of a process that had calls of others are left out for callers who may not see
+        all calls.
         """
-        if not self._words:
-            return self.unavailable(f"{before}{self._reason}", hint=hint)
+        if not self._lines:
+            return self.make_error(f"{before}{self._reason}", hint=hint)
         is_theirs = caller is None or not self._callers.are_several or set(self._served) <= {caller.id}
         if caller is not None and not is_theirs and not self._callers.may_see_all(caller):
-            return self.unavailable(
+            return self.make_error(
                 f"{before}{self._reason}", hint=hint or "a caller with `admin = true` can see what it said last"
             )
-        said = f"{before}{self._reason}; it said: {self._words[-1][:300]}"
-        return self.unavailable(said, hint=hint, words=self._words)
+        reason = f"{before}{self._reason}; it said: {self._lines[-1][:300]}"
+        return self.make_error(reason, hint=hint, lines=self._lines)
 
-    def unavailable(self, reason: str, *, hint: str | None = None, words: Sequence[str] = ()) -> UpstreamUnavailable:
-        """Make the error of a call that the server cannot answer."""
+    def make_error(self, reason: str, *, hint: str | None = None, lines: Sequence[str] = ()) -> UpstreamUnavailable:
         return UpstreamUnavailable(
             f"The server `{self.server}` is not available: {reason}",
             hint=hint or "the next call starts it again, if it can be",
-            stderr="\n".join(words[-_WORDS_SHOWN:]) or None,
+            stderr="\n".join(lines[-_SHOWN_LINES:]) or None,
             server=self.server,
         )
 
 
 def reason_of(error: BaseException) -> str:
-    """Say in words why a start failed."""
+    """Describe why a start failed."""
     if isinstance(error, BaseExceptionGroup):
         return reason_of(error.exceptions[0])
     if isinstance(error, ServerRefused):
-        return f"it refused to be greeted: {error.message}"
+        return f"it refused the handshake: {error.message}"
     return str(error) or type(error).__name__
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a server answered, and said no."""
+    """Whether the server answered with a JSON-RPC error."""
     if isinstance(error, BaseExceptionGroup):
         return is_refusal(error.exceptions[0])
     return isinstance(error, ServerRefused)
 
 
 def hint_of(error: BaseException) -> str | None:
-    """Return what an error says to do about it."""
+    """Return the hint of an error, None if it has none."""
     if isinstance(error, BaseExceptionGroup):
         return hint_of(error.exceptions[0])
     return error.hint if isinstance(error, ToolpostError) else None

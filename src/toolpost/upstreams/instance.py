@@ -1,4 +1,4 @@
-"""One running server: the wire to it, what it said about itself, who is using it."""
+"""One running instance of a server: its transport, its process, and the calls on it."""
 
 import sys
 import time
@@ -10,96 +10,96 @@ import psutil
 
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.changes import Wishes
-from toolpost.upstreams.handshake import Greeting
+from toolpost.upstreams.changes import InstanceSubscriptions
+from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.peer import Peer
-from toolpost.upstreams.stdio import StdioServer
-from toolpost.upstreams.wire import ServerRefused, Wire
+from toolpost.upstreams.stdio import ServerProcess
+from toolpost.upstreams.transport import ServerRefused, Transport
 
 START_LIMIT_S: Final = 30.0
 
-MIRROR: Final = "\thandshake"
-"""Ends the key of an instance that callers of the handshake era have beside the one that everybody uses."""
+HANDSHAKE_SUFFIX: Final = "\thandshake"
+"""Ends the key of the second instance, for callers of the handshake era (see `pool`)."""
 
 _TICK_S: Final = 0.02
+"""Start times of processes are known to a clock tick, which is 10 ms on Linux."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Instance:
-    """A server while it lives. Callers hold it from `take_up` to `put_down`."""
+    """A running or starting instance. A call uses it from `acquire` to `release`."""
 
     key: str
-    wire: Wire | None = None
-    greeting: Greeting | None = None
-    process: StdioServer | None = None
+    transport: Transport | None = None
+    negotiation: Negotiation | None = None
+    process: ServerProcess | None = None
     began_at: float = field(default_factory=time.monotonic)
-    starting: anyio.CancelScope = field(default_factory=lambda: _limit_time(START_LIMIT_S))
-    """Has a deadline until the server is ready."""
+    starting: anyio.CancelScope = field(default_factory=lambda: _make_deadline(START_LIMIT_S))
+    """Has a deadline until the instance is ready, and none afterwards."""
     settled: anyio.Event = field(default_factory=anyio.Event)
-    """Set when it is known whether it started."""
+    """Set when the start has succeeded or failed."""
     failure: UpstreamUnavailable | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
     is_over: bool = False
     in_flight: int = 0
-    served: set[CallerId] = field(default_factory=set)
-    """Whose calls it has had; of more than two it is only known that they are several."""
+    callers: set[CallerId] = field(default_factory=set)
+    """The callers that have used it. Stops at two, which is enough to know that they are several."""
     has_served: bool = False
     used_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
-    wishes: Wishes = field(default_factory=Wishes)
+    subscriptions: InstanceSubscriptions = field(default_factory=InstanceSubscriptions)
 
-    def take_up(self, caller: CallerId | None) -> "Instance":
-        """Count a call, so that nobody stops the server under it."""
+    def acquire(self, caller: CallerId | None) -> "Instance":
+        """Count a call in flight, so that the instance is not stopped under it; returns the instance."""
         self.in_flight += 1
         self.has_served = True
-        if caller is not None and len(self.served) < 2:
-            self.served.add(caller)
+        if caller is not None and len(self.callers) < 2:
+            self.callers.add(caller)
         return self
 
-    def put_down(self) -> None:
-        """Note that a call is over."""
+    def release(self) -> None:
         self.in_flight -= 1
         self.used_at = time.monotonic()
 
     @property
-    def is_mirror(self) -> bool:
-        """Whether it was met by a handshake although the server knows the other era too."""
-        return self.key.endswith(MIRROR)
+    def is_handshake_only(self) -> bool:
+        """Whether it was opened by a handshake although the server knows the stateless era too."""
+        return self.key.endswith(HANDSHAKE_SUFFIX)
 
     def linger(self) -> None:
-        """Read what a server that is quick says at once."""
+        """Poll the output of the process for a moment; see `ServerProcess.linger`."""
         if self.process is not None:
             self.process.linger()
 
     def stop(self) -> None:
-        """Ask it to end; one that is still starting need not go on with that."""
+        """Ask it to end after its calls; a start in progress is cancelled."""
         self.stopping.set()
         if not self.settled.is_set():
             self.starting.cancel()
 
     @property
     def is_lost(self) -> bool:
-        """Whether its process is gone, or can no longer be talked to."""
+        """Whether its process is gone, or has closed its pipes."""
         return self.process is not None and self.process.gone.is_set()
 
     @property
-    def last_words(self) -> tuple[str, ...]:
+    def stderr_tail(self) -> tuple[str, ...]:
         """The last lines of its stderr."""
-        return tuple(self.process.last_words) if self.process else ()
+        return tuple(self.process.stderr_tail) if self.process else ()
 
     @property
     def oddities(self) -> int:
-        """How often it said something that makes no sense."""
-        return self.wire.oddities if isinstance(self.wire, Peer) else 0
+        """How many of its messages made no sense; 0 over HTTP."""
+        return self.transport.oddities if isinstance(self.transport, Peer) else 0
 
     @property
     def pid(self) -> int | None:
-        """The process, for a server that is one of ours."""
+        """The process id of a server that was started by a command, None for any other."""
         return self.process.process.pid if self.process else None
 
     @property
     def memory_bytes(self) -> int | None:
-        """What the process and its children hold."""
+        """Resident memory of the process and its descendants; None if there is no process."""
         if self.pid is None:
             return None
         try:
@@ -109,38 +109,36 @@ class Instance:
             return None
 
     def has_children_since(self, moment: float) -> bool:
-        """Whether the server runs processes that it has started since this moment of `now`."""
+        """Whether the server runs processes that it started after a moment as `now` returns it."""
         if self.pid is None:
             return False
         try:
             children = psutil.Process(self.pid).children(recursive=True)
-            return any(_start_time_of(child) >= moment - _TICK_S for child in children)
+            # psutil adds the boot time, which `now` does not have on Linux.
+            offset = psutil.boot_time() if sys.platform == "linux" else 0.0
+            return any(child.create_time() - offset >= moment - _TICK_S for child in children)
         except psutil.Error:
             return False
 
     async def answers(self, limit_s: float) -> bool:
-        """Ask for a sign of life, in the words of the server's era."""
-        assert self.wire is not None
-        assert self.greeting is not None
+        """Ping the server, with a request of its era; any answer counts, also an error."""
+        assert self.transport is not None
+        assert self.negotiation is not None
         try:
             with anyio.fail_after(limit_s):
-                await self.wire.request("server/discover" if self.greeting.is_modern else "ping")
+                await self.transport.request("server/discover" if self.negotiation.is_modern else "ping")
         except (TimeoutError, UpstreamUnavailable):
             return False
         except ServerRefused:
-            return True
+            pass
         return True
 
 
-def _limit_time(limit_s: float) -> anyio.CancelScope:
+def _make_deadline(limit_s: float) -> anyio.CancelScope:
     return anyio.CancelScope(deadline=anyio.current_time() + limit_s)
 
 
 def now() -> float:
-    """Return the time as `has_children_since` counts it."""
-    # On Linux a process knows when it started by this clock; psutil makes wall time of it, off by up to a second.
+    """Return the time on the clock that `has_children_since` compares with."""
+    # Linux records process starts on this clock; psutil converts them to wall time, which is off by up to a second.
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.time()
-
-
-def _start_time_of(process: psutil.Process) -> float:
-    return process.create_time() - psutil.boot_time() if sys.platform == "linux" else process.create_time()

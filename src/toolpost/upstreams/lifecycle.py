@@ -1,4 +1,9 @@
-"""The life of one instance: opened, greeted, its tools learnt, kept while it is wanted, drained, ended."""
+"""One instance of a server from start to end.
+
+The transport is opened, the era negotiated, the tools listed; then the instance is watched (pings, idle time) until it stops,
+drained of its calls, and closed. If the negotiation fails in a way that another mode may cure (`HandshakeMode`), it is started
+once more in that mode. What happens to the server as a whole (which instances it has, backoff) is decided by the owner, `pool`.
+"""
 
 import math
 import time
@@ -11,163 +16,162 @@ from typing import Final, Protocol
 import anyio
 
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.upstreams.changes import Wishes, follow_server
-from toolpost.upstreams.handshake import fetch_tools, greet
+from toolpost.upstreams.changes import InstanceSubscriptions, keep_subscribed
+from toolpost.upstreams.handshake import fetch_tools, negotiate
 from toolpost.upstreams.http.exchange import NotStreamable
-from toolpost.upstreams.http.wire import open_http_server
+from toolpost.upstreams.http.transport import open_http_server
 from toolpost.upstreams.instance import Instance
-from toolpost.upstreams.notifications import Told
+from toolpost.upstreams.notifications import ClientIds
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.sse import open_sse_server
 from toolpost.upstreams.stdio import open_stdio_server
-from toolpost.upstreams.wire import Wire, WireLost
+from toolpost.upstreams.transport import ConnectionLost, Transport
 
 PING_S: Final = 30.0
 PING_LIMIT_S: Final = 5.0
-DRAIN_LOOK_S: Final = 0.02
+DRAIN_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How a server is met: by the older SSE or not, and whether it is asked for its era first."""
+class HandshakeMode:
+    """How the negotiation is made: over the older HTTP+SSE or not, and with a probe for the stateless era or not."""
 
     is_sse: bool = False
-    probes: bool = True
+    probe_first: bool = True
 
-    def after(self, error: BaseException, spec: ServerSpec) -> "Manner | None":
-        """Return another manner that may do where this one met this error; None if there is none."""
+    def find_alternative(self, error: BaseException, spec: ServerSpec) -> "HandshakeMode | None":
+        """Return a mode that may succeed where this one failed with this error; None if there is none."""
         if isinstance(error, BaseExceptionGroup):
-            return self.after(error.exceptions[0], spec)
-        if self.probes and spec.command is not None and isinstance(error, WireLost):
-            # Some servers leave when the first word is one that they do not know.
-            return Manner(probes=False)
+            return self.find_alternative(error.exceptions[0], spec)
+        if self.probe_first and spec.command is not None and isinstance(error, ConnectionLost):
+            # Some servers exit when the first message is one that they do not know.
+            return HandshakeMode(probe_first=False)
         if not self.is_sse and spec.transport is None and isinstance(error, NotStreamable):
-            return Manner(is_sse=True, probes=False)
+            return HandshakeMode(is_sse=True, probe_first=False)
         return None
 
 
-class Keeper(Protocol):
-    """Whoever the instance lives for."""
+class InstanceOwner(Protocol):
+    """Decides about an instance, and is notified of its state."""
 
     @property
-    def limits(self) -> ServerLimits:
-        """What its callers share."""
-        ...
+    def limits(self) -> ServerLimits: ...
 
-    def take_notice(
-        self, instance: Instance, method: str, params: bytes, told: Told, caller: CallerId | None, /
-    ) -> None:
-        """Hear a notification."""
-        ...
+    def take_notification(
+        self, instance: Instance, method: str, params: bytes, clients: ClientIds, caller: CallerId | None, /
+    ) -> None: ...
 
-    def wishes_of(self, instance: Instance, /) -> Wishes:
-        """Say what is wanted of it besides answers."""
-        ...
+    def subscriptions_of(self, instance: Instance, /) -> InstanceSubscriptions: ...
 
     def learn(self, tools: list[JsonObject], build: str, description: str, /) -> Awaitable[None]:
-        """Take the server's tools, the version that it gives itself, and its description of itself."""
+        """Take the server's tools, its own version, and its own description."""
         ...
 
-    def note_ready(self, instance: Instance, manner: Manner, /) -> None:
-        """Hear that it can be used, and how it was met."""
+    def note_ready(self, instance: Instance, mode: HandshakeMode, /) -> None:
+        """Note that the instance can be used, and the mode for the next start."""
         ...
 
     def note_failure(self, instance: Instance, error: BaseException, /) -> None:
-        """Hear that it could not be started."""
+        """Note that the instance could not be started."""
         ...
 
     def retire(self, instance: Instance, reason: str, /, *, is_fault: bool = False) -> None:
-        """Give it no more calls, and ask it to end; a fault of the server's own is remembered."""
+        """Send the instance no further calls, and stop it; `is_fault` records the reason as a failure of the server."""
         ...
 
     def may_leave(self, instance: Instance, /) -> bool:
-        """Whether it has been idle for long enough."""
+        """Whether the instance has been idle for long enough to be stopped."""
         ...
 
 
-async def live(instance: Instance, spec: ServerSpec, manner: Manner, keeper: Keeper) -> None:
-    """Live a whole life. If the server cannot be met in this manner, try another; every failure is the keeper's."""
+async def run_instance(instance: Instance, spec: ServerSpec, mode: HandshakeMode, owner: InstanceOwner) -> None:
+    """Run an instance until it ends. Failures are reported to the owner, and not raised."""
     with instance.starting:
         try:
-            if (other := await _live(instance, spec, manner, keeper)) is not None:
-                await _live(instance, spec, other, keeper)
+            if (other := await _run_once(instance, spec, mode, owner)) is not None:
+                await _run_once(instance, spec, other, owner)
         except Exception as error:  # noqa: BLE001 (a server may fail in any way; each is its own failure)
-            keeper.note_failure(instance, error)
+            owner.note_failure(instance, error)
 
 
-async def _live(instance: Instance, spec: ServerSpec, manner: Manner, keeper: Keeper) -> Manner | None:
-    """Meet the server and stay with it, or return the manner in which to meet it instead."""
-    other: Manner | None = None
+async def _run_once(
+    instance: Instance, spec: ServerSpec, mode: HandshakeMode, owner: InstanceOwner
+) -> HandshakeMode | None:
+    """Run the instance in this mode, or return the mode to try instead."""
+    other: HandshakeMode | None = None
     try:
-        async with _open_wire(spec, instance, manner, keeper) as wire:
+        async with _open_transport(spec, instance, mode, owner) as transport:
             try:
-                await _meet(instance, wire, manner, keeper, spec.name)
+                await _set_up(instance, transport, mode, owner, spec.name)
             except BaseException as error:
-                # Told before its processes are ended, which takes a while: whoever waits need not.
-                if (other := manner.after(error, spec)) is None:
-                    keeper.note_failure(instance, error)
+                # Reported before the process tree is ended, which may take seconds: waiting calls fail at once.
+                if (other := mode.find_alternative(error, spec)) is None:
+                    owner.note_failure(instance, error)
                 raise
             async with anyio.create_task_group() as tasks:
-                assert instance.greeting is not None
-                tasks.start_soon(follow_server, wire, instance.greeting, instance.wishes)
-                await _stay(instance, spec, keeper)
+                assert instance.negotiation is not None
+                tasks.start_soon(keep_subscribed, transport, instance.negotiation, instance.subscriptions)
+                await _watch(instance, spec, owner)
                 tasks.cancel_scope.cancel()
             await _drain(instance)
     except Exception as error:
-        if (other := other or (None if instance.settled.is_set() else manner.after(error, spec))) is None:
+        if (other := other or (None if instance.settled.is_set() else mode.find_alternative(error, spec))) is None:
             raise
     return other
 
 
-async def _meet(instance: Instance, wire: Wire, manner: Manner, keeper: Keeper, server: str) -> None:
-    instance.wire = wire
-    instance.greeting = await greet(wire, probes=manner.probes)
-    if not instance.is_mirror:
-        # In another era the same tools may look different, and would seem to change to and fro.
-        tools = await fetch_tools(wire, instance.greeting, server)
-        await keeper.learn(tools, instance.greeting.build, instance.greeting.description)
+async def _set_up(
+    instance: Instance, transport: Transport, mode: HandshakeMode, owner: InstanceOwner, server: str
+) -> None:
+    instance.transport = transport
+    instance.negotiation = await negotiate(transport, probe_first=mode.probe_first)
+    if not instance.is_handshake_only:
+        # In another era the same tools may look different, and would seem to change back and forth.
+        tools = await fetch_tools(transport, instance.negotiation, server)
+        await owner.learn(tools, instance.negotiation.build, instance.negotiation.description)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
-    instance.wishes = keeper.wishes_of(instance)
-    keeper.note_ready(instance, Manner(is_sse=manner.is_sse, probes=instance.greeting.takes_probes))
+    instance.subscriptions = owner.subscriptions_of(instance)
+    owner.note_ready(instance, HandshakeMode(is_sse=mode.is_sse, probe_first=instance.negotiation.answers_probe))
 
 
-async def _stay(instance: Instance, spec: ServerSpec, keeper: Keeper) -> None:
-    """Keep it until it is stopped, gone, deaf, or idle for long enough."""
+async def _watch(instance: Instance, spec: ServerSpec, owner: InstanceOwner) -> None:
+    """Ping the instance while it is idle; return when it is to stop. Retires it if it does not answer, or is idle for long."""
     while not instance.stopping.is_set():
         with anyio.move_on_after(min(PING_S, max(0.05, spec.idle_s / 4))):
             await instance.stopping.wait()
         if instance.stopping.is_set() or instance.in_flight:
             continue
-        if keeper.may_leave(instance):
-            keeper.retire(instance, "idle")
+        if owner.may_leave(instance):
+            owner.retire(instance, "idle")
         elif not await instance.answers(PING_LIMIT_S) and not instance.in_flight:
-            keeper.retire(instance, f"it answered no ping within {PING_LIMIT_S:g} s", is_fault=True)
+            owner.retire(instance, f"it answered no ping within {PING_LIMIT_S:g} s", is_fault=True)
 
 
 async def _drain(instance: Instance) -> None:
-    """Wait until its calls are answered, or cannot be."""
+    """Wait until its calls are answered, or its process is gone."""
     while instance.in_flight and not instance.is_lost:  # noqa: ASYNC110 (rare, and it may end in two ways)
-        await anyio.sleep(DRAIN_LOOK_S)
+        await anyio.sleep(DRAIN_POLL_S)
 
 
 @asynccontextmanager
-async def _open_wire(spec: ServerSpec, instance: Instance, manner: Manner, keeper: Keeper) -> AsyncIterator[Wire]:
-    """Reach the server by whatever transport it has."""
-    on_notice = partial(keeper.take_notice, instance)
+async def _open_transport(
+    spec: ServerSpec, instance: Instance, mode: HandshakeMode, owner: InstanceOwner
+) -> AsyncIterator[Transport]:
+    on_notification = partial(owner.take_notification, instance)
 
     def on_gone(reason: str) -> None:
-        # One that is still being met is not given up: its greeting fails, and says what follows.
+        # During the negotiation it is not retired: the negotiation fails, and may be tried in another mode.
         if instance.settled.is_set():
-            keeper.retire(instance, reason)
+            owner.retire(instance, reason)
 
     if spec.command is not None:
-        async with open_stdio_server(spec, on_notice=on_notice, on_gone=on_gone) as server:
+        async with open_stdio_server(spec, on_notification=on_notification, on_gone=on_gone) as server:
             instance.process = server
             yield server.peer
-    elif manner.is_sse:
-        async with open_sse_server(spec, on_notice=on_notice, on_gone=on_gone) as wire:
-            yield wire
+    elif mode.is_sse:
+        async with open_sse_server(spec, on_notification=on_notification, on_gone=on_gone) as transport:
+            yield transport
     else:
-        async with open_http_server(spec, keeper.limits, on_notice=on_notice, on_gone=on_gone) as streamable:
+        async with open_http_server(spec, owner.limits, on_notification=on_notification, on_gone=on_gone) as streamable:
             yield streamable

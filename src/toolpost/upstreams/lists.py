@@ -1,7 +1,7 @@
-"""Lists of a server, read page by page: within limits, and in slices, so that no list keeps the event loop from other work.
+"""Reads the lists of a server page by page, within limits and in slices, so that a long list does not block the event loop.
 
-A page is read in two passes. The first only finds where its items begin and end, which takes milliseconds for the largest page;
-the second decodes them, a few at a time, and only as many as there is room for.
+A page is decoded in two passes. The first only finds where its items begin and end, which takes milliseconds for the largest
+page; the second decodes the items, a few at a time, up to the limit.
 """
 
 import logging
@@ -22,26 +22,26 @@ ITEMS_LIMIT: Final = 20_000
 PAGE_LIMIT_BYTES: Final = 8 * 1024 * 1024
 LIST_LIMIT_BYTES: Final = 32 * 1024 * 1024
 VALUES_LIMIT: Final = 500_000
-"""How many values a page may have, counted by its commas: millions of empty items are few bytes, and seconds to read."""
+"""How many values a page may have, counted by its commas: millions of empty items are few bytes, and take seconds to decode."""
 
 SLICE_S: Final = 0.005
 
 
 class Slices:
-    """Cuts long work on the event loop: `give_way` lets other tasks run once a slice of time is used up."""
+    """Divides long work on the event loop: `give_way` lets other tasks run after each `SLICE_S`."""
 
     def __init__(self) -> None:
         self._until = time.perf_counter() + SLICE_S
 
     async def give_way(self) -> None:
-        """Let others run if it is time; a point of cancellation then."""
+        """Let other tasks run if the slice is used up; only then a cancellation is raised."""
         if time.perf_counter() >= self._until:
             await anyio.lowlevel.checkpoint()
             self._until = time.perf_counter() + SLICE_S
 
 
 async def are_same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
-    """Compare two lists in slices: one comparison of two large lists would hold the event loop until its end."""
+    """Compare two lists in slices: one comparison of two large lists would block the event loop."""
     if one is None or other is None or len(one) != len(other):
         return one is other
     slices = Slices()
@@ -53,10 +53,10 @@ async def are_same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bo
 
 
 class ListReader:
-    """Collects the items of one list; what is beyond the limits is left out, with a warning."""
+    """Collects the items of one list; items beyond the limits are left out, with a warning in the log."""
 
     def __init__(self, server: str, field: str) -> None:
-        """Read the items from this field of each page: `tools`, `resources`, `prompts` or `resourceTemplates`."""
+        """Read items from a field of each page: `tools`, `resources`, `prompts` or `resourceTemplates`."""
         self.items: list[JsonObject] = []
         self._server = server
         self._field = field
@@ -65,9 +65,9 @@ class ListReader:
         self._slices = Slices()
 
     async def take(self, page: bytes) -> str | None:
-        """Read the JSON of a page and return the cursor of the next one, None if this was the last that is read.
+        """Decode a page and return the cursor of the next one; None if there is none, or a limit is reached.
 
-        Raises `UpstreamUnavailable` for what is no page, and for a page over the limits.
+        Raises `UpstreamUnavailable` if it is no page, or exceeds the limits of a page.
         """
         if len(page) > PAGE_LIMIT_BYTES or page.count(b",") > VALUES_LIMIT:
             size = f"{len(page):,} bytes and {page.count(b','):,} commas"
@@ -90,7 +90,7 @@ class ListReader:
         elif self._size_bytes >= LIST_LIMIT_BYTES:
             self._warn(f"more than {LIST_LIMIT_BYTES:,} bytes")
         elif cursor in self._cursors:
-            self._warn("a page that comes again")
+            self._warn("a cursor that was returned before")
         else:
             self._cursors.add(cursor)
             return cursor

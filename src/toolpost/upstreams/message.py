@@ -1,4 +1,4 @@
-"""What a server says, read: an answer, a notification, or a request of its own. No I/O."""
+"""Parses messages of a server: answers, notifications, and requests of its own. No I/O."""
 
 from typing import Final
 
@@ -6,12 +6,10 @@ import msgspec
 
 from toolpost.base.ids import Json
 from toolpost.protocol.shape import DECODE_LIMIT_BYTES, SDK_VALUE_LIMIT, BadShape, check_shape, decode
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.transport import ServerRefused
 
 
-class Incoming(msgspec.Struct):
-    """A message from a server."""
-
+class IncomingMessage(msgspec.Struct):
     id: int | str | None = None
     method: str | None = None
     params: msgspec.Raw = msgspec.Raw(b"{}")
@@ -20,7 +18,7 @@ class Incoming(msgspec.Struct):
 
     @property
     def refusal(self) -> bytes:
-        """The error, empty if there is none: some servers send `null` beside every result."""
+        """The JSON of the error, empty if there is none: some servers send `null` beside every result."""
         error = bytes(self.error)
         return b"" if error == b"null" else error
 
@@ -37,33 +35,30 @@ class _Token(msgspec.Struct):
 
 _SMALL_BYTES: Final = 4_096
 
-_incoming = msgspec.json.Decoder(Incoming)
+_incoming = msgspec.json.Decoder(IncomingMessage)
 _refusal = msgspec.json.Decoder(_Refusal)
 _token = msgspec.json.Decoder(_Token)
 
 
-def read_message(raw: bytes) -> Incoming | None:
-    """Read a message from a server, None if it is none, or one of its own that would take long to decode."""
+def parse_message(raw: bytes) -> IncomingMessage | None:
+    """Parse a message; None if it is not JSON-RPC, or a request or notification whose parameters exceed the limits."""
     if raw[:1] != b"{" and raw.lstrip()[:1] != b"{":
-        return None  # What a server prints that never meant to: the decoder takes longer to say so.
+        return None  # Stray output on stdout is common, and the decoder takes longer to reject it.
     try:
         message = _incoming.decode(raw)
         if message.method is not None and len(raw) > _SMALL_BYTES:
-            _check_own(bytes(message.params))
+            # These parameters are decoded here, and perhaps by the SDK; results are forwarded as bytes, and need no check.
+            params = bytes(message.params)
+            if len(params) > DECODE_LIMIT_BYTES:
+                return None
+            check_shape(params, value_limit=SDK_VALUE_LIMIT)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):
         return None
     return message
 
 
-def _check_own(params: bytes) -> None:
-    """Hold what a server says by itself to limits: it is decoded, and the SDK may read it. A result is passed on in bytes."""
-    if len(params) > DECODE_LIMIT_BYTES:
-        raise BadShape(f"has more than {DECODE_LIMIT_BYTES} bytes")
-    check_shape(params, value_limit=SDK_VALUE_LIMIT)
-
-
-def refusal_of(raw: bytes) -> ServerRefused:
-    """Read the error of a JSON-RPC answer."""
+def parse_error(raw: bytes) -> ServerRefused:
+    """Parse the error of an answer; one that cannot be parsed becomes an internal error."""
     try:
         refusal = _refusal.decode(raw)
         data: Json = decode(bytes(refusal.data))
@@ -74,8 +69,8 @@ def refusal_of(raw: bytes) -> ServerRefused:
     return ServerRefused(refusal.code, refusal.message, data)
 
 
-def token_of(params: bytes) -> int | str | None:
-    """Read whose progress a notification tells of."""
+def parse_progress_token(params: bytes) -> int | str | None:
+    """Return the progress token of a progress notification, None if it has none."""
     try:
         return _token.decode(params).progressToken
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

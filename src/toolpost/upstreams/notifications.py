@@ -1,4 +1,7 @@
-"""What a server says by itself: what it logs, which of its lists and resources have changed, and for whom that is."""
+"""Notifications of a server (log messages, changed lists and resources), and which callers they concern.
+
+Transports receive them; `supervisor` forwards those in `FORWARDED`; which clients get them is decided by the endpoints.
+"""
 
 import time
 from collections.abc import Callable, Hashable, Iterable
@@ -8,51 +11,51 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import CallerId
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 
-LOG: Final = "notifications/message"
+LOG_MESSAGE: Final = "notifications/message"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 PROMPTS_CHANGED: Final = "notifications/prompts/list_changed"
 RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
-ELICITED: Final = "notifications/elicitation/complete"
+ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
 
-PASSED_ON: Final = frozenset({LOG, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED, ELICITED})
+FORWARDED: Final = frozenset({LOG_MESSAGE, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED, ELICITATION_COMPLETE})
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Of a log message, the least grave first."""
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Levels of log messages, the least severe first."""
 
-Told = frozenset[Hashable]
-"""Clients that have heard of something already; of an elicitation that is complete, those that are to hear of it."""
+ClientIds = frozenset[Hashable]
+"""Clients that have received a log message already; for a completed elicitation, the clients that are to receive it."""
 
-NOBODY: Final[Told] = frozenset()
+NO_CLIENTS: Final[ClientIds] = frozenset()
 
-Hear = Callable[[str, bytes, Told, CallerId | None], None]
-"""Takes a notification: its method, the JSON of its parameters, who knows of it, and of a log message whose call it is about."""
+NotificationListener = Callable[[str, bytes, ClientIds, CallerId | None], None]
+"""Takes a notification: its method, the JSON of its parameters, clients, and for a log message the caller that it is about."""
 
 LATE_S: Final = 2.0
-"""How long after the end of a call a server may still log something about it."""
+"""How long after the end of a call a server may still log about it."""
 
-GIVEN_UP_S: Final = 30.0
-"""How long a server may be at work on a call that was given up: what it says meanwhile may be about that one."""
+ABANDONED_S: Final = 30.0
+"""How long a server may go on with a cancelled call: messages during that time may be about that call."""
 
 _CALLERS_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class News:
-    """Something that a server said by itself."""
+class Notification:
+    """A notification of a server, for the clients of the gateway."""
 
     server: str
     key: str
-    """Whose instance said it; empty for one that all share."""
+    """The key of the instance that sent it; empty for an instance that all callers share."""
     method: str
     params: bytes
-    told: Told = NOBODY
+    clients: ClientIds = NO_CLIENTS
     caller: CallerId | None = None
-    """Of a log message, the caller whose call it is about; None if that cannot be told."""
+    """For a log message, the caller whose call it is about; None if that is not known."""
     tags: frozenset[str] | None = None
-    """Of what a part says in the name of its plugin, the tags of that; None for what a server says."""
+    """The tags of a plugin in whose name a part sends it; None for a notification of a server."""
 
 
 class _Level(msgspec.Struct):
@@ -62,74 +65,76 @@ class _Level(msgspec.Struct):
 _level = msgspec.json.Decoder(_Level)
 
 
-def level_of(params: bytes) -> str:
-    """Read how grave a log message is."""
+def parse_level(params: bytes) -> str:
+    """Return the level of a log message, `info` if it has none."""
     try:
         return _level.decode(params).level
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "info"
 
 
-def reaches(level: str, threshold: str) -> bool:
-    """Whether a level is at least as grave as another; one that nobody knows always is."""
-    return level not in LEVELS or threshold not in LEVELS or LEVELS.index(level) >= LEVELS.index(threshold)
+def is_level_at_least(level: str, threshold: str) -> bool:
+    """Whether a level is at least as severe as another; an unknown level always is."""
+    return (
+        level not in LOG_LEVELS or threshold not in LOG_LEVELS or LOG_LEVELS.index(level) >= LOG_LEVELS.index(threshold)
+    )
 
 
 class Attribution:
-    """Says which caller a log message is about that comes on a channel of all calls, such as a pipe, and does not say it.
+    """Finds the caller that a log message is about, on a channel that all calls share.
 
-    It is the caller whose calls are in flight, if that is one caller alone and no other one's call has ended a moment ago: what
-    a server says late is about a call that is over. Anybody else would read what another caller's call is about.
+    The protocol does not say it. It is the caller whose calls are in flight, if they are all of one caller, and no call of
+    another one has ended a moment ago (`LATE_S`) or was cancelled lately (`ABANDONED_S`): a late message may be about that
+    call, and must not reach a caller whom it does not concern.
     """
 
-    __slots__ = ("_earlier_at", "_given_up", "_last", "_last_at")
+    __slots__ = ("_abandoned", "_earlier_at", "_last", "_last_at")
 
     def __init__(self) -> None:
-        self._given_up: dict[CallerId, float] = {}
-        """When callers last gave a call up, the latest last."""
-        # The caller of the call that ended last, and when the last call of anybody else did.
+        self._abandoned: dict[CallerId, float] = {}
+        """When each caller last cancelled a call, the latest last."""
+        # The caller of the call that ended last, and when the last call of any other caller ended.
         self._last: CallerId | None = None
         self._last_at = self._earlier_at = float("-inf")
 
     def note_end(self, caller: CallerId) -> None:
-        """Take note that a call has ended."""
         if caller != self._last:
             self._last, self._earlier_at = caller, self._last_at
         self._last_at = time.monotonic()
 
-    def note_given_up(self, caller: CallerId) -> None:
-        """Take note that nobody waits for a call any longer, which the server may not heed."""
-        self._given_up.pop(caller, None)
-        self._given_up[caller] = time.monotonic()
-        if len(self._given_up) > _CALLERS_LIMIT:
-            del self._given_up[next(iter(self._given_up))]
+    def note_abandoned(self, caller: CallerId) -> None:
+        """Note that a call was cancelled, which the server may ignore."""
+        self._abandoned.pop(caller, None)
+        self._abandoned[caller] = time.monotonic()
+        if len(self._abandoned) > _CALLERS_LIMIT:
+            del self._abandoned[next(iter(self._abandoned))]
 
-    def works_for_others(self, caller: CallerId | None) -> bool:
-        """Whether the server may be at work on a call that a caller other than this one gave up."""
-        if not self._given_up:
+    def may_serve_others(self, caller: CallerId | None) -> bool:
+        """Whether the server may still work on a call that another caller cancelled."""
+        if not self._abandoned:
             return False
-        since = time.monotonic() - GIVEN_UP_S
-        return any(at > since for other, at in self._given_up.items() if other != caller)
+        since = time.monotonic() - ABANDONED_S
+        return any(at > since for other, at in self._abandoned.items() if other != caller)
 
     def find_caller(self, in_flight: Iterable[CallerId | None]) -> CallerId | None:
-        """Return the caller, given those of all requests in flight (None for our own); None if it cannot be told."""
+        """Return the caller, given those of all requests in flight (None for the gateway's own); None if it is not certain."""
         callers = {caller for caller in in_flight if caller is not None}
         if len(callers) != 1:
             return None
         caller = callers.pop()
         others_ended_at = self._earlier_at if caller == self._last else self._last_at
-        if time.monotonic() - others_ended_at < LATE_S or self.works_for_others(caller):
+        if time.monotonic() - others_ended_at < LATE_S or self.may_serve_others(caller):
             return None
         return caller
 
 
-def tell_callers(params: bytes, respondents: Iterable[Respondent | None]) -> Told:
-    """Pass a log message at once to clients whose calls it is about, if they want to hear it; returns which clients these are."""
-    level = level_of(params)
-    told: set[Hashable] = set()
-    for respondent in respondents:
-        if respondent is not None and respondent.client not in told:
-            told.add(respondent.client)
-            if respondent.hears(level):
-                respondent.tell(LOG, params)
-    return frozenset(told)
+def send_log_to_clients(params: bytes, client_channels: Iterable[ClientChannel | None]) -> ClientIds:
+    """Forward a log message to the clients that want its level; returns all clients whose calls it is about."""
+    level = parse_level(params)
+    clients: set[Hashable] = set()
+    for client_channel in client_channels:
+        if client_channel is not None and client_channel.client not in clients:
+            clients.add(client_channel.client)
+            if client_channel.wants_log(level):
+                client_channel.tell(LOG_MESSAGE, params)
+    return frozenset(clients)

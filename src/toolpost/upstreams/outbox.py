@@ -1,4 +1,8 @@
-"""Messages on their way into a pipe, in order, and which of them never left."""
+"""A queue of messages to a pipe, which knows the messages that were certainly not sent when the pipe breaks.
+
+Requests that the server cannot have seen may be repeated on another instance; all others may not. A message is written at once
+where the pipe takes it (no task is woken for it), and queued otherwise.
+"""
 
 import logging
 from collections import deque
@@ -13,22 +17,22 @@ from toolpost.upstreams.process.tree import PipeWriter
 _log = logging.getLogger("toolpost.upstreams")
 
 _WHOLE_BYTES: Final = 512
-"""What every POSIX pipe takes whole or not at all (`_POSIX_PIPE_BUF`)."""
+"""A write up to this size is atomic on every POSIX pipe (`_POSIX_PIPE_BUF`)."""
 
 
 class Outbox:
-    """What is to be written. `write_all` must be running."""
+    """Messages to one pipe. `write_all` must be running."""
 
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque()
         self._writing: list[bytes] = []
         self._rest = b""
         self._is_broken = False
-        self._news = anyio.Event()
+        self._queued = anyio.Event()
         self._pipe: PipeWriter | None = None
 
     def put(self, raw: bytes) -> None:
-        """Write a message if nothing is before it and the pipe takes it at once, else queue what is left."""
+        """Write a message at once if none is queued and the pipe takes it; queue it, or the rest of it, otherwise."""
         if self._pipe is not None and not self._waiting and not self._writing:
             line = raw + b"\n"
             written = self._pipe.send_now(line)
@@ -36,25 +40,26 @@ class Outbox:
                 return
             if written:
                 self._writing, self._rest = [raw], line[written:]
-                self._news.set()
+                self._queued.set()
                 return
         self._waiting.append(raw)
-        self._news.set()
+        self._queued.set()
 
     @property
     def unsent(self) -> list[bytes]:
         """The messages of which the other end cannot have read a byte."""
+        # A broken pipe has taken nothing of a write that is atomic, and an unknown part of a longer one.
         is_untouched = self._is_broken and sum(map(len, self._writing)) < _WHOLE_BYTES
         return [*(self._writing if is_untouched else ()), *self._waiting]
 
     async def write_all(self, stdin: ByteSendStream) -> None:
-        """Write what comes, until the pipe breaks."""
-        # Elsewhere than on POSIX a pipe cannot be written to at once.
+        """Write queued messages until the pipe breaks or is closed."""
+        # On Windows a pipe has no non-blocking write.
         self._pipe = stdin if isinstance(stdin, PipeWriter) else None
         try:
             while True:
-                await self._news.wait()
-                self._news = anyio.Event()
+                await self._queued.wait()
+                self._queued = anyio.Event()
                 while self._waiting or self._writing:
                     await self._write(stdin)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:

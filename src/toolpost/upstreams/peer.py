@@ -1,4 +1,19 @@
-"""JSON-RPC with one server on a two-way channel: ids of our own, answers matched to them, late ones dropped."""
+"""JSON-RPC with one server over a two-way channel that carries whole messages, such as a pipe.
+
+Requests get ids of this process, and answers are matched to them; callers never see each other's ids. The channel is shared by
+all calls, which raises two questions that HTTP, with one response for each request, does not have:
+
+- Which answer is late? A cancelled request stays in `_abandoned` until its answer comes, so that it is dropped silently; any
+  other answer without a request is an oddity of the server, counted and logged.
+- Which call is a server's own request or log message about? The protocol does not say. It is attributed only where there is no
+  doubt: all calls in flight are of one client, and no other caller has ended or abandoned a call a moment ago (`Attribution`).
+  Otherwise a request is refused, and a log message goes to no caller: one caller must not see the data of another.
+
+Example: ann's call 7 and bob's call 8 are in flight, and the server sends `elicitation/create`. It gets an error, since two
+clients are candidates. After 8 has ended and some time has passed, the same request goes to ann's client.
+
+Reading and writing the channel is left to `stdio` and `sse`.
+"""
 
 import asyncio
 import itertools
@@ -12,28 +27,35 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.envelope import Envelope
-from toolpost.upstreams.message import Incoming, read_message, refusal_of, token_of
-from toolpost.upstreams.notifications import ELICITED, LOG, NOBODY, Attribution, Hear, tell_callers
-from toolpost.upstreams.server_requests import CALLS, ROOTS_CHANGED, Questions, Respondent
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode, parameters
+from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message, parse_progress_token
+from toolpost.upstreams.notifications import (
+    ELICITATION_COMPLETE,
+    LOG_MESSAGE,
+    NO_CLIENTS,
+    Attribution,
+    NotificationListener,
+    send_log_to_clients,
+)
+from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
+from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 
 _log = logging.getLogger("toolpost.upstreams")
 
-_SILENT = frozenset({"initialize", "server/discover"})
-"""What is never called off: the first must not be, and before it a server knows no cancellation."""
+_NOT_CANCELLABLE = frozenset({"initialize", "server/discover"})
+"""Never cancelled: MCP forbids it for `initialize`, and `server/discover` may come before a server knows cancellation."""
 
-_GIVEN_UP_LIMIT = 1_000
+_ABANDONED_LIMIT = 1_000
 
-_WONDERS = 10
-"""How many oddities of a server are told; the rest are counted."""
+_REPORTED_ODDITIES = 10
+"""How many messages that make no sense are logged; the rest are only counted."""
 
 _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)').match
 
 
-class Pending:
-    """A request that was sent and not answered yet."""
+class PendingMessage:
+    """A request in flight on the channel."""
 
-    __slots__ = ("answer", "caller", "method", "number", "on_notice", "raw", "respondent", "take_ahead")
+    __slots__ = ("answer", "caller", "client_channel", "method", "number", "on_progress", "raw", "take_ahead")
 
     def __init__(
         self,
@@ -42,8 +64,8 @@ class Pending:
         raw: bytes,
         *,
         answer: "asyncio.Future[bytes]",
-        on_notice: Notice | None,
-        respondent: Respondent | None,
+        on_progress: ProgressListener | None,
+        client_channel: ClientChannel | None,
         caller: CallerId | None,
     ) -> None:
         self.number = number
@@ -51,38 +73,37 @@ class Pending:
         self.method = method
         self.raw = raw
         self.answer = answer
-        self.on_notice = on_notice
-        self.respondent = respondent
+        self.on_progress = on_progress
+        self.client_channel = client_channel
         self.take_ahead: Callable[[bytes], bool] | None = None
-        """Is told the JSON of a result as soon as it comes, and says whether that was the end of it. Raises nothing."""
+        """See `PendingRequest`."""
 
     @property
     def is_call(self) -> bool:
-        """Whether the server may ask back about it."""
-        return self.method in CALLS
+        """Whether the server may send requests to the client while it handles this one."""
+        return self.method in CALLBACK_METHODS
 
 
 class Peer:
-    """A `Wire` over a channel that takes messages one by one, such as a pipe."""
+    """A `Transport` over a channel. Its owner passes incoming messages to `take`, and calls `lose` when the channel ends."""
 
-    def __init__(self, server: str, send: Callable[[bytes], None], *, on_notice: Hear) -> None:
+    def __init__(self, server: str, send: Callable[[bytes], None], *, on_notification: NotificationListener) -> None:
         self._server = server
         self._send = send
-        self._on_notice = on_notice
+        self._on_notification = on_notification
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
-        self._pending: dict[int, Pending] = {}
-        self._given_up: dict[int, None] = {}
-        """Requests that may still be answered, though nobody waits any more; the oldest first."""
+        self._pending: dict[int, PendingMessage] = {}
+        self._abandoned: dict[int, None] = {}
+        """Cancelled requests whose answers may still come, the oldest first."""
         self._envelope = Envelope({})
-        self._questions = Questions(server, send)
+        self._server_requests = ServerRequests(server, send)
         self._attribution = Attribution()
         self._lost: str | None = None
         self.oddities = 0
-        """How often the server said something that makes no sense."""
+        """How many messages of the server made no sense."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
-        """Carry this in every request's `_meta`."""
         self._envelope = Envelope(envelope)
 
     def request(
@@ -93,13 +114,12 @@ class Peer:
         meta: JsonObject | None = None,
         name: str | None = None,  # noqa: ARG002 (only HTTP names it)
         mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
-        on_notice: Notice | None = None,
-        respondent: Respondent | None = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> Coroutine[Any, Any, bytes]:
-        """Ask, and return the JSON of the result."""
         return self.answer_to(
-            self.send(method, fields, meta=meta, on_notice=on_notice, respondent=respondent, caller=caller)
+            self.send(method, fields, meta=meta, on_progress=on_progress, client_channel=client_channel, caller=caller)
         )
 
     def send(
@@ -108,21 +128,24 @@ class Peer:
         fields: bytes,
         *,
         meta: JsonObject | None = None,
-        on_notice: Notice | None = None,
-        respondent: Respondent | None = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
-    ) -> Pending:
-        """Ask; `answer_to` must follow, unless the answer is taken ahead."""
+    ) -> PendingMessage:
+        """Send a request; await `answer_to` unless `take_ahead` accepts the result. Raises `ConnectionLost`."""
         if self._lost is not None:
-            raise WireLost(self._lost, was_sent=False)
+            raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
-        wants_progress = on_notice is not None
+        wants_progress = on_progress is not None
         raw = self._envelope.request(
-            number, method, fields, meta=meta, respondent=respondent, wants_progress=wants_progress
+            number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
         )
+        # Sent before it is registered: if sending raises, nothing has to be undone.
         self._send(raw)
         answer = self._loop.create_future()
-        pending = Pending(number, method, raw, answer=answer, on_notice=on_notice, respondent=respondent, caller=caller)
+        pending = PendingMessage(
+            number, method, raw, answer=answer, on_progress=on_progress, client_channel=client_channel, caller=caller
+        )
         self._pending[number] = pending
         return pending
 
@@ -133,79 +156,77 @@ class Peer:
         *,
         name: str,  # noqa: ARG002 (only HTTP names it)
         meta: JsonObject,
-        respondent: Respondent | None,
+        client_channel: ClientChannel | None,
         caller: CallerId,
-    ) -> Pending | None:
-        """Ask now, unless the server is gone."""
+    ) -> PendingMessage | None:
         try:
-            return self.send(method, fields, meta=meta, respondent=respondent, caller=caller)
-        except WireLost:
+            return self.send(method, fields, meta=meta, client_channel=client_channel, caller=caller)
+        except ConnectionLost:
             return None
 
-    async def answer_to(self, pending: Pending, /) -> bytes:
-        """Wait for the answer to what was sent, and return the JSON of the result."""
+    async def answer_to(self, pending: PendingMessage, /) -> bytes:
         try:
             return await pending.answer
         except ServerRefused as refusal:
-            self._questions.note_refusal(refusal, pending.respondent)
+            self._server_requests.note_error(refusal, pending.client_channel)
             raise
         except asyncio.CancelledError:
-            self._call_off(pending)
+            self._cancel(pending)
             raise
         finally:
             self._forget(pending)
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
-        """Tell the server something."""
-        self._tell(method, fields)
+        self._notify(method, fields)
 
-    async def roots_changed(self, respondent: Respondent) -> None:
-        """Tell the server that a client has other folders."""
-        if self._questions.stand_for_roots(respondent):
-            self._tell(ROOTS_CHANGED, b"")
+    async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
+        if self._server_requests.allow_roots_requests(client_channel):
+            self._notify(ROOTS_CHANGED, b"")
 
     def take(self, raw: bytes) -> None:
-        """Take a message from the server; nonsense is counted and passed over."""
-        message = read_message(raw)
+        """Handle a message from the server; one that makes no sense is counted and dropped."""
+        message = parse_message(raw)
         if message is None:
-            self._wonder("something that is not JSON-RPC", raw)
+            self._note_oddity("something that is not JSON-RPC", raw)
         elif message.method is None:
             self._take_answer(message, raw)
         elif message.id is None:
-            self._take_notice(message.method, bytes(message.params))
+            self._take_notification(message.method, bytes(message.params))
         else:
-            self._take_question(message)
+            self._take_request(message)
 
     def take_too_long(self, head: bytes, limit: int) -> None:
-        """Fail the one call that a message of over the limit answers, where it can be told which."""
+        """Fail the request that a message over the limit answers, given its first bytes; none, if it cannot be identified."""
         found = _head_id(head)
         pending = self._pending.get(int(found[1])) if found else None
         if pending is None and len(self._pending) == 1:
+            # The id may come after the result, beyond the bytes that were kept; with one request in flight it is not needed.
             pending = next(iter(self._pending.values()))
-        self._wonder(f"a message of over {limit} bytes", head)
+        self._note_oddity(f"a message of over {limit} bytes", head)
         if pending is not None and not pending.answer.done():
             pending.answer.set_exception(UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit"))
 
     def lose(self, reason: str, *, unsent: Iterable[bytes] = ()) -> None:
-        """Fail everything in flight: the channel is gone. What never left us may be tried elsewhere."""
+        """Fail everything in flight with `ConnectionLost`; requests among `unsent` are marked as safe to repeat."""
         if self._lost is None:
             self._lost = reason
+        # By identity: two requests may have equal bytes only if they had the same id.
         spared = {id(raw) for raw in unsent}
         for pending in self._pending.values():
             if not pending.answer.done():
-                pending.answer.set_exception(WireLost(reason, was_sent=id(pending.raw) not in spared))
+                pending.answer.set_exception(ConnectionLost(reason, was_sent=id(pending.raw) not in spared))
 
-    def _take_answer(self, message: Incoming, raw: bytes) -> None:
-        number = message.id if isinstance(message.id, int) else _number(message.id)
+    def _take_answer(self, message: IncomingMessage, raw: bytes) -> None:
+        number = message.id if isinstance(message.id, int) else _parse_id(message.id)
         pending = self._pending.get(number)
-        if pending is None and number in self._given_up:
-            # It was on its way when we gave it up.
-            del self._given_up[number]
+        if pending is None and number in self._abandoned:
+            # The server sent it before it saw the cancellation.
+            del self._abandoned[number]
         elif pending is None or pending.answer.done():
-            # Twice, or never asked for: whoever asked has been answered.
-            self._wonder("an answer that nobody waits for", raw)
+            # A second answer, or one without a request.
+            self._note_oddity("an answer without a request", raw)
         elif error := message.refusal:
-            pending.answer.set_exception(refusal_of(error))
+            pending.answer.set_exception(parse_error(error))
         else:
             result = bytes(message.result) or b"{}"
             if pending.take_ahead is not None and pending.take_ahead(result):
@@ -213,79 +234,80 @@ class Peer:
             else:
                 pending.answer.set_result(result)
 
-    def _forget(self, pending: Pending) -> None:
+    def _forget(self, pending: PendingMessage) -> None:
         del self._pending[pending.number]
         if pending.caller is not None:
             self._attribution.note_end(pending.caller)
-        if self._questions:
-            self._questions.end(pending, heir=self._heir_of(pending))
+        if self._server_requests:
+            self._server_requests.end(pending, successor=self._find_successor(pending))
 
-    def _take_question(self, message: Incoming) -> None:
-        """Have a question answered. A pipe does not say which call it is about: it is asked of the last one's client."""
+    def _take_request(self, message: IncomingMessage) -> None:
+        """Pass a request of the server to the client of the latest call; the channel does not say which call it is about."""
         calls = [pending for pending in self._pending.values() if pending.is_call and not pending.answer.done()]
-        candidates = [pending.respondent for pending in calls]
-        if calls and self._attribution.works_for_others(calls[-1].caller):
-            # It may be about a call that another caller gave up: then nobody is asked.
+        candidates = [pending.client_channel for pending in calls]
+        if calls and self._attribution.may_serve_others(calls[-1].caller):
+            # It may be about a call that another caller has abandoned. A second candidate makes it ambiguous, and so refused.
             candidates.append(None)
-        self._questions.take(message, candidates, owner=calls[-1] if calls else None)
+        self._server_requests.take(message, candidates, owner=calls[-1] if calls else None)
 
-    def _heir_of(self, ended: Pending) -> Pending | None:
-        """Find another call of the same client: a question may well have been about that one."""
-        if ended.respondent is None:
+    def _find_successor(self, ended: PendingMessage) -> PendingMessage | None:
+        """Find another call of the same client: a server request that is open may have been about that one."""
+        if ended.client_channel is None:
             return None
-        client = ended.respondent.client
-        others = (p for p in self._pending.values() if p.respondent is not None and p.respondent.client == client)
+        client = ended.client_channel.client
+        others = (
+            p for p in self._pending.values() if p.client_channel is not None and p.client_channel.client == client
+        )
         return next(others, None)
 
-    def _take_notice(self, method: str, params: bytes) -> None:
+    def _take_notification(self, method: str, params: bytes) -> None:
         if method == "notifications/cancelled":
-            self._questions.call_off(params)
+            self._server_requests.cancel_request(params)
             return
-        if method == ELICITED:
-            self._on_notice(method, params, self._questions.clients_of_page(params), None)
+        if method == ELICITATION_COMPLETE:
+            self._on_notification(method, params, self._server_requests.pop_elicitation_clients(params), None)
             return
-        if method == LOG:
+        if method == LOG_MESSAGE:
             self._take_log(params)
             return
         if method != "notifications/progress":
-            self._on_notice(method, params, NOBODY, None)
+            self._on_notification(method, params, NO_CLIENTS, None)
             return
-        pending = self._pending.get(_number(token_of(params)))
-        if pending is not None and pending.on_notice is not None and not pending.answer.done():
-            pending.on_notice(method, params)
+        pending = self._pending.get(_parse_id(parse_progress_token(params)))
+        if pending is not None and pending.on_progress is not None and not pending.answer.done():
+            pending.on_progress(method, params)
 
     def _take_log(self, params: bytes) -> None:
-        """Pass a log message to the one caller whose calls are in flight; a pipe does not say which call it is about."""
         caller = self._attribution.find_caller(pending.caller for pending in self._pending.values())
-        told = NOBODY
+        clients = NO_CLIENTS
         if caller is not None:
-            told = tell_callers(params, (pending.respondent for pending in self._pending.values()))
-        self._on_notice(LOG, params, told, caller)
+            clients = send_log_to_clients(params, (pending.client_channel for pending in self._pending.values()))
+        self._on_notification(LOG_MESSAGE, params, clients, caller)
 
-    def _call_off(self, pending: Pending) -> None:
-        self._given_up[pending.number] = None
+    def _cancel(self, pending: PendingMessage) -> None:
+        self._abandoned[pending.number] = None
         if pending.caller is not None:
-            self._attribution.note_given_up(pending.caller)
-        if len(self._given_up) > _GIVEN_UP_LIMIT:
-            del self._given_up[next(iter(self._given_up))]
+            self._attribution.note_abandoned(pending.caller)
+        if len(self._abandoned) > _ABANDONED_LIMIT:
+            del self._abandoned[next(iter(self._abandoned))]
         if not pending.answer.cancelled():
-            # The answer came in the same moment; looked at, so that a failure in it is not reported as nobody's.
+            # The answer came in the same turn of the loop. Retrieved, or asyncio would log an exception that was never read.
             pending.answer.exception()
-        if pending.method not in _SILENT and self._lost is None:
-            self._tell("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
+        if pending.method not in _NOT_CANCELLABLE and self._lost is None:
+            self._notify("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
 
-    def _tell(self, method: str, fields: bytes) -> None:
-        self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), parameters(fields, {})))
+    def _notify(self, method: str, fields: bytes) -> None:
+        self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), write_params(fields, {})))
 
-    def _wonder(self, what: str, raw: bytes) -> None:
+    def _note_oddity(self, what: str, raw: bytes) -> None:
         self.oddities += 1
-        if self.oddities <= _WONDERS:
+        if self.oddities <= _REPORTED_ODDITIES:
             text = raw[:200].decode(errors="replace")
             event(_log, logging.WARNING, f"server sent {what}", server=self._server, text=text)
 
 
-def _number(raw: int | str | None) -> int:
-    """Read an id of ours; some servers send it back as text. -1 is nobody's."""
+def _parse_id(raw: int | str | None) -> int:
+    """Parse the id of an answer, which some servers send back as text; -1, which no request has, if it is no number."""
     if isinstance(raw, int):
         return raw
     return int(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) < 20 else -1

@@ -1,12 +1,10 @@
-"""How a server is doing, as `toolpost servers` shows it."""
+"""The state of a server, as `toolpost servers` shows it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class ServerState(StrEnum):
-    """How a server is doing."""
-
     STOPPED = "stopped"
     STARTING = "starting"
     READY = "ready"
@@ -18,8 +16,6 @@ class ServerState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerReport:
-    """What `toolpost servers` shows."""
-
     name: str
     state: ServerState
     transport: str
@@ -31,8 +27,8 @@ class ServerReport:
     last_error: str | None
     last_error_at: float | None
     """In seconds since 1970."""
-    last_words: tuple[str, ...]
+    stderr_tail: tuple[str, ...]
     hint: str | None = None
     """What can be done about the last error."""
     oddities: int = 0
-    """How often it said something that makes no sense."""
+    """How many of its messages on stdio made no sense."""

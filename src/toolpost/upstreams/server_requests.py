@@ -1,4 +1,8 @@
-"""What a server asks while it answers (elicitation, sampling, roots): of whom, and what it is told where nobody can be asked."""
+"""Requests of a server to the client of a call (elicitation, sampling, roots): which client gets them, and when they end.
+
+A server sends them while it handles a call, and they end with that call. `ServerRequests` keeps the open ones of one server;
+the transport decides which calls they may be about, and the endpoints implement `ClientChannel`, the path to the client.
+"""
 
 import asyncio
 import logging
@@ -13,8 +17,8 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.upstreams.message import Incoming
-from toolpost.upstreams.wire import ServerRefused, encode
+from toolpost.upstreams.message import IncomingMessage
+from toolpost.upstreams.transport import ServerRefused, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -23,237 +27,240 @@ SAMPLING: Final = "sampling/createMessage"
 ROOTS: Final = "roots/list"
 
 CAPABILITY_OF: Final = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS: "roots"}
-"""Every question, and the capability that a client declares if it can be asked it."""
+"""The methods that a server may send, and the capability by which a client declares that it answers them."""
 
-CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""What a server may ask back about; lists and signs of life are our own."""
+CALLBACK_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Requests that have a client, so that a server may send requests of its own while it handles them."""
 
-OFFERED: Final[JsonObject] = {
+OFFERED_CAPABILITIES: Final[JsonObject] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {"listChanged": True},
 }
-"""What a server of the handshake era is told we can: it is met before any caller, so all that some caller may be able to."""
+"""Capabilities that the gateway declares in a handshake, which comes before any call: all that some client may have."""
 
 ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 
-STANDING_LIMIT_S: Final = 30.0
-"""How long a client may take to answer what is asked outside any call."""
+ROOTS_LIMIT_S: Final = 30.0
+"""How long a client may take to answer `roots/list` outside any call."""
 
-PAGES_LIMIT: Final = 100
-"""Of how many pages that clients were sent to it is remembered whose they are."""
+ELICITATIONS_LIMIT: Final = 100
+"""How many open URL elicitations are remembered with their client."""
 
-PAGE_NEEDED: Final = -32042
-"""The error of a call that cannot be made before its client has been to a page."""
+URL_ELICITATION_REQUIRED: Final = -32042
+"""The error of a call that needs a URL elicitation first."""
 
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
 
-class Respondent(Protocol):
-    """Whoever made a call, as far as the server that handles it may turn to them."""
+class ClientChannel(Protocol):
+    """The path from a server back to the client whose call it handles."""
 
     @property
     def client(self) -> Hashable:
-        """The same for all calls of one client."""
+        """Identifies the client: equal for all calls of one client, different for two clients."""
         ...
 
     @property
     def capabilities(self) -> JsonObject:
-        """What the client declared, in the words of the protocol."""
+        """The capabilities that the client declared, as in MCP."""
         ...
 
     @property
     def log_level(self) -> str | None:
-        """From which level on the client wants to hear what the server logs; None for not at all."""
+        """The lowest level of log messages that the client wants; None for no log messages."""
         ...
 
-    def hears(self, level: str) -> bool:
-        """Whether the client wants to hear what the server logs at this level."""
-        ...
-
-    @property
-    def takes_rounds(self) -> bool:
-        """Whether the client takes questions as the result of its request, and sends it again with the answers."""
+    def wants_log(self, level: str) -> bool:
+        """Whether the client wants log messages of this level."""
         ...
 
     @property
-    def is_asked(self) -> bool:
-        """Whether a question is with the client."""
+    def takes_input_required(self) -> bool:
+        """Whether the client takes an `input_required` result, and sends its request again with the answers."""
+        ...
+
+    @property
+    def has_open_request(self) -> bool:
+        """Whether a server request waits for an answer of the client."""
         ...
 
     async def ask(self, method: str, params: bytes) -> bytes:
-        """Put a question to the client and return the JSON of its answer, or raise `ServerRefused`."""
+        """Send a server request to the client and return the JSON of its result, or raise `ServerRefused`."""
         ...
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass on a notification that belongs to the call."""
+        """Forward a notification that belongs to the call."""
         ...
 
 
-def askable_capabilities(capabilities: object) -> JsonObject:
-    """Return those of a client's capabilities that a server may ask for; empty if there are none."""
+def select_capabilities(capabilities: object) -> JsonObject:
+    """Select the capabilities of a client that let a server send it requests; empty if there are none."""
     if not isinstance(capabilities, dict):
         return {}
     return {name: capabilities[name] for name in CAPABILITY_OF.values() if isinstance(capabilities.get(name), dict)}
 
 
-def meta_to_send(respondent: Respondent | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
-    """Write the `_meta` of a request; a server of the stateless era reads there what the calling client can."""
+def make_meta(client_channel: ClientChannel | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
+    """Make the `_meta` of a request; in the stateless era it declares the capabilities of the calling client."""
     carried = envelope | meta if meta else dict(envelope)
-    if respondent is not None and envelope:
-        carried[CLIENT_CAPABILITIES] = respondent.capabilities
-        if respondent.log_level is not None:
-            carried[LOG_LEVEL] = respondent.log_level
+    if client_channel is not None and envelope:
+        carried[CLIENT_CAPABILITIES] = client_channel.capabilities
+        if client_channel.log_level is not None:
+            carried[LOG_LEVEL] = client_channel.log_level
     return carried
 
 
-def choose_respondent(candidates: Iterable[Respondent | None]) -> Respondent | None:
-    """Say who is meant by a question that does not say it: the one client that is being served, or nobody."""
+def find_only_client(candidates: Iterable[ClientChannel | None]) -> ClientChannel | None:
+    """Return the one client among the candidates, None if there are none; raise `ServerRefused` if there are several."""
     known = list(candidates)
-    if len({respondent.client if respondent else None for respondent in known}) > 1:
-        # Whoever gets it wrong shows one caller's affairs to another.
+    if len({client_channel.client if client_channel else None for client_channel in known}) > 1:
+        # A guess could show one caller the data of another.
         raise ServerRefused(INTERNAL_ERROR, "Several clients are being served, and nothing says which of them is asked")
     return known[-1] if known else None
 
 
-def check_askable(method: str, params: bytes, respondent: Respondent | None) -> None:
-    """Refuse a question that the client has not said it can answer."""
-    if respondent is None:
-        raise ServerRefused(METHOD_NOT_FOUND, f"{method} has nobody to go to")
-    declared = respondent.capabilities.get(CAPABILITY_OF[method])
+def check_client_can_answer(method: str, params: bytes, client_channel: ClientChannel | None) -> None:
+    """Raise `ServerRefused` unless the client declared the capability that this request needs."""
+    if client_channel is None:
+        raise ServerRefused(METHOD_NOT_FOUND, f"There is no client to answer {method}")
+    declared = client_channel.capabilities.get(CAPABILITY_OF[method])
     if not isinstance(declared, dict):
         raise ServerRefused(METHOD_NOT_FOUND, f"The client that made this call does not take {method}")
-    asked = _read(params)
+    request = _parse_params(params)
     if method == ELICITATION:
-        mode = asked.get("mode", "form")
-        # Before there were modes a client declared an empty object, and meant forms.
+        mode = request.get("mode", "form")
+        # Before MCP had modes, a client declared an empty object and meant forms.
         if mode not in (declared or {"form": {}}):
             raise ServerRefused(INVALID_PARAMS, f"The client that made this call takes no elicitation of mode {mode}")
-    if method == SAMPLING and ("tools" in asked or "toolChoice" in asked) and "tools" not in declared:
+    if method == SAMPLING and ("tools" in request or "toolChoice" in request) and "tools" not in declared:
         raise ServerRefused(INVALID_PARAMS, "The client that made this call takes no tools for sampling")
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _OpenRequest:
     task: "asyncio.Task[None]"
     owner: object
-    """What it ends with."""
-    rooted: Hashable | None
-    """The client, if it was asked for its folders."""
+    """The call that it ends with."""
+    roots_client: Hashable | None
+    """The client, for `roots/list`; None for any other method."""
 
 
-class Questions:
-    """The questions of one server that wait for an answer."""
+class ServerRequests:
+    """The open requests of one server, and what has to be remembered of earlier ones."""
 
     def __init__(self, server: str, send: Callable[[bytes], None]) -> None:
         self._server = server
         self._send = send
-        self._waiting: dict[int | str | None, _Waiting] = {}
-        self._sent_to: dict[str, Hashable] = {}
-        """Which client was sent to a page, by the id of the elicitation."""
-        self._rooted: set[Hashable] = set()
-        """Clients whose folders the server has asked for."""
-        self._standing: Respondent | None = None
-        """The client that said last that its folders have changed."""
+        self._open: dict[int | str | None, _OpenRequest] = {}
+        self._elicitations: dict[str, Hashable] = {}
+        """The client of each URL elicitation, by its id; the oldest first."""
+        self._roots_clients: set[Hashable] = set()
+        """Clients whose roots the server has asked for."""
+        self._roots_channel: ClientChannel | None = None
+        """The client that last announced a change of its roots: it answers `roots/list` outside calls too."""
 
-    def take(self, message: Incoming, candidates: Iterable[Respondent | None], *, owner: object) -> None:
-        """Answer a request of the server's own, or have it answered; it ends with its owner."""
+    def take(self, message: IncomingMessage, candidates: Iterable[ClientChannel | None], *, owner: object) -> None:
+        """Answer `ping`, or pass the request to the one client among the candidates; it is cancelled when `owner` ends.
+
+        The server gets an error if no client, or more than one, can be meant.
+        """
         method = message.method or ""
         if method == "ping":
             self._send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % encode(message.id))
             return
         try:
             if method not in CAPABILITY_OF:
-                raise ServerRefused(METHOD_NOT_FOUND, f"{method} has nobody to go to")
+                raise ServerRefused(METHOD_NOT_FOUND, f"{method} is not a request that a client takes")
             known = list(candidates)
-            respondent = choose_respondent(known) if known or method != ROOTS else self._standing
-            check_askable(method, bytes(message.params), respondent)
-            if message.id in self._waiting:
+            client_channel = find_only_client(known) if known or method != ROOTS else self._roots_channel
+            check_client_can_answer(method, bytes(message.params), client_channel)
+            if message.id in self._open:
                 raise ServerRefused(-32600, "A request with this id is in flight already")
         except ServerRefused as refusal:
             self._refuse(message, refusal)
             return
-        assert respondent is not None
-        self._note(method, bytes(message.params), respondent)
-        task = asyncio.create_task(self._ask(message, respondent))
-        self._waiting[message.id] = _Waiting(task, owner, respondent.client if method == ROOTS else None)
-        task.add_done_callback(lambda _task: self._waiting.pop(message.id, None))
+        assert client_channel is not None
+        if method == ROOTS:
+            self._roots_clients.add(client_channel.client)
+        elif method == ELICITATION and b"elicitationId" in bytes(message.params):
+            self._note_elicitation(_parse_params(bytes(message.params)), client_channel)
+        task = asyncio.create_task(self._ask(message, client_channel))
+        self._open[message.id] = _OpenRequest(task, owner, client_channel.client if method == ROOTS else None)
+        task.add_done_callback(lambda _task: self._open.pop(message.id, None))
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._open)
 
-    def note_refusal(self, refusal: ServerRefused, respondent: Respondent | None) -> None:
-        """Remember whom a server sends to pages by refusing a call."""
-        if refusal.code == PAGE_NEEDED and respondent is not None and isinstance(refusal.data, dict):
-            pages = refusal.data.get("elicitations")
-            for page in pages if isinstance(pages, list) else ():
-                self._note_page(page if isinstance(page, dict) else {}, respondent)
+    def note_error(self, refusal: ServerRefused, client_channel: ClientChannel | None) -> None:
+        """Remember the URL elicitations that the error of a call asks for, with the client of that call."""
+        if refusal.code == URL_ELICITATION_REQUIRED and client_channel is not None and isinstance(refusal.data, dict):
+            elicitations = refusal.data.get("elicitations")
+            for elicitation in elicitations if isinstance(elicitations, list) else ():
+                self._note_elicitation(elicitation if isinstance(elicitation, dict) else {}, client_channel)
 
-    def clients_of_page(self, params: bytes) -> frozenset[Hashable]:
-        """Say which client was sent to the page that a server says is done with; once."""
-        client = self._sent_to.pop(str(_read(params).get("elicitationId")), None)
+    def pop_elicitation_clients(self, params: bytes) -> frozenset[Hashable]:
+        """Return and forget the client of a URL elicitation that is complete; empty if it is not known."""
+        client = self._elicitations.pop(str(_parse_params(params).get("elicitationId")), None)
         return frozenset() if client is None else frozenset({client})
 
-    def stand_for_roots(self, respondent: Respondent) -> bool:
-        """Let a server ask for the folders of a client at any time, from now on; False if it never did during a call."""
-        if respondent.client not in self._rooted:
+    def allow_roots_requests(self, client_channel: ClientChannel) -> bool:
+        """Let the server ask for a client's roots outside calls, from now on; False if it never asked during a call."""
+        if client_channel.client not in self._roots_clients:
             return False
-        self._standing = respondent
+        self._roots_channel = client_channel
         return True
 
-    def _note(self, method: str, params: bytes, respondent: Respondent) -> None:
-        if method == ROOTS:
-            self._rooted.add(respondent.client)
-        elif method == ELICITATION and b"elicitationId" in params:
-            self._note_page(_read(params), respondent)
-
-    def _note_page(self, page: JsonObject, respondent: Respondent) -> None:
-        if isinstance(number := page.get("elicitationId"), str):
-            self._sent_to[number] = respondent.client
-            if len(self._sent_to) > PAGES_LIMIT:
-                # Of the caller who has most: one who is sent to page after page pushes out nobody else's.
-                callers = [_caller_of(client) for client in self._sent_to.values()]
+    def _note_elicitation(self, elicitation: JsonObject, client_channel: ClientChannel) -> None:
+        if isinstance(key := elicitation.get("elicitationId"), str):
+            self._elicitations[key] = client_channel.client
+            if len(self._elicitations) > ELICITATIONS_LIMIT:
+                # The oldest of the caller that has most, so that one caller cannot push out the elicitations of others.
+                callers = [_caller_of(client) for client in self._elicitations.values()]
                 most, _ = Counter(callers).most_common(1)[0]
-                del self._sent_to[next(page for page, client in self._sent_to.items() if _caller_of(client) == most)]
+                del self._elicitations[
+                    next(k for k, client in self._elicitations.items() if _caller_of(client) == most)
+                ]
 
-    def end(self, owner: object, *, heir: object | None = None) -> None:
-        """Give up the questions of a call that has ended, or leave them to another of the same client."""
-        for waiting in tuple(self._waiting.values()):
-            if waiting.owner != owner:
+    def end(self, owner: object, *, successor: object | None = None) -> None:
+        """Cancel the open requests of a call that has ended, or hand them over to another call of the same client."""
+        for request in tuple(self._open.values()):
+            if request.owner != owner:
                 continue
-            if heir is not None:
-                waiting.owner = heir
-            elif self._standing is not None and waiting.rooted == self._standing.client:
-                # It was asked because folders have changed, and the call was there by chance.
-                waiting.owner = None
-                asyncio.get_running_loop().call_later(STANDING_LIMIT_S, waiting.task.cancel, "ended")
+            if successor is not None:
+                request.owner = successor
+            elif self._roots_channel is not None and request.roots_client == self._roots_channel.client:
+                # The server asked because the roots changed; that the call was in flight is a coincidence.
+                request.owner = None
+                asyncio.get_running_loop().call_later(ROOTS_LIMIT_S, request.task.cancel, "ended")
             else:
-                waiting.task.cancel("ended")
+                request.task.cancel("ended")
 
-    def call_off(self, params: bytes) -> None:
-        """Give up a question that the server takes back."""
-        found = self._waiting.get(_read(params).get("requestId"))
+    def cancel_request(self, params: bytes) -> None:
+        """Cancel the request that a `notifications/cancelled` of the server names; unknown ids are ignored."""
+        found = self._open.get(_parse_params(params).get("requestId"))
         if found is not None:
-            found.task.cancel("taken back")
+            found.task.cancel("cancelled by the server")
 
-    async def _ask(self, message: Incoming, respondent: Respondent) -> None:
+    async def _ask(self, message: IncomingMessage, client_channel: ClientChannel) -> None:
         try:
-            result = await respondent.ask(message.method or "", bytes(message.params) or b"{}")
+            result = await client_channel.ask(message.method or "", bytes(message.params) or b"{}")
         except ServerRefused as refusal:
             self._refuse(message, refusal)
         except asyncio.CancelledError as cancelled:
-            if cancelled.args != ("taken back",):
+            # A request that the server cancelled itself must not be answered.
+            if cancelled.args != ("cancelled by the server",):
                 self._refuse(message, ServerRefused(INTERNAL_ERROR, "The call that this belonged to has ended"))
             raise
         except Exception as error:  # noqa: BLE001 (a bug of ours must not leave the server waiting)
-            event(_log, logging.ERROR, "question not asked", server=self._server, exception=error)
-            self._refuse(message, ServerRefused(INTERNAL_ERROR, "Something went wrong on the way to the client"))
+            event(_log, logging.ERROR, "server request failed", server=self._server, exception=error)
+            self._refuse(message, ServerRefused(INTERNAL_ERROR, "The request could not be sent to the client"))
         else:
             self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(message.id), result))
 
-    def _refuse(self, message: Incoming, refusal: ServerRefused) -> None:
+    def _refuse(self, message: IncomingMessage, refusal: ServerRefused) -> None:
         error: JsonObject = {"code": refusal.code, "message": refusal.message}
         if refusal.data is not None:
             error["data"] = refusal.data
@@ -261,11 +268,11 @@ class Questions:
 
 
 def _caller_of(client: Hashable) -> Hashable:
-    """Return the part of a client that several clients of one caller share."""
+    """Return the part of a client's identity that all clients of one caller share."""
     return client[0] if isinstance(client, tuple) else client
 
 
-def _read(params: bytes) -> JsonObject:
+def _parse_params(params: bytes) -> JsonObject:
     try:
         value: Any = decode(params or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):

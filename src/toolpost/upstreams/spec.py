@@ -1,4 +1,4 @@
-"""What is known about a server before it is reached: how to start or find it, and how its tools are held."""
+"""The specification of a server: how it is started or reached, and which rules its tools follow."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from toolpost.shares import Callers
 
-Transport = Literal["stdio", "http", "sse"]
+TransportKind = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
 Era = Literal["auto", "handshake", "stateless"]
 
@@ -18,11 +18,11 @@ _REACHING: Final = ("name", "command", "env", "cwd", "url", "headers", "transpor
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """What the callers of a server share, and how much of it there is."""
+    """Limits that the callers of a server share."""
 
     callers: Callers = field(default_factory=Callers)
     instances: int = 100
-    """How many sessions may have a server of their own at the same time."""
+    """How many sessions may have an instance of their own at the same time."""
     waiting: int = 64
     """How many calls may wait for a server that takes one at a time."""
 
@@ -37,8 +37,8 @@ class ServerSpec:
     cwd: Path | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    transport: Transport | None = None
-    """None finds out: a command is stdio; a URL is streamable HTTP, and the older SSE if the server knows only that."""
+    transport: TransportKind | None = None
+    """None to detect it: a command is stdio; a URL is streamable HTTP, and HTTP+SSE if the server knows only that."""
     tags: frozenset[str] = frozenset()
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
@@ -46,21 +46,21 @@ class ServerSpec:
     unknown_arguments: Literal["allow", "reject"] = "allow"
     results: Literal["enforce", "warn", "off"] = "enforce"
     contracts: Literal["observe", "enforce"] | None = None
-    """What happens to a tool that is not as it promised; None is what holds for all servers."""
+    """What happens to a tool that changed against its lock or pin; None for the setting of all servers."""
     strategy: Strategy = "shared"
     era: Era = "auto"
-    """In which era a server that knows both is met; `auto`: in the caller's."""
+    """The era in which a server that knows both is used; `auto` is the era of the caller."""
     min_ready: int = 0
     idle_s: float = 300.0
     problem: str | None = None
-    """Why it cannot be reached as it is configured, such as a variable that is not set; None if it can be."""
+    """Why it cannot be started as it is configured, such as a variable that is not set; None if it can be."""
     hint: str | None = None
     """What can be done about the problem."""
     conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)
-    """Takes the secrets that the server was given out of what it says."""
+    """Masks the secrets of the server's settings in a text."""
 
     def reaches_like(self, other: "ServerSpec") -> bool:
-        """Whether the server is reached and run in the same way: then a change needs no restart."""
+        """Whether the server is reached and run in the same way, so that a change to the other needs no restart."""
         return all(getattr(self, name) == getattr(other, name) for name in _REACHING)
 
     def admits(self, tool: str) -> bool:

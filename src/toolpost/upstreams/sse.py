@@ -1,4 +1,4 @@
-"""A server of the older HTTP+SSE transport, through the SDK's client: rare, so it need not be fast."""
+"""Servers of the older HTTP+SSE transport, through the client of the MCP SDK: they are rare, so it need not be fast."""
 
 import logging
 import math
@@ -10,7 +10,7 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.notifications import Hear
+from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
 
@@ -18,21 +18,23 @@ _log = logging.getLogger("toolpost.upstreams")
 
 
 @asynccontextmanager
-async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]) -> AsyncIterator[Peer]:
-    """Connect; the SDK is loaded for this alone."""
-    # The SDK costs over a second to load, and servers of this kind are few.
+async def open_sse_server(
+    spec: ServerSpec, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+) -> AsyncIterator[Peer]:
+    """Connect; leaving closes the connection."""
+    # Imported here: the SDK takes over a second to load, and few servers need it.
     import mcp_types
     from mcp.client.sse import sse_client
     from mcp.shared.message import SessionMessage
 
     assert spec.url is not None
     to_server, outbox = anyio.create_memory_object_stream[bytes](math.inf)
-    peer = Peer(spec.name, to_server.send_nowait, on_notice=on_notice)
+    peer = Peer(spec.name, to_server.send_nowait, on_notification=on_notification)
 
     async def read(stream: Any) -> None:
         async for item in stream:
             if isinstance(item, Exception):
-                event(_log, logging.WARNING, "server sent nonsense", server=spec.name, reason=str(item)[:200])
+                event(_log, logging.WARNING, "invalid message from server", server=spec.name, reason=str(item)[:200])
             else:
                 peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         reason = "it closed its event stream"
@@ -60,26 +62,26 @@ async def open_sse_server(spec: ServerSpec, *, on_notice: Hear, on_gone: Callabl
 
 @asynccontextmanager
 async def _connect(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-    """Connect, or say in our words why that failed: mostly it is the address that is wrong."""
+    """Connect, and translate errors of the connection, but not those of the body."""
     async with AsyncExitStack() as stack:
         try:
             streams = await stack.enter_async_context(connecting)
         except Exception as error:
-            raise _explain(error) from error
+            raise _translate_error(error) from error
         yield streams
 
 
-def _explain(error: Exception) -> Exception:
+def _translate_error(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return UpstreamUnavailable(
-            f"it does not let us in (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
+            f"it refused access (HTTP {status})", hint="check the `headers` of this server: a token may be missing"
         )
     if status is not None or type(error).__name__ == "SSEError":
-        told = f" (HTTP {status})" if status is not None else ""
+        suffix = f" (HTTP {status})" if status is not None else ""
         return UpstreamUnavailable(
-            f"there is no MCP server at this address{told}", hint="check the `url` of this server, and the path in it"
+            f"there is no MCP server at this address{suffix}", hint="check the `url` of this server, and the path in it"
         )
     return error

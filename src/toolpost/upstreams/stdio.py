@@ -1,4 +1,4 @@
-"""A server as a process of ours, on its stdin and stdout; what it writes to stderr is kept for when it fails."""
+"""Servers that are started by a command and speak JSON-RPC on stdin and stdout; their last lines of stderr are kept."""
 
 import signal
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from toolpost.protocol.lines import OversizedLine
-from toolpost.upstreams.notifications import Hear
+from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.process import tree as process_tree
@@ -18,24 +18,24 @@ from toolpost.upstreams.process.tree import PipeReader
 from toolpost.upstreams.spec import ServerSpec
 
 MESSAGE_LIMIT: Final = 16 * 1024 * 1024
-"""Copying and digesting a result takes the event loop 3 ms for each MiB: this much stays below 50 ms."""
+"""Copying and hashing a result takes the event loop 3 ms for each MiB: this much stays below 50 ms."""
 
 STDERR_LINES: Final = 50
 EOF_S: Final = 0.5
-"""How long a server may take to leave by itself once its stdin has ended."""
+"""How long a server may take to exit after the end of its stdin, before SIGTERM."""
 
 LINGER_S: Final = 0.000_15
-"""How long a quick server is watched before the loop sleeps: to fall asleep and be woken takes about half of that."""
+"""How long the output of a quick server is polled before the loop sleeps: to sleep and be woken takes about half of that."""
 
-RARELY: Final = 64
-"""Of how many calls one is lingered for, where that was in vain again and again."""
+LONGEST_SKIP: Final = 64
+"""How many calls are answered without polling, at most, after polling was in vain."""
 
 SETTLE_S: Final = 0.25
-"""How long the last words of a process may be on their way, and how long the exit of one that closed a pipe."""
+"""How long output may still arrive after the exit of a process, and how long its exit may follow a closed pipe."""
 
 
-class StdioServer:
-    """A running server process and the way to it."""
+class ServerProcess:
+    """A running server process, and the `Peer` that speaks with it."""
 
     def __init__(
         self,
@@ -48,49 +48,52 @@ class StdioServer:
     ) -> None:
         self.process = process
         self.peer = peer
-        self.last_words: deque[str] = deque(maxlen=STDERR_LINES)
+        self.stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self.gone = anyio.Event()
         self._outbox = outbox
         self._on_gone = on_gone
         self._conceal = conceal
-        self._spared = self._to_spare = 0
-        self._is_read = anyio.Event()
-        self._is_heard = anyio.Event()
+        self._skip = self._left_to_skip = 0
+        self._stdout_ended = anyio.Event()
+        self._stderr_ended = anyio.Event()
 
     async def write(self) -> None:
-        """Write to it until it reads no more, which is its end: nothing could be asked of it."""
+        """Write requests until stdin is closed, which ends the server: nothing could be asked of it."""
         assert self.process.stdin is not None
         await self._outbox.write_all(self.process.stdin)
         await self._note_loss("closed its input")
 
     async def read(self) -> None:
-        """Read its messages until it writes no more, which is its end: it could answer nothing."""
+        """Read messages until stdout is closed, which ends the server: it could answer nothing."""
         await each_line(self.process.stdout, MESSAGE_LIMIT, self._take)
-        self._is_read.set()
+        self._stdout_ended.set()
         await self._note_loss("closed its output")
 
     def linger(self) -> None:
-        """Read what it says at once, if it is a server that does; of one that takes its time this is asked ever more rarely."""
-        if self._to_spare:
-            self._to_spare -= 1
-        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.linger(LINGER_S):
-            self._spared = 0
-        else:
-            self._to_spare = self._spared = min(2 * self._spared + 1, RARELY)
+        """Poll stdout for a moment instead of sleeping in the event loop, which pays off for servers that answer at once.
 
-    async def listen(self) -> None:
-        """Keep the last lines of its stderr."""
-        await each_log_line(self.process.stderr, lambda line: self.last_words.append(self._conceal(line)))
-        self._is_heard.set()
+        Each time it was in vain, twice as many calls are skipped before the next attempt, up to `LONGEST_SKIP`.
+        """
+        if self._left_to_skip:
+            self._left_to_skip -= 1
+        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.linger(LINGER_S):
+            self._skip = 0
+        else:
+            self._left_to_skip = self._skip = min(2 * self._skip + 1, LONGEST_SKIP)
+
+    async def read_stderr(self) -> None:
+        """Keep the last lines of stderr."""
+        await each_log_line(self.process.stderr, lambda line: self.stderr_tail.append(self._conceal(line)))
+        self._stderr_ended.set()
 
     async def watch(self) -> None:
-        """See it end: the exit of the process is its end, whoever may still hold its pipes."""
+        """Wait for the exit of the process, and report it; descendants may keep the pipes open for longer."""
         code = await self.process.wait()
-        # What it wrote before it left may still be on its way.
+        # What it wrote before its exit may still be in the pipes.
         with anyio.move_on_after(SETTLE_S):
-            await self._is_read.wait()
-            await self._is_heard.wait()
-        self._lose(_ending(code))
+            await self._stdout_ended.wait()
+            await self._stderr_ended.wait()
+        self._lose(_describe_exit(code))
 
     def _take(self, line: bytes) -> None:
         if isinstance(line, OversizedLine):
@@ -99,7 +102,7 @@ class StdioServer:
             self.peer.take(line)
 
     async def _note_loss(self, what: str) -> None:
-        # If it is just leaving, its exit code says more.
+        # A server that exits closes its pipes first, and its exit code says more.
         with anyio.move_on_after(SETTLE_S * 2):
             await self.gone.wait()
         self._lose(f"it {what}")
@@ -113,18 +116,18 @@ class StdioServer:
 
 @asynccontextmanager
 async def open_stdio_server(
-    spec: ServerSpec, *, on_notice: Hear, on_gone: Callable[[str], None]
-) -> AsyncIterator[StdioServer]:
-    """Start the server; leaving ends its whole process tree."""
+    spec: ServerSpec, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+) -> AsyncIterator[ServerProcess]:
+    """Start the server; leaving ends its whole process tree. `on_gone` is called once, if it ends before that."""
     assert spec.command is not None
     outbox = Outbox()
-    peer = Peer(spec.name, outbox.put, on_notice=on_notice)
+    peer = Peer(spec.name, outbox.put, on_notification=on_notification)
     async with process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process:
-        server = StdioServer(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal)
+        server = ServerProcess(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.write)
             tasks.start_soon(server.read)
-            tasks.start_soon(server.listen)
+            tasks.start_soon(server.read_stderr)
             tasks.start_soon(server.watch)
             try:
                 yield server
@@ -133,8 +136,8 @@ async def open_stdio_server(
                 tasks.cancel_scope.cancel()
 
 
-def _ending(code: int | None) -> str:
-    """Say how it ended; a negative code is the signal that it was killed by."""
+def _describe_exit(code: int | None) -> str:
+    """Describe an exit code; a negative one is the signal that killed the process."""
     if code is not None and code < 0:
         with suppress(ValueError):
             return f"it was killed by {signal.Signals(-code).name}"

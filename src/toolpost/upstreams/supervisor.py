@@ -1,4 +1,20 @@
-"""One server, whatever becomes of its processes: asked through here, started and stopped through here, reported on."""
+"""One server, whatever happens to its processes: requests go through here, and so do starting, stopping and reporting.
+
+A request takes an instance of the pool, which is started if need be, and counts as in flight on it until it is answered. Three
+rules keep calls safe:
+
+- A request is repeated only if the server cannot have seen it (`ConnectionLost.was_sent` is False), and only once, on another
+  instance: a tool may have side effects.
+- An instance that is retired (idle, restarted, replaced) gets no further calls, and is ended when those in flight are answered.
+- A cancelled call has to end. A process that still runs children of that call after half a second, or does not answer a ping
+  after that, is retired: it would go on working for a caller that is gone, and block other calls.
+
+Example: two calls are in flight when the process dies. Both fail with its exit code and its last line of stderr; a third one,
+which was still in the queue to its stdin, is repeated on the instance that the pool starts next. If starts fail, `backoff` delays
+the next one, up to suspension.
+
+Instances are left to `pool` and `lifecycle`, the meaning of results to `providers.servers`.
+"""
 
 import asyncio
 import logging
@@ -18,65 +34,72 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
 from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
-from toolpost.upstreams.changes import LIST_CHANGED, Changes, Wishes
-from toolpost.upstreams.failures import Trouble
-from toolpost.upstreams.handshake import Learn, fetch_tools, refresh
-from toolpost.upstreams.instance import MIRROR, Instance, now
-from toolpost.upstreams.notifications import PASSED_ON, News, Told, reaches
-from toolpost.upstreams.pool import Pool
+from toolpost.upstreams.changes import InstanceSubscriptions, ToolListRefresher
+from toolpost.upstreams.failures import LastFailure
+from toolpost.upstreams.handshake import ToolsListener, fetch_tools, refresh
+from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance, now
+from toolpost.upstreams.notifications import FORWARDED, TOOLS_CHANGED, ClientIds, Notification, is_level_at_least
+from toolpost.upstreams.pool import InstancePool
 from toolpost.upstreams.report import ServerReport, ServerState
-from toolpost.upstreams.server_requests import Respondent
+from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.wire import Notice, ServerRefused, Underway, Wire, WireLost, encode
+from toolpost.upstreams.transport import (
+    ConnectionLost,
+    PendingRequest,
+    ProgressListener,
+    ServerRefused,
+    Transport,
+    encode,
+)
 
 _log = logging.getLogger("toolpost.upstreams")
 
-OBEY_S: Final = 0.5
-DEAF_S: Final = 2.0
-"""How long a server may take to heed a cancellation, and how long after that to show that it still listens."""
+CANCELLATION_GRACE_S: Final = 0.5
+CANCELLATION_PING_S: Final = 2.0
+"""How long a server may take to act on a cancellation, and how long after that to answer a ping."""
 
-LEVEL_LIMIT_S: Final = 2.0
+LOG_LEVEL_LIMIT_S: Final = 2.0
 
-_UNKNOWN: Final = frozenset({-32602, -32601})
-"""What a server answers for a tool that it does not have, or no longer has in this form."""
+_UNKNOWN_TOOL_CODES: Final = frozenset({-32602, -32601})
+"""Error codes for a tool that a server does not have, or no longer has with this schema: its tools are listed again."""
 
 
-class Sent(msgspec.Struct, frozen=True, gc=False):
-    """A request that went out before anybody waits for its answer. The instance is taken up."""
+class SentRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request that was sent before a task awaits its answer. Its instance is acquired."""
 
     instance: Instance
-    wire: Wire
-    underway: Underway
+    transport: Transport
+    pending: PendingRequest
     began: float
 
 
 class Supervisor:
-    """Keeps one server. `run` must be running; everything else may be called from any task."""
+    """Supervises one server. `run` must be running; everything else may be called from any task."""
 
     def __init__(
         self,
         spec: ServerSpec,
         limits: ServerLimits | None = None,
         *,
-        on_tools: Learn,
-        on_news: Callable[[News], None] = lambda _news: None,
+        on_tools: ToolsListener,
+        on_notification: Callable[[Notification], None] = lambda _notification: None,
     ) -> None:
         self.spec = spec
         limits = limits or ServerLimits()
         self._on_tools = on_tools
-        self._trouble = Trouble(spec.name, limits.callers, conceal=spec.conceal)
-        self._changes = Changes(spec.name, self._relist)
-        self._on_news = on_news
-        self._followed: dict[str, Counter[str]] = {}
-        """How many follow which resources, by the key of an instance."""
+        self._failure = LastFailure(spec.name, limits.callers, conceal=spec.conceal)
+        self._tool_list = ToolListRefresher(spec.name, self._relist)
+        self._on_notification = on_notification
+        self._subscribers: dict[str, Counter[str]] = {}
+        """The number of subscribers of each resource, by the key of an instance."""
         self._log_level: str | None = None
-        self._pool = Pool(
+        self._pool = InstancePool(
             spec,
             limits,
-            trouble=self._trouble,
+            failure=self._failure,
             on_tools=on_tools,
-            on_notice=self._take_notice,
-            wishes=lambda key: Wishes(self._followed.get(key, ()), self._log_level),
+            on_notification=self._take_notification,
+            subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
         )
         what = f"calls waiting for `{spec.name}`, which takes one at a time"
         self._turns = FairQueue(what, limits.callers, at_once=1, waiting=limits.waiting)
@@ -87,9 +110,9 @@ class Supervisor:
         async with anyio.create_task_group() as tasks:
             self._tasks = self._pool.tasks = tasks
             task_status.started()
-            await self._changes.follow()
+            await self._tool_list.run()
 
-    # What is asked of the server
+    # Requests
 
     def request(
         self,
@@ -100,26 +123,27 @@ class Supervisor:
         name: str | None = None,
         mirrored: Headers = (),
         meta: JsonObject | None = None,
-        on_notice: Notice | None = None,
-        respondent: Respondent | None = None,
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
         caller: Caller | None = None,
-        sent: Sent | None = None,
+        sent: SentRequest | None = None,
     ) -> Coroutine[Any, Any, bytes]:
-        """Ask the server, starting it if need be; a request that it cannot have seen is tried once more.
+        """Send a request and return the JSON of its result; the server is started if need be.
 
-        With `sent`, the first attempt has been made already, and its answer is waited for.
+        `key` chooses an instance with `per_session`, and is ignored otherwise. With `sent`, the request was sent by `send_ahead`,
+        and only its answer is awaited. Raises `ServerRefused` or `UpstreamUnavailable`.
         """
-        own = self._own_key(key)
-        ask = partial(self._ask, method, fields, own, name, mirrored, meta, on_notice, respondent, caller, sent)
-        return self._in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
+        key = self._instance_key(key)
+        ask = partial(self._ask, method, fields, key, name, mirrored, meta, on_progress, client_channel, caller, sent)
+        return self._request_in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
-    async def _in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        whose = caller.id if caller is not None else CallerId("")
-        await self._turns.enter(whose)
+    async def _request_in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+        caller_id = caller.id if caller is not None else CallerId("")
+        await self._turns.enter(caller_id)
         try:
             return await ask()
         finally:
-            self._turns.leave(whose)
+            self._turns.leave(caller_id)
 
     async def _ask(
         self,
@@ -129,68 +153,70 @@ class Supervisor:
         name: str | None,
         mirrored: Headers,
         meta: JsonObject | None,
-        on_notice: Notice | None,
-        respondent: Respondent | None,
+        on_progress: ProgressListener | None,
+        client_channel: ClientChannel | None,
         caller: Caller | None,
-        sent: Sent | None,
+        sent: SentRequest | None,
     ) -> bytes:
-        whose = None if caller is None else caller.id
+        caller_id = None if caller is None else caller.id
         for attempt in (1, 2):
-            instance = sent.instance if sent else await self._take_up(key, caller)
+            instance = sent.instance if sent else await self._acquire(key, caller)
             began = sent.began if sent else now()
-            assert instance.wire is not None
+            assert instance.transport is not None
             try:
                 if sent is not None:
-                    return await sent.wire.answer_to(sent.underway)
-                if respondent is not None:
-                    await self._lower_level(instance, respondent.log_level)
-                return await instance.wire.request(
+                    return await sent.transport.answer_to(sent.pending)
+                if client_channel is not None:
+                    await self._lower_level(instance, client_channel.log_level)
+                return await instance.transport.request(
                     method,
                     fields,
                     meta=meta,
                     name=name,
                     mirrored=mirrored,
-                    on_notice=on_notice,
-                    respondent=respondent,
-                    caller=whose,
+                    on_progress=on_progress,
+                    client_channel=client_channel,
+                    caller=caller_id,
                 )
-            except WireLost as lost:
+            except ConnectionLost as lost:
                 self._pool.retire(instance, lost.message)
+                # A tool may have side effects: only a request that the server cannot have seen is repeated.
                 if lost.was_sent or attempt == 2:
-                    raise self._broken(instance, lost, caller) from lost
+                    raise self._make_call_error(instance, lost, caller) from lost
                 sent = None
             except UpstreamUnavailable as error:
-                raise self._broken(instance, error, caller) from error
+                raise self._make_call_error(instance, error, caller) from error
             except ServerRefused as refusal:
-                if refusal.code in _UNKNOWN:
-                    self._changes.tell()
+                if refusal.code in _UNKNOWN_TOOL_CODES:
+                    self._tool_list.request_refresh()
                 raise
             except asyncio.CancelledError:
-                self._after_giving_up(instance, began)
+                self._schedule_cancellation_check(instance, began)
                 raise
             finally:
-                instance.put_down()
+                instance.release()
         raise AssertionError("two attempts end above")
 
-    async def _take_up(self, key: str, caller: Caller | None) -> Instance:
-        instance = self._ready_now(key, caller) or await self._ready(key, caller)
-        return instance.take_up(None if caller is None else caller.id)
+    async def _acquire(self, key: str, caller: Caller | None) -> Instance:
+        instance = self._find_ready(key, caller) or await self._find_or_start(key, caller)
+        return instance.acquire(None if caller is None else caller.id)
 
-    def _own_key(self, key: str) -> str:
+    def _instance_key(self, key: str) -> str:
         return key if self.spec.strategy == "per_session" else ""
 
-    def _ready_now(self, key: str, caller: Caller | None) -> Instance | None:
-        """Return the instance of a caller if it can be used at once: in the caller's era, where the server knows both."""
+    def _find_ready(self, key: str, caller: Caller | None) -> Instance | None:
+        """Return the instance for a caller if it is ready, else None: in the caller's era, if the server knows both."""
         if caller is None or not caller.answers_handshake:
-            return self._pool.ready_now(key)
+            return self._pool.find_ready(key)
         if self._pool.is_modern is None:
+            # Before the first negotiation it is not known which of the two instances is the right one.
             return None
-        return self._pool.ready_now(key + MIRROR if self._pool.may_mirror() else key)
+        return self._pool.find_ready(key + HANDSHAKE_SUFFIX if self._pool.may_use_handshake() else key)
 
-    async def _ready(self, key: str, caller: Caller | None) -> Instance:
+    async def _find_or_start(self, key: str, caller: Caller | None) -> Instance:
         if caller is None or not caller.answers_handshake:
-            return await self._pool.ready(key, caller)
-        return await self._pool.mirror_instance(key, caller)
+            return await self._pool.find_or_start(key, caller)
+        return await self._pool.find_or_start_by_handshake(key, caller)
 
     def send_ahead(
         self,
@@ -199,197 +225,216 @@ class Supervisor:
         *,
         name: str,
         meta: JsonObject,
-        respondent: Respondent | None,
+        client_channel: ClientChannel | None,
         caller: Caller,
-    ) -> Sent | None:
-        """Ask the server now, if it is ready and nobody has to take turns.
+    ) -> SentRequest | None:
+        """Send a request now if a shared instance is ready, else return None.
 
-        `request` must follow, unless the answer is taken ahead and the instance put down.
+        The instance is acquired: `request` must follow with `sent`, unless `take_ahead` accepts the result and the instance is
+        released.
         """
-        instance = self._ready_now("", caller) if self.spec.strategy == "shared" else None
-        if instance is None or (wire := instance.wire) is None:
+        instance = self._find_ready("", caller) if self.spec.strategy == "shared" else None
+        if instance is None or (transport := instance.transport) is None:
             return None
-        underway = wire.send_ahead(method, fields, name=name, meta=meta, respondent=respondent, caller=caller.id)
-        return None if underway is None else Sent(instance.take_up(caller.id), wire, underway, now())
+        pending = transport.send_ahead(
+            method, fields, name=name, meta=meta, client_channel=client_channel, caller=caller.id
+        )
+        return None if pending is None else SentRequest(instance.acquire(caller.id), transport, pending, now())
 
-    # What is to be told of without being asked
+    # Subscriptions and log levels
 
     @property
-    def is_followed(self) -> bool:
-        """Whether somebody follows resources of the instance that all share."""
-        return bool(self._followed.get(""))
+    def has_subscriptions(self) -> bool:
+        """Whether resources of the shared instance are subscribed to."""
+        return bool(self._subscribers.get(""))
 
     async def subscribe(self, uri: str, *, caller: Caller, key: str = "") -> str:
-        """Follow a resource: across restarts, until as many have unsubscribed as have subscribed.
+        """Subscribe to a resource, also across restarts; subscriptions are counted.
 
-        Returns the key of the instance that has it, which `unsubscribe` takes.
+        Returns the key of the instance, for `unsubscribe`. Raises `ServerRefused` if the server has no subscriptions.
         """
-        instance = await self._ready(self._own_key(key), caller)
-        own = instance.key
-        assert instance.wire is not None
-        assert instance.greeting is not None
-        if not instance.greeting.takes_subscriptions:
+        instance = await self._find_or_start(self._instance_key(key), caller)
+        key = instance.key
+        assert instance.transport is not None
+        assert instance.negotiation is not None
+        if not instance.negotiation.has_subscriptions:
             raise ServerRefused(-32601, f"The server `{self.spec.name}` takes no subscriptions")
-        if not instance.greeting.is_modern and uri not in self._followed.get(own, ()):
-            await instance.wire.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
-        followed = self._followed.setdefault(own, Counter())
-        followed[uri] += 1
-        if followed[uri] == 1:
-            instance.wishes.follow(followed)
-        return own
+        # In the stateless era `set_uris` below changes the filter of the open `subscriptions/listen` instead.
+        if not instance.negotiation.is_modern and uri not in self._subscribers.get(key, ()):
+            await instance.transport.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
+        # Counted only now: a subscription that the server refused must not be repeated at its next start.
+        subscribers = self._subscribers.setdefault(key, Counter())
+        subscribers[uri] += 1
+        if subscribers[uri] == 1:
+            instance.subscriptions.set_uris(subscribers)
+        return key
 
     async def unsubscribe(self, uri: str, *, key: str = "") -> None:
-        """Follow a resource no more, if nobody else does; `key` is what `subscribe` returned."""
-        own = key
-        followed = self._followed.get(own, Counter())
-        followed[uri] -= 1
-        if followed[uri] > 0:
+        """Remove one subscription; the last one for a resource also ends it at the server. `key` is from `subscribe`."""
+        subscribers = self._subscribers.get(key, Counter())
+        subscribers[uri] -= 1
+        if subscribers[uri] > 0:
             return
-        del followed[uri]
-        if not followed:
-            self._followed.pop(own, None)
-        instance = self._pool.ready_now(own)
-        if instance is None or instance.wire is None or instance.greeting is None:
+        del subscribers[uri]
+        if not subscribers:
+            self._subscribers.pop(key, None)
+        instance = self._pool.find_ready(key)
+        if instance is None or instance.transport is None or instance.negotiation is None:
             return
-        instance.wishes.follow(followed)
-        if not instance.greeting.is_modern:
-            await instance.wire.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
+        instance.subscriptions.set_uris(subscribers)
+        if not instance.negotiation.is_modern:
+            await instance.transport.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
 
-    async def roots_changed(self, respondent: Respondent, *, caller: Caller, key: str = "") -> None:
-        """Tell a server of the handshake era that the folders of a client have changed, if it runs and knows of them."""
-        instance = self._ready_now(self._own_key(key), caller)
-        if instance is None or instance.wire is None or instance.greeting is None or instance.greeting.is_modern:
+    async def notify_roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
+        """Announce changed roots of a client to a running server of the handshake era that has asked for them before."""
+        instance = self._find_ready(self._instance_key(key), caller)
+        if (
+            instance is None
+            or instance.transport is None
+            or instance.negotiation is None
+            or instance.negotiation.is_modern
+        ):
             return
-        await instance.wire.roots_changed(respondent)
+        await instance.transport.notify_roots_changed(client_channel)
 
     async def set_log_level(self, level: str) -> None:
-        """Have the server log from this level on, in the era that has such a thing; another instance will too."""
+        """Set the log level of all instances, running and future; the stateless era has none."""
         self._log_level = level
         for instance in tuple(self._pool):
-            if instance.ready_at and instance.wishes.log_level != level:
+            if instance.ready_at and instance.subscriptions.log_level != level:
                 await self._set_level(instance, level)
 
     async def _lower_level(self, instance: Instance, level: str | None) -> None:
-        current = instance.wishes.log_level
-        if level is not None and (current is None or not reaches(level, current)):
+        # The level is one for all callers of an instance, so it is only ever lowered here; clients that want less are sent less.
+        current = instance.subscriptions.log_level
+        if level is not None and (current is None or not is_level_at_least(level, current)):
             await self._set_level(instance, level)
 
     async def _set_level(self, instance: Instance, level: str) -> None:
-        assert instance.wire is not None
-        assert instance.greeting is not None
-        instance.wishes.log_level = level
-        if instance.greeting.is_modern or "logging" not in instance.greeting.capabilities:
+        assert instance.transport is not None
+        assert instance.negotiation is not None
+        instance.subscriptions.log_level = level
+        if instance.negotiation.is_modern or "logging" not in instance.negotiation.capabilities:
             return
         try:
-            with anyio.fail_after(LEVEL_LIMIT_S):
-                await instance.wire.request("logging/setLevel", b'"level":%b' % encode(level))
+            with anyio.fail_after(LOG_LEVEL_LIMIT_S):
+                await instance.transport.request("logging/setLevel", b'"level":%b' % encode(level))
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
             event(_log, logging.WARNING, "log level not set", server=self.spec.name, reason=str(error))
 
-    def _broken(self, instance: Instance, error: UpstreamUnavailable, caller: Caller | None) -> UpstreamUnavailable:
-        """Make the error of a call whose server broke under it."""
-        words = instance.last_words if instance.is_lost else ()
-        return self._trouble.note(error.message, words=words, hint=error.hint, served=instance.served, caller=caller)
+    def _make_call_error(
+        self, instance: Instance, error: UpstreamUnavailable, caller: Caller | None
+    ) -> UpstreamUnavailable:
+        # Of a process that still runs, the last lines need not be about this failure.
+        lines = instance.stderr_tail if instance.is_lost else ()
+        return self._failure.note(error.message, lines=lines, hint=error.hint, served=instance.callers, caller=caller)
 
-    def _after_giving_up(self, instance: Instance, began: float) -> None:
+    def _schedule_cancellation_check(self, instance: Instance, began: float) -> None:
+        # In the background: the caller is gone, and its task must end now.
         if self._tasks is not None and instance.process is not None and not instance.stopping.is_set():
-            self._tasks.start_soon(self._see_it_obey, instance, began)
+            self._tasks.start_soon(self._check_cancellation, instance, began)
 
-    async def _see_it_obey(self, instance: Instance, began: float) -> None:
-        """End a server that goes on with a call nobody waits for, as soon as no other call would be harmed."""
-        await anyio.sleep(OBEY_S)
+    async def _check_cancellation(self, instance: Instance, began: float) -> None:
+        """Retire an instance that goes on with a cancelled call, after its other calls."""
+        await anyio.sleep(CANCELLATION_GRACE_S)
         if instance.stopping.is_set():
             return
-        if instance.has_children_since(began) or not await instance.answers(DEAF_S):
+        # Nothing in MCP confirms a cancellation, so it is inferred: from processes that the call started and that still run, and
+        # from a server that is too busy to answer a ping.
+        if instance.has_children_since(began) or not await instance.answers(CANCELLATION_PING_S):
             event(_log, logging.WARNING, "server ignores cancellation", server=self.spec.name, pid=instance.pid)
             reason = "it went on with a call that was cancelled"
             self._pool.retire(instance, reason, is_fault=True)
 
-    # What is asked of the supervisor
+    # Control and state
 
     async def ensure_ready(self) -> None:
-        """Start the server if it is not running, to learn its tools."""
-        await self._pool.ready("")
+        """Start the shared instance if it does not run; its tools are listed then. Raises as `request` does."""
+        await self._pool.find_or_start("")
 
     async def keep_ready(self) -> None:
-        """Start what `min_ready` asks for and does not run."""
-        await self._pool.fill_up()
+        """Start the instances that `min_ready` asks for and that do not run. Raises as `request` does."""
+        await self._pool.start_missing()
 
-    def note_trouble(self, reason: str) -> None:
-        """Remember what the server is to blame for, as whoever called it saw it."""
-        self._trouble.note(reason)
+    def note_failure(self, reason: str) -> None:
+        """Record a failure that only the caller could see, such as a missed deadline or an invalid result."""
+        self._failure.note(reason)
 
     def start(self) -> None:
-        """Let a stopped or suspended server be started again."""
+        """Allow a stopped or suspended server to be started by the next call."""
         self._pool.stopped = None
         self._pool.backoff.forget()
 
     def stop(self, reason: str = "it was stopped", *, hint: str | None = None) -> None:
-        """End the server and start it no more until somebody says so; calls in flight keep their answers."""
+        """Stop the server until `start`; calls in flight are still answered."""
         self._pool.stopped = (reason, hint or f"`toolpost servers start {self.spec.name}` starts it")
         self._pool.retire_all(reason)
 
     def restart(self) -> None:
-        """End what runs and let it be started again; calls in flight keep their answers."""
+        """Retire all instances and allow a new start; calls in flight are still answered."""
         self.start()
         self._pool.retire_all("it was restarted")
 
-    def adopt(self, spec: ServerSpec, *, on_tools: Learn) -> None:
-        """Go on with the same processes under another specification, which reaches the server in the same way."""
+    def adopt(self, spec: ServerSpec, *, on_tools: ToolsListener) -> None:
+        """Keep the processes under another specification, which must reach the server in the same way."""
         self.spec = spec
         self._on_tools = on_tools
         self._pool.adopt(spec, on_tools)
 
     @property
     def capabilities(self) -> JsonObject | None:
-        """What the server says that it can; None until it has been met."""
+        """The server's capabilities; None before the first negotiation."""
         return self._pool.capabilities
 
     @property
     def state(self) -> ServerState:
-        """How the server is doing, in a word."""
         return self._pool.state
 
     @property
     def retry_in_s(self) -> float:
-        """How long it is until a server that failed may be started again; at most 0 if it may be now."""
+        """Seconds until a server that failed may be started again; at most 0 if it may be now."""
         return self._pool.backoff.wait_s
 
     def report(self) -> ServerReport:
-        """Say how the server is doing. Looks at every process of it: `state` alone is quicker."""
+        """Report the state of the server. Reads the memory of all its processes; `state` is cheaper."""
         known = list(self._pool)
-        greeting = next((i.greeting for i in known if i.greeting), None)
+        negotiation = next((i.negotiation for i in known if i.negotiation), None)
         memory = [size for i in known if (size := i.memory_bytes) is not None]
         return ServerReport(
             name=self.spec.name,
             state=self.state,
-            transport="stdio" if self.spec.command else "sse" if self._pool.manner.is_sse else "http",
-            version=greeting.version if greeting else None,
+            transport="stdio" if self.spec.command else "sse" if self._pool.mode.is_sse else "http",
+            version=negotiation.version if negotiation else None,
             pids=tuple(i.pid for i in known if i.pid is not None),
             memory_bytes=sum(memory) if memory else None,
             in_flight=sum(i.in_flight for i in known),
             restarts=max(0, self._pool.starts - 1),
-            last_error=self._trouble.last_error,
-            last_error_at=self._trouble.last_error_at,
-            last_words=next((i.last_words for i in known if i.last_words), self._trouble.last_words),
-            hint=self._trouble.hint,
+            last_error=self._failure.last_error,
+            last_error_at=self._failure.last_error_at,
+            stderr_tail=next((i.stderr_tail for i in known if i.stderr_tail), self._failure.stderr_tail),
+            hint=self._failure.hint,
             oddities=self._pool.past_oddities + sum(i.oddities for i in known),
         )
 
-    # What the server says by itself
+    # Notifications
 
-    def _take_notice(self, instance: Instance, method: str, params: bytes, told: Told, caller: CallerId | None) -> None:
-        if method == LIST_CHANGED:
-            self._changes.tell()
-        elif method in PASSED_ON:
-            key = self._own_key(instance.key.removesuffix(MIRROR))
-            news = News(server=self.spec.name, key=key, method=method, params=params, told=told, caller=caller)
-            self._on_news(news)
+    def _take_notification(
+        self, instance: Instance, method: str, params: bytes, clients: ClientIds, caller: CallerId | None
+    ) -> None:
+        if method == TOOLS_CHANGED:
+            self._tool_list.request_refresh()
+        elif method in FORWARDED:
+            key = self._instance_key(instance.key.removesuffix(HANDSHAKE_SUFFIX))
+            self._on_notification(
+                Notification(
+                    server=self.spec.name, key=key, method=method, params=params, clients=clients, caller=caller
+                )
+            )
 
     async def _relist(self) -> None:
-        instance = self._pool.any_ready()
-        if instance is not None and instance.wire is not None and instance.greeting is not None:
+        instance = self._pool.find_any_ready()
+        if instance is not None and instance.transport is not None and instance.negotiation is not None:
             with anyio.fail_after(instances.START_LIMIT_S):
-                instance.greeting = await refresh(instance.wire, instance.greeting)
-                tools = await fetch_tools(instance.wire, instance.greeting, self.spec.name)
-                await self._on_tools(tools, instance.greeting.build, instance.greeting.description)
+                instance.negotiation = await refresh(instance.transport, instance.negotiation)
+                tools = await fetch_tools(instance.transport, instance.negotiation, self.spec.name)
+                await self._on_tools(tools, instance.negotiation.build, instance.negotiation.description)

@@ -1,11 +1,11 @@
-"""A small catalogue, and what people ask of it, in other words than the tools use."""
+"""A small catalog, and what people ask of it, in other words than the tools use."""
 
-from toolpost.discovery.search import Document
+from toolpost.discovery.search import ToolDocument
 
 
-def _tool(server: str, name: str, description: str, *arguments: str) -> Document:
+def _tool(server: str, name: str, description: str, *arguments: str) -> ToolDocument:
     properties = {argument: {"type": "string"} for argument in arguments}
-    return Document(
+    return ToolDocument(
         name=f"{server}__{name}",
         server=server,
         description=description,

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.discovery.search.shop import QUERIES, TOOLS
-from toolpost.discovery.search import Hit, Ranking, SearchIndex, cut, tokens
+from toolpost.discovery.search import RankedTool, Ranking, SearchIndex, cut, estimate_tokens
 
 
 def _ranking(*scores: float) -> Ranking:
-    hits = [Hit(name=f"t{number}", score=score) for number, score in enumerate(scores)]
-    return Ranking(hits=hits, is_weak=False, sureness=1.0)
+    hits = [RankedTool(name=f"t{number}", score=score) for number, score in enumerate(scores)]
+    return Ranking(hits=hits, is_weak=False, confidence=1.0)
 
 
 def _kept(ranking: Ranking, size: int = 100, budget: int = 100_000) -> int:
@@ -48,17 +48,17 @@ def test_one_large_tool_does_not_keep_the_smaller_ones_out() -> None:
 
 @given(text=st.text())
 def test_text_and_its_bytes_cost_the_same(text: str) -> None:
-    assert tokens(text) == tokens(text.encode())
-    assert tokens(text) * 4 >= len(text)
+    assert estimate_tokens(text) == estimate_tokens(text.encode())
+    assert estimate_tokens(text) * 4 >= len(text)
 
 
 def test_a_text_that_is_no_unicode_costs_something_too() -> None:
-    assert tokens("\ud800") == 1
-    assert tokens("") == 0
+    assert estimate_tokens("\ud800") == 1
+    assert estimate_tokens("") == 0
 
 
 def test_a_search_costs_a_fraction_of_a_listing() -> None:
-    sizes = {tool.name: tokens(json.dumps(tool.input_schema) + tool.description + tool.name) for tool in TOOLS}
+    sizes = {tool.name: estimate_tokens(json.dumps(tool.input_schema) + tool.description + tool.name) for tool in TOOLS}
     index = SearchIndex.prepare(TOOLS)
     costs = [
         sum(sizes[hit.name] for hit in cut(index.rank(query), sizes_in_tokens=sizes.__getitem__, budget_tokens=4000))

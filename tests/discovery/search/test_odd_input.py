@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.discovery.search.shop import TOOLS
-from toolpost.discovery.search import Document, SearchIndex
+from toolpost.discovery.search import SearchIndex, ToolDocument
 
 INDEX = SearchIndex.prepare(TOOLS)
 
@@ -37,14 +37,14 @@ def test_odd_queries_are_answered_soon(query: str) -> None:
 
     assert time.process_time() - before_s < 2
     assert len(ranking.hits) <= len(TOOLS)
-    assert 0 <= ranking.sureness <= 1
+    assert 0 <= ranking.confidence <= 1
 
 
 @pytest.mark.parametrize("name", ["empty", "blank", "controls", "emoji", "punctuation"])
 def test_what_has_no_words_finds_nothing_and_says_so(name: str) -> None:
     ranking = INDEX.rank(ODD[name])
 
-    assert (ranking.hits, ranking.is_weak, ranking.sureness) == ([], True, 0.0)
+    assert (ranking.hits, ranking.is_weak, ranking.confidence) == ([], True, 0.0)
 
 
 def test_code_and_json_are_read_as_words() -> None:
@@ -68,7 +68,7 @@ def test_code_and_json_are_read_as_words() -> None:
     ],
 )
 def test_other_scripts_are_found_by_their_own(query: str, description: str) -> None:
-    index = SearchIndex.prepare([*TOOLS, Document(name="wetter__x", server="wetter", description=description)])
+    index = SearchIndex.prepare([*TOOLS, ToolDocument(name="wetter__x", server="wetter", description=description)])
 
     assert index.rank(query).hits[0].name == "wetter__x"
 
@@ -85,9 +85,9 @@ def test_odd_definitions_are_searched_as_far_as_they_go() -> None:
         {"properties": wide},
         deep,
     ]
-    odd = [Document(name=f"odd__{n}", server="odd", input_schema=schema) for n, schema in enumerate(schemas)]
-    odd.append(Document(name="odd__long", server="odd", description="word " * 300_000 + "unreached"))
-    odd.append(Document(name="", server="", description="\x00\ud800"))
+    odd = [ToolDocument(name=f"odd__{n}", server="odd", input_schema=schema) for n, schema in enumerate(schemas)]
+    odd.append(ToolDocument(name="odd__long", server="odd", description="word " * 300_000 + "unreached"))
+    odd.append(ToolDocument(name="", server="", description="\x00\ud800"))
     before_s = time.process_time()
     index = SearchIndex.prepare([*TOOLS, *odd])
 
@@ -97,7 +97,9 @@ def test_odd_definitions_are_searched_as_far_as_they_go() -> None:
 
 
 def test_of_two_with_one_name_the_later_counts() -> None:
-    index = SearchIndex.prepare([Document(name="a", description="pears"), Document(name="a", description="apples")])
+    index = SearchIndex.prepare(
+        [ToolDocument(name="a", description="pears"), ToolDocument(name="a", description="apples")]
+    )
 
     assert len(index) == 1
     assert index.rank("apples").hits[0].score > index.rank("pears").hits[0].score

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.collected import SHARED
-from toolpost.discovery.search import Document, SearchIndex
+from toolpost.discovery.search import SearchIndex, ToolDocument
 
 SETS = SHARED / "search"
 
@@ -54,7 +54,7 @@ WRITTEN = {
 
 def test_the_right_tool_of_ours_is_among_the_first() -> None:
     index = SearchIndex.prepare(
-        Document(
+        ToolDocument(
             name=name,
             server=name.partition("__")[0],
             description=description,
@@ -85,7 +85,7 @@ def test_the_right_tool_is_among_the_first() -> None:
 
 def _recall(name: str) -> tuple[float, float]:
     index = SearchIndex.prepare(
-        Document(
+        ToolDocument(
             name=tool["id"],
             server=tool["server"],
             description=tool["description"],

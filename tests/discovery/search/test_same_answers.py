@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.discovery.search.shop import QUERIES, TOOLS
-from toolpost.discovery.search import Document, Ranking, SearchIndex
+from toolpost.discovery.search import Ranking, SearchIndex, ToolDocument
 
 _words = st.sampled_from(
     [*(word for query in QUERIES for word in query.split()), "xyzzy", "übergröße", "天気予報", "🦊", "getUserByID"]
@@ -16,7 +16,7 @@ _queries = _texts | st.text(max_size=40)
 
 
 @st.composite
-def _documents(draw: st.DrawFn) -> list[Document]:
+def _documents(draw: st.DrawFn) -> list[ToolDocument]:
     tools = draw(st.lists(st.sampled_from(TOOLS), unique_by=lambda tool: tool.name, max_size=len(TOOLS)))
     changed = draw(st.dictionaries(st.sampled_from([tool.name for tool in TOOLS]), _texts, max_size=6))
     return [
@@ -26,12 +26,12 @@ def _documents(draw: st.DrawFn) -> list[Document]:
 
 
 def _answer(ranking: Ranking) -> tuple[list[tuple[str, float]], float, bool]:
-    return [(hit.name, round(hit.score, 5)) for hit in ranking.hits], round(ranking.sureness, 5), ranking.is_weak
+    return [(hit.name, round(hit.score, 5)) for hit in ranking.hits], round(ranking.confidence, 5), ranking.is_weak
 
 
 @given(histories=st.lists(_documents(), min_size=1, max_size=5), query=_queries)
 @settings(max_examples=60, deadline=None)
-def test_an_index_made_in_steps_answers_like_one_made_at_once(histories: list[list[Document]], query: str) -> None:
+def test_an_index_made_in_steps_answers_like_one_made_at_once(histories: list[list[ToolDocument]], query: str) -> None:
     stepwise: SearchIndex | None = None
     for documents in histories:
         stepwise = SearchIndex.prepare(documents, stepwise)
@@ -44,7 +44,9 @@ def test_an_index_made_in_steps_answers_like_one_made_at_once(histories: list[li
 
 @given(documents=_documents(), query=_queries, data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_what_a_caller_may_not_see_leaves_no_trace(documents: list[Document], query: str, data: st.DataObject) -> None:
+def test_what_a_caller_may_not_see_leaves_no_trace(
+    documents: list[ToolDocument], query: str, data: st.DataObject
+) -> None:
     names = data.draw(st.frozensets(st.sampled_from([tool.name for tool in TOOLS] + ["unknown"])))
     seen = SearchIndex.prepare(documents).rank(query, among=names)
     alone = SearchIndex.prepare([document for document in documents if document.name in names]).rank(query)
@@ -55,7 +57,9 @@ def test_what_a_caller_may_not_see_leaves_no_trace(documents: list[Document], qu
 
 @given(documents=_documents(), query=_queries, data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_the_order_of_the_documents_does_not_matter(documents: list[Document], query: str, data: st.DataObject) -> None:
+def test_the_order_of_the_documents_does_not_matter(
+    documents: list[ToolDocument], query: str, data: st.DataObject
+) -> None:
     shuffled = data.draw(st.permutations(documents))
 
     assert _answer(SearchIndex.prepare(documents).rank(query)) == _answer(SearchIndex.prepare(shuffled).rank(query))
@@ -81,8 +85,8 @@ def test_an_empty_index_is_a_previous_one_too() -> None:
     assert filled.rank("send an email").hits[0].name == "gmail__send_email"
 
 
-def _numbered(numbers: range) -> list[Document]:
+def _numbered(numbers: range) -> list[ToolDocument]:
     return [
-        Document(name=f"s__t{n}", server="s", description=f"Thing number {n} of colour {n % 11}", digest=str(n))
+        ToolDocument(name=f"s__t{n}", server="s", description=f"Thing number {n} of colour {n % 11}", digest=str(n))
         for n in numbers
     ]

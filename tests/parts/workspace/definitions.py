@@ -6,13 +6,13 @@ from pathlib import Path
 from toolpost.base.ids import META_KEY, PluginName
 from toolpost.contracts.contract import contract_of
 from toolpost.parts.workspace.plugin import workspace_plugin
-from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.parts.workspace.spec import spec_of
 
 
 def main() -> None:
     kept = {}
-    for tool in workspace_plugin(Desk(spec_of(Path.cwd(), ["."]))).toolpost_tools():
+    for tool in workspace_plugin(WorkspaceService(spec_of(Path.cwd(), ["."]))).toolpost_tools():
         definition = contract_of(tool.terms, plugin=PluginName("workspace")).definition
         kept[definition["name"]] = {
             "inputSchema": definition["inputSchema"],

@@ -13,8 +13,8 @@ from mcp import Client
 from tests.ways import IN_MEMORY, MODERN, Way
 from toolpost.app import open_app
 from toolpost.parts.workspace.plugin import workspace_plugin
-from toolpost.parts.workspace.service import Desk
-from toolpost.parts.workspace.spec import Limits, spec_of
+from toolpost.parts.workspace.service import WorkspaceService
+from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
 from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.testing import data_of
@@ -94,10 +94,10 @@ def write(root: Path, files: Mapping[str, str | bytes]) -> None:
 @asynccontextmanager
 async def workspace_app(project: Path, *roots: str, config: Config = IN_MEMORY, **options: Any) -> AsyncIterator[App]:
     """Serve a workspace alone."""
-    limits = options.pop("limits", Limits())
+    limits = options.pop("limits", WorkspaceLimits())
     spec = spec_of(project, list(roots) or ["."], limits=limits, **options)
     config = msgspec.structs.replace(config, project=str(project))
-    async with open_app(config, plugins=[workspace_plugin(Desk(spec))], bundled=False) as app:
+    async with open_app(config, plugins=[workspace_plugin(WorkspaceService(spec))], bundled=False) as app:
         yield app
 
 

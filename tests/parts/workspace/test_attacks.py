@@ -14,9 +14,9 @@ from tests.hostile.attacks import attack
 from tests.parts.workspace.repos import FILES, USERS, build, first, make_repo, paths, search, workspace_client, write
 from tests.parts.workspace.test_ends import nobody_left
 from toolpost.parts.workspace import build_process
-from toolpost.parts.workspace.hits import Wish
-from toolpost.parts.workspace.service import Desk
-from toolpost.parts.workspace.spec import Limits, spec_of
+from toolpost.parts.workspace.query import SearchRequest
+from toolpost.parts.workspace.service import WorkspaceService
+from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -188,11 +188,11 @@ async def test_a_search_that_is_called_off_stops(tmp_path: Path) -> None:
     root = make_repo(tmp_path, {f"f{n}.py": USERS for n in range(50)})
     async with workspace_client(root) as client:
         await build(client)
-    desk, stop = Desk(spec_of(root, ["."])), threading.Event()
+    service, stop = WorkspaceService(spec_of(root, ["."])), threading.Event()
     stop.set()
 
-    by_pattern = desk.search_now(Wish(query="User", regex=True, top=100), None, stop)
-    by_words = desk.search_now(Wish(query="user", top=100), None, stop)
+    by_pattern = service.search_now(SearchRequest(query="User", regex=True, top=100), None, stop)
+    by_words = service.search_now(SearchRequest(query="user", top=100), None, stop)
 
     assert (by_pattern["hits"], by_pattern["truncated"]) == ([], True)
     assert len(by_words["hits"]) == 1
@@ -250,7 +250,7 @@ async def test_a_repository_within_another_is_not_found_twice(tmp_path: Path) ->
 
 async def test_a_lock_that_is_none_any_more_keeps_nobody_from_building(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
-    home = spec_of(root, ["."]).repositories[0].home
+    home = spec_of(root, ["."]).repositories[0].index_dir
     async with workspace_client(root) as client:
         await build(client)
         (home / "build.lock").write_bytes(b"no database" * 100)
@@ -263,7 +263,7 @@ async def test_a_lock_that_is_none_any_more_keeps_nobody_from_building(tmp_path:
 
 async def test_a_line_as_long_as_a_file_is_searched_and_shown_in_part(tmp_path: Path) -> None:
     root = make_repo(tmp_path, {"wide.txt": "someWord other " * 120_000 + "\n" + "short\n" * 500})
-    async with workspace_client(root, limits=Limits(file_bytes=4_000_000)) as client:
+    async with workspace_client(root, limits=WorkspaceLimits(file_bytes=4_000_000)) as client:
         built = await build(client)
         started = time.monotonic()
         hit = await first(client, "someWord", context=1)

@@ -20,7 +20,7 @@ from tests.parts.workspace.repos import (
     write,
 )
 from toolpost.parts.workspace.generations import read_pointer
-from toolpost.parts.workspace.spec import Limits, spec_of
+from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -125,7 +125,7 @@ async def test_what_cannot_be_indexed_is_named(*, with_git: bool, tmp_path: Path
     with (root / "sparse.bin").open("wb") as file:
         file.truncate(1 << 30)
     make_repo(root / "inner", {"inner.py": "def inner(): ...\n"}) if with_git else None
-    async with workspace_client(root, limits=Limits(file_bytes=200_000)) as client:
+    async with workspace_client(root, limits=WorkspaceLimits(file_bytes=200_000)) as client:
         built = await build(client)
         found = {name: await paths(client, name) for name in ("good_one", "last_line", "odd_name", "deep_one", "grün")}
         ignored = await paths(client, "ignored_one")
@@ -159,7 +159,7 @@ async def test_files_without_permission_are_named(tmp_path: Path) -> None:
 
 async def test_more_files_than_allowed_are_not_read(tmp_path: Path) -> None:
     root = make_repo(tmp_path, {f"f{n}.py": f"def f{n}(): ...\n" for n in range(20)})
-    async with workspace_client(root, limits=Limits(files=5)) as client:
+    async with workspace_client(root, limits=WorkspaceLimits(files=5)) as client:
         built = await build(client)
 
     assert (built["files"], built["skipped"]) == (5, {"too many files": 1})
@@ -220,7 +220,7 @@ async def test_without_git_a_gitignore_counts_for_its_folder(tmp_path: Path) -> 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "lost", "pointer", "format", "files"])
 async def test_a_damaged_index_is_said_and_made_anew(damage: str, tmp_path: Path) -> None:
     root = make_repo(tmp_path)
-    home = spec_of(root, ["."]).repositories[0].home
+    home = spec_of(root, ["."]).repositories[0].index_dir
     async with workspace_client(root) as client:
         await build(client)
     pointer = read_pointer(home)
@@ -309,7 +309,7 @@ async def test_a_full_disk_leaves_the_old_index(tmp_path: Path) -> None:
     assert error["code"] == "HANDLER_ERROR", error
     assert hit["path"] == "src/users.py"
     assert again["files"] == 23
-    home = spec_of(root, ["."]).repositories[0].home
+    home = spec_of(root, ["."]).repositories[0].index_dir
     assert len(list(home.glob("generation-*"))) == 1
 
 

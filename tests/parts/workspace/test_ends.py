@@ -80,7 +80,7 @@ async def test_killed_twenty_times_the_old_index_answers(tmp_path: Path) -> None
 
     assert killed >= 15
     assert whole["files"] == 303
-    assert len(list(spec_of(root, ["."]).repositories[0].home.glob("generation-*"))) == 1
+    assert len(list(spec_of(root, ["."]).repositories[0].index_dir.glob("generation-*"))) == 1
 
 
 def builders_beneath(gateway: int) -> list[psutil.Process]:

@@ -19,7 +19,7 @@ from toolpost.git.files import Unreadable
 from toolpost.git.index import read_index
 from toolpost.git.repository import RepositoryRefused, find_repository, read_head
 from toolpost.parts.workspace.scan import scan
-from toolpost.parts.workspace.spec import Limits, Repository, spec_of
+from toolpost.parts.workspace.spec import Repository, WorkspaceLimits, spec_of
 
 pytestmark = pytest.mark.wire
 
@@ -31,7 +31,7 @@ def repo_at(root: Path) -> Repository:
 
 
 def state_at(root: Path) -> Any:
-    return scan(repo_at(root), Limits()).git
+    return scan(repo_at(root), WorkspaceLimits()).git
 
 
 def is_dirty(root: Path) -> bool:
@@ -48,7 +48,7 @@ def settle(root: Path) -> None:
 def as_git_says(root: Path) -> None:
     """Compare head, branch, dirtiness and the list of files with git's own."""
     listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
-    found = scan(repo_at(root), Limits())
+    found = scan(repo_at(root), WorkspaceLimits())
     assert found.git is not None
     branch = git(root, "branch", "--show-current") or None
     assert (found.git["head"], found.git["branch"]) == (git(root, "rev-parse", "HEAD"), branch)
@@ -220,7 +220,7 @@ def test_what_only_a_filter_could_tell_is_said_to_be_unknown(tmp_path: Path) -> 
 
     assert (before["dirty"], "note" in before) == (False, False)
     assert after["dirty"] is True
-    assert after["note"] == "Whether 1 files differ is not known, such as a.txt: no filter is run to find out."
+    assert after["note"] == "Whether 1 files differ is not known, such as a.txt: filters are not run."
 
 
 def test_work_trees_and_submodules_are_followed_where_they_point_back(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_another_users_repository_is_refused_unless_listed_as_safe(
 
     with pytest.raises(RepositoryRefused, match=r"safe\.directory"):
         find_repository(root)
-    found = scan(repo_at(root), Limits())
+    found = scan(repo_at(root), WorkspaceLimits())
     assert (found.git, set(found.files)) == (None, set(FILES)), "it is a folder like any other"
     for listed in (str(root), "*", f"{tmp_path}/*"):
         config.write_text(f'[safe]\n\tdirectory = "{listed}"\n')
@@ -308,7 +308,7 @@ def test_what_leads_to_another_repository_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RepositoryRefused):
             find_repository(made[name])
     for root in made.values():
-        found = scan(repo_at(root), Limits())
+        found = scan(repo_at(root), WorkspaceLimits())
         assert "merger" not in str(found.git)
         assert head not in str(found.git) or root == made["common"]
         assert set(found.files) == set(FILES)
@@ -356,7 +356,7 @@ def test_an_index_that_lies_is_refused(data: bytes, tmp_path: Path) -> None:
 
     with pytest.raises(RepositoryRefused):
         open_work_tree(root)
-    found = scan(repo_at(root), Limits())
+    found = scan(repo_at(root), WorkspaceLimits())
     assert (found.git, set(found.files)) == (None, set(FILES))
 
 
@@ -397,7 +397,7 @@ def test_pipes_in_place_of_files_hold_nobody_up(tmp_path: Path) -> None:
         (root / name).unlink(missing_ok=True)
         os.mkfifo(root / name)
 
-        assert set(scan(repo_at(root), Limits()).files) == set(FILES)
+        assert set(scan(repo_at(root), WorkspaceLimits()).files) == set(FILES)
 
 
 def test_objects_that_unpack_to_anything_are_read_to_their_first_line(tmp_path: Path) -> None:
@@ -429,7 +429,7 @@ def test_patterns_of_stars_take_no_time(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     write(root, {".gitignore": f"{'*a' * 60}b\n", **{"a" * 220 + str(n): "1\n" for n in range(9)}})
 
-    assert thread_cpu_s(lambda: scan(repo_at(root), Limits())) < 0.5
+    assert thread_cpu_s(lambda: scan(repo_at(root), WorkspaceLimits())) < 0.5
 
 
 def test_settings_are_read_as_git_reads_them(tmp_path: Path) -> None:

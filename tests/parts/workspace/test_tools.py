@@ -92,7 +92,7 @@ async def test_every_error_that_is_met_was_promised(tmp_path: Path) -> None:
         *((name, {"strange": 1}, "INVALID_PARAMS") for name in TOOLS),
     ]
     async with workspace_app(root) as app, WAYS[0].client_of(app) as client:
-        terms = [tool.contract.terms for tool in app.gateway.catalogue]
+        terms = [tool.contract.terms for tool in app.gateway.catalog]
         met = [error_of(await client.call_tool(f"workspace__{name}", arguments)) for name, arguments, _ in provoked]
 
     promised = {one.name.removeprefix("workspace__"): {str(code) for code in one.errors} for one in terms}

@@ -21,7 +21,7 @@ from tests.parts.workspace.test_ends import builder, builders_beneath, many, nob
 from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, TOOLPOST, Way, server_environment
 from toolpost.app import open_app
 from toolpost.parts.workspace import watch
-from toolpost.parts.workspace.folders import folders_of
+from toolpost.parts.workspace.file_events import folders_to_watch
 from toolpost.parts.workspace.generations import read_pointer
 from toolpost.parts.workspace.settings import WorkspaceSettings
 from toolpost.parts.workspace.spec import spec_of
@@ -157,7 +157,7 @@ async def test_where_nothing_can_be_watched_it_is_looked_for_changes(
 ) -> None:
     root = make_repo(tmp_path / "shop")
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    monkeypatch.setattr(watch, "LOOK_S", 0.2)
+    monkeypatch.setattr(watch, "POLL_S", 0.2)
     async with watched(root) as client:
         await found(client, "UserStore", "src/users.py")
         write(root, {"src/more.py": "def marmalade(): ...\n"})
@@ -170,7 +170,7 @@ async def test_where_nothing_can_be_watched_it_is_looked_for_changes(
 async def test_a_folder_that_comes_later_is_followed_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "LOOK_S", 0.2)
+    monkeypatch.setattr(watch, "POLL_S", 0.2)
     (tmp_path / "there").mkdir()
     async with watched(tmp_path, roots=["shop"]) as client:
         await in_state(client, "failing")
@@ -260,7 +260,7 @@ async def test_only_folders_that_can_hold_files_of_the_index_are_watched(tmp_pat
     for root in (by_git, by_walking):
         (root / "empty/folder").mkdir(parents=True)
         (root / "link").symlink_to(tmp_path)
-        found_there = folders_of(spec_of(root, ["."]).repositories[0])
+        found_there = folders_to_watch(spec_of(root, ["."]).repositories[0])
 
         names = {Path(folder).relative_to(root).as_posix() for folder in found_there}
         assert names == {".", "src", "docs", "empty", "empty/folder"}
@@ -268,7 +268,7 @@ async def test_only_folders_that_can_hold_files_of_the_index_are_watched(tmp_pat
 
 async def test_a_flood_of_changes_is_a_few_builds(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
-    home = spec_of(root, ["."]).repositories[0].home
+    home = spec_of(root, ["."]).repositories[0].index_dir
     async with watched(root) as client:
         await found(client, "UserStore", "src/users.py")
         await in_state(client, "watching")

@@ -28,9 +28,9 @@ from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, PROT
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.client import HttpClient
-from toolpost.upstreams.http.wire import HttpWire
+from toolpost.upstreams.http.transport import HttpTransport
 from toolpost.upstreams.lists import ListReader
-from toolpost.upstreams.wire import Notice, ServerRefused, WireLost, encode
+from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode
 
 _ELSEWHERE: Final = "`toolpost serve` starts one; --url names another"
 
@@ -44,7 +44,7 @@ class _Progress(msgspec.Struct):
 class GatewayClient:
     """Asks a gateway at an address, each request by itself."""
 
-    def __init__(self, url: str, wire: HttpWire) -> None:
+    def __init__(self, url: str, wire: HttpTransport) -> None:
         self.url = url
         self._wire = wire
 
@@ -68,9 +68,9 @@ class GatewayClient:
     ) -> CallAnswer:
         """Call a tool and read its answer; cancelling this cancels the call."""
         fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
-        on_notice = None if show is None else _telling(show)
+        on_progress = None if show is None else _telling(show)
         try:
-            raw = await self._ask("tools/call", fields, name=name, mirrored=mirrored, on_notice=on_notice)
+            raw = await self._ask("tools/call", fields, name=name, mirrored=mirrored, on_progress=on_progress)
         except UpstreamUnavailable as error:
             raise UpstreamUnavailable(
                 f"The gateway at {self.url} was lost before it answered: {error.message}.",
@@ -87,7 +87,7 @@ class GatewayClient:
         except ServerRefused as refusal:
             told = refusal.data if isinstance(refusal.data, dict) else {}
             raise read_error({"message": refusal.message, **told}) or ToolFailed(refusal.message) from refusal
-        except WireLost as lost:
+        except ConnectionLost as lost:
             if lost.was_sent:
                 raise
             raise NoGateway(f"No gateway answers at {self.url}: {lost.message}.", hint=_ELSEWHERE) from lost
@@ -99,7 +99,7 @@ async def open_client(gateway: RunningGateway) -> AsyncIterator[GatewayClient]:
     set_up_logging("debug" if is_debugging() else "critical")
     headers = {"authorization": f"Bearer {gateway.token}"} if gateway.token else {}
     async with HttpClient(gateway.url, headers=headers) as http:
-        wire = HttpWire("gateway", http, on_notice=lambda *_: None)
+        wire = HttpTransport("gateway", http, on_notification=lambda *_: None)
         envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
         wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
         yield GatewayClient(gateway.url, wire)
@@ -181,7 +181,7 @@ def _schema_of(definition: object) -> JsonObject:
     return schema if isinstance(schema, dict) else {}
 
 
-def _telling(show: Show) -> Notice:
+def _telling(show: Show) -> ProgressListener:
     def take(_method: str, params: bytes) -> None:
         with suppress(msgspec.DecodeError):
             told = msgspec.json.decode(params, type=_Progress)

@@ -33,7 +33,7 @@ async def call_here(config: Config, request: CallRequest) -> CallAnswer:
     async with open_quiet_app(config) as app:
         if not request.quiet:
             warn_of_problems(app)
-        contract = find_tool(app, app.gateway.catalogue, request.tool).contract
+        contract = find_tool(app, app.gateway.catalog, request.tool).contract
         arguments = arguments_of(request.words, contract.definition["inputSchema"])
         with open_progress(contract.name, quiet=request.quiet) as show:
             call = app.gateway.admit(caller=OPERATOR, name=request.tool, arguments=arguments, on_progress=show)

@@ -77,5 +77,5 @@ def _changed(old: Definition, new: Definition, since: str, names: NameIndex, *, 
     told = f"no longer as it was {since}: {judgement.verdict.value} ({rules})"
     hint = f"`toolpost diff` explains it, `toolpost lock --accept {new.name}` takes it over"
     if is_enforced and not is_harmless:
-        return problem("contract-changed", f"{told}; it is withheld", hint=hint)
+        return problem("contract-changed", f"{told}; it is quarantined", hint=hint)
     return warning("contract-changed", told, hint=hint)

@@ -20,7 +20,7 @@ from toolpost.cli.gateway import without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.protocol.era import MODERN
-from toolpost.providers.servers import ServerSource
+from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config, PluginSettings
 from toolpost.settings.masking import concealing
 from toolpost.upstreams.report import ServerReport
@@ -61,7 +61,7 @@ async def _started(spec: ServerSpec, config: Config) -> Group:
     conceal = concealing(spec)
     began = time.monotonic()
     async with open_app(alone, bundled=False, servers=[spec], holds=False) as app:
-        source = app.servers.sources[spec.name]
+        source = app.servers.providers[spec.name]
         try:
             await source.supervisor.ensure_ready()
         except ToolpostError as error:
@@ -81,12 +81,12 @@ async def _started(spec: ServerSpec, config: Config) -> Group:
 def _failed(name: str, report: ServerReport, error: ToolpostError, conceal: Callable[[str], str]) -> Group:
     # How long the gateway would wait before it tries again is of no use to whoever mends it.
     hint = _AGAIN.sub("", error.hint or "") or None
-    words = report.last_words[-LAST_WORDS:]
+    words = report.stderr_tail[-LAST_WORDS:]
     found = problem("start", f"does not start: {report.last_error or error.message}", hint=hint, lines=words)
     return Group(kind="server", name=name, findings=(found.mapped(conceal),), facts={"transport": report.transport})
 
 
-def _answered(source: ServerSource, report: ServerReport, took_s: float) -> Finding:
+def _answered(source: ServerProvider, report: ServerReport, took_s: float) -> Finding:
     promised = sum(map(has_output_schema, source.tools.values()))
     era = "stateless" if report.version == MODERN.version else "handshake"
     count = len(source.tools)
@@ -94,7 +94,7 @@ def _answered(source: ServerSource, report: ServerReport, took_s: float) -> Find
     return ok("start", f"ready in {took_s:.2f} s over {report.transport}; MCP {report.version} ({era} era); {tools}")
 
 
-def _facts(source: ServerSource, report: ServerReport, took_s: float) -> JsonObject:
+def _facts(source: ServerProvider, report: ServerReport, took_s: float) -> JsonObject:
     return {
         "transport": report.transport,
         "version": report.version,
@@ -105,7 +105,7 @@ def _facts(source: ServerSource, report: ServerReport, took_s: float) -> JsonObj
     }
 
 
-def _findings(source: ServerSource, report: ServerReport) -> Iterator[Finding]:
+def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Finding]:
     if not source.definitions:
         yield warning("no-tools", "it has no tools")
     if report.oddities:
@@ -118,7 +118,7 @@ def _findings(source: ServerSource, report: ServerReport) -> Iterator[Finding]:
     yield from findings_of_tools(source.tools.values(), source.refused)
 
 
-def _unused_patterns(source: ServerSource) -> Iterator[Finding]:
+def _unused_patterns(source: ServerProvider) -> Iterator[Finding]:
     names = [str(definition.get("name")) for definition in source.definitions or ()]
     for key in ("allow", "deny"):
         for pattern in getattr(source.spec, key):

@@ -208,7 +208,7 @@ async def check_plugins(config: Config, doctors: Sequence[Doctor]) -> list[Group
 
 
 def _plugin(plugin: LoadedPlugin, config: Config) -> Group:
-    source = plugin.source
+    source = plugin.provider
     findings: list[Finding] = []
     if plugin.state == "disabled":
         findings.append(note("disabled", "left out: it is among plugins.disable"))

@@ -15,7 +15,7 @@ from toolpost.cli.doctor.findings import Finding, Level, warning
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.errors import ContractRefused
 from toolpost.contracts.subschemas import declared_properties, draft_of, walk_subschemas
-from toolpost.providers import HeldTool
+from toolpost.providers import ProvidedTool
 
 TOOLS_LIMIT: Final = 128
 DESCRIPTION_LIMIT: Final = 1_024
@@ -36,7 +36,7 @@ _FORMATS: Final = frozenset(
 )
 
 
-def findings_of_tools(tools: Iterable[HeldTool], refused: Iterable[ContractRefused]) -> Iterator[Finding]:
+def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractRefused]) -> Iterator[Finding]:
     """Check every tool of a source: first those that cannot be called at all."""
     for refusal in refused:
         yield _refusal(refusal)
@@ -45,7 +45,7 @@ def findings_of_tools(tools: Iterable[HeldTool], refused: Iterable[ContractRefus
             yield replace(finding, tool=tool.contract.terms.name)
 
 
-def has_output_schema(tool: HeldTool) -> bool:
+def has_output_schema(tool: ProvidedTool) -> bool:
     """Say whether a tool promises what it returns."""
     return tool.contract.result_schema is not None
 
@@ -62,7 +62,7 @@ def _refusal(refusal: ContractRefused) -> Finding:
     )
 
 
-def _findings_of(tool: HeldTool) -> Iterator[Finding]:
+def _findings_of(tool: ProvidedTool) -> Iterator[Finding]:
     contract = tool.contract
     yield from _name(tool)
     description = contract.terms.description.strip()
@@ -78,9 +78,9 @@ def _findings_of(tool: HeldTool) -> Iterator[Finding]:
             yield replace(finding, place=f"inputSchema{finding.place or ''}")
 
 
-def _name(tool: HeldTool) -> Iterator[Finding]:
+def _name(tool: ProvidedTool) -> Iterator[Finding]:
     name, original = tool.contract.name, tool.contract.terms.name
-    if name != f"{tool.source}__{original}":
+    if name != f"{tool.provider}__{original}":
         yield warning("name-changed", f"listed as `{name}`, because clients would not take its own name")
     if not _FIRST.match(name):
         yield warning(

@@ -12,8 +12,8 @@ from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import NotFound, ToolpostError
 from toolpost.contracts.lockfile import LockedTool, LockedTools
 from toolpost.discovery import automatic_eval, automatic_mcp
-from toolpost.providers import Source
-from toolpost.providers.servers import ServerSource
+from toolpost.providers import Provider
+from toolpost.providers.servers import ServerProvider
 from toolpost.running import App
 from toolpost.settings import Config
 
@@ -26,7 +26,7 @@ class Live:
     """What is there, and what could not be looked at."""
 
     tools: LockedTools
-    sources: Collection[str]
+    providers: Collection[str]
     missing: Mapping[str, str]
     """Plugins and servers whose tools are not known, with the reason."""
 
@@ -35,14 +35,16 @@ async def live_tools(config: Config, only: Collection[str] = ()) -> Live:
     """Look at everything once; with `only`, at what these plugins and servers bring."""
     async with open_quiet_app(without_store(config), holds=False) as app:
         missing = {plugin.name: "; ".join(plugin.problems) for plugin in app.host.plugins if plugin.state == "failed"}
-        sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(app.servers.sources)
+        sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(
+            app.servers.providers
+        )
         sources |= {tool.source for tool in _own_tools(app).values()}
         _refuse_unknown(only, sources)
-        wanted = [source for name, source in app.servers.sources.items() if not only or name in only]
+        wanted = [source for name, source in app.servers.providers.items() if not only or name in only]
         missing |= await _not_started(wanted)
         return Live(
             tools=restricted(_tools(app), only),
-            sources=sources,
+            providers=sources,
             missing={name: reason for name, reason in missing.items() if not only or name in only},
         )
 
@@ -65,19 +67,19 @@ def _own_tools(app: App) -> dict[str, LockedTool]:
 
 
 def _brought_tools(app: App) -> dict[str, LockedTool]:
-    sources: list[Source] = [*app.host.sources, *app.servers.sources.values()]
+    sources: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
     return {
-        name: LockedTool.of(tool.source, Definition.from_contract(tool.contract))
+        name: LockedTool.of(tool.provider, Definition.from_contract(tool.contract))
         for source in sources
-        for name, tool in {**source.tools, **source.withheld}.items()
+        for name, tool in {**source.tools, **source.quarantined}.items()
     }
 
 
-async def _not_started(sources: Collection[ServerSource]) -> dict[str, str]:
+async def _not_started(sources: Collection[ServerProvider]) -> dict[str, str]:
     """Wait for the servers; returns why, for those that do not start."""
     reasons: dict[str, str] = {}
 
-    async def wait_for(source: ServerSource) -> None:
+    async def wait_for(source: ServerProvider) -> None:
         reasons[source.name] = f"it did not start within {START_S:g} s"
         with anyio.move_on_after(START_S):
             try:

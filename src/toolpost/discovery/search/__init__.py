@@ -1,28 +1,20 @@
-"""How a tool is found by need: ranked here, without a network and without a neural network.
+"""Rank tools for a query in plain words, locally: BM25F over their definitions, mixed with static word embeddings.
 
-document   what is searched: a tool as it describes itself
-index      the index of all of them, asked by anybody; numpy is loaded when the first is prepared
-ranking    what a search answers, and how many of its hits to hand out
-tokens     what a text costs a model
-weights    every weight, and the measurement that chose it
+document   a tool as it is indexed: its fields and their text
+words      text to comparable words: tokenizing, stemming, synonyms
+query      a query split into clauses, and which words of a tool match it
+weights    every weight of the score, and the measurements behind it
+ranking    what a search returns, how confident it is, and how many tools to return
+index      `SearchIndex`, the entry point; the only module here that loads numpy, and only to prepare an index
 
-fields     where a document has its words
-words      text as words that can be compared
-synonyms   words for the same thing
-clauses    a request taken apart
-sureness   how sure a ranking may be
-matching   why a tool was found
-
-engine     segments of documents, put together
-segment    some documents, prepared: postings and vectors
-postings   which document has which word
-meaning    vectors from the table in model/
-scoring    how well each document fits a request
+engine     immutable segments of documents, updated incrementally
+postings   the inverted index of a segment
+meaning    text vectors from the table in model/
+scoring    the score of each document for a query
 """
 
-from toolpost.discovery.search.document import Document
+from toolpost.discovery.search.document import ToolDocument
 from toolpost.discovery.search.index import SearchIndex
-from toolpost.discovery.search.ranking import Hit, Match, Ranking, cut
-from toolpost.discovery.search.tokens import tokens
+from toolpost.discovery.search.ranking import Match, RankedTool, Ranking, cut, estimate_tokens
 
-__all__ = ["Document", "Hit", "Match", "Ranking", "SearchIndex", "cut", "tokens"]
+__all__ = ["Match", "RankedTool", "Ranking", "SearchIndex", "ToolDocument", "cut", "estimate_tokens"]

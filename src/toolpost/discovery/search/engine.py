@@ -1,52 +1,98 @@
-"""The search itself, on arrays: which documents there are, and which fit a request best."""
+"""The documents of an index, in immutable segments, and the best of them for a query.
+
+An index is updated often and by little: one server of a hundred changes a tool. So there is a large segment, and a small one
+with what has changed since; rows of the large one that changed or are gone are only marked dead. When too much is loose, both
+are merged into one, without reading a document again.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
-from toolpost.discovery.search.clauses import Request
-from toolpost.discovery.search.document import Document
-from toolpost.discovery.search.lexical import Lexicon, Mask
-from toolpost.discovery.search.meaning import Vectors
-from toolpost.discovery.search.scoring import Corpus, Evidence, Shortlist, scores_of
-from toolpost.discovery.search.segment import Segment
+from toolpost.discovery.search.document import ToolDocument, summarize
+from toolpost.discovery.search.meaning import Vectors, vectors_of
+from toolpost.discovery.search.postings import Numbers, Postings, Rows, impacts_of
+from toolpost.discovery.search.query import ParsedQuery
+from toolpost.discovery.search.scoring import Corpus, Evidence, Lexicon, Mask, Shortlist, score_documents
 from toolpost.discovery.search.weights import WEIGHTS, Weights
 
-_VIEWS = 32
-"""For how many different sets of visible tools what follows from them is kept."""
+_CACHED_CORPORA = 32
+"""For how many different sets of visible tools the derived arrays are cached."""
 _LOOSE_ROWS = 64
 _LOOSE_SHARE = 8
-"""Rows that are new or gone since the large segment was made may be one in so many before all is made one again."""
+"""All segments are merged once more than 64 rows, and more than one row in 8, are new or dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some documents by row, with their postings and vectors; immutable."""
+
+    documents: Sequence[ToolDocument]
+    postings: Postings
+    vectors: Vectors
+
+    @classmethod
+    def of(cls, documents: Sequence[ToolDocument], weights: Weights) -> "Segment":
+        postings = Postings.of(impacts_of(document, weights) for document in documents)
+        return cls(documents, postings, vectors_of(map(summarize, documents)))
+
+    @classmethod
+    def merge(cls, segments: Sequence["Segment"], alive: Sequence[NDArray[np.bool_]]) -> "Segment":
+        """Copy the live rows of several segments into one, renumbered."""
+        documents = [
+            document
+            for segment, mask in zip(segments, alive, strict=True)
+            for document, is_alive in zip(segment.documents, mask.tolist(), strict=True)
+            if is_alive
+        ]
+        vectors = np.concatenate([segment.vectors[mask] for segment, mask in zip(segments, alive, strict=True)])
+        term_ids: dict[str, int] = {}
+        terms: list[Rows] = []
+        rows: list[Rows] = []
+        impacts: list[Numbers] = []
+        start = 0
+        for segment, mask in zip(segments, alive, strict=True):
+            postings = segment.postings
+            new_rows = np.cumsum(mask, dtype=np.int32) - 1 + start
+            is_alive = mask[postings.rows]
+            terms.append(postings.number_terms(term_ids)[is_alive])
+            rows.append(new_rows[postings.rows[is_alive]].astype(np.int32))
+            impacts.append(postings.impacts[is_alive])
+            start += int(np.count_nonzero(mask))
+        postings = Postings.sort(list(term_ids), np.concatenate(terms), np.concatenate(rows), np.concatenate(impacts))
+        return cls(documents, postings, vectors)
 
 
 class Engine:
-    """Documents in segments: a large one, and a small one with what has changed since. Never changed once made."""
+    """At most two segments and a mask of the rows that are alive; immutable."""
 
     def __init__(self, segments: Sequence[Segment], alive: Mask, weights: Weights) -> None:
-        self.documents: Sequence[Document] = [document for segment in segments for document in segment.documents]
-        kept = alive.tolist()
-        self.rows: Mapping[str, int] = {d.name: row for row, d in enumerate(self.documents) if kept[row]}
+        self.documents: Sequence[ToolDocument] = [document for segment in segments for document in segment.documents]
+        is_alive = alive.tolist()
+        self.rows: Mapping[str, int] = {d.name: row for row, d in enumerate(self.documents) if is_alive[row]}
         self._segments = segments
         self._starts = [0, *accumulate(len(segment.documents) for segment in segments)]
         self._alive = alive
         self._weights = weights
         servers = {"": -1}
         self._servers = np.array([servers.setdefault(d.server, len(servers) - 1) for d in self.documents], np.int32)
-        self._everything = self._seeing(alive)
-        self._seen = lru_cache(maxsize=_VIEWS)(self._seeing_only)
+        self._everything = self._make_corpus(alive)
+        self._corpus_of = lru_cache(maxsize=_CACHED_CORPORA)(self._make_corpus_of)
 
     @classmethod
-    def of(cls, documents: Iterable[Document], weights: Weights = WEIGHTS) -> "Engine":
-        """Read all documents; of two with one name the later counts."""
-        known = list({document.name: document for document in documents}.values())
-        return cls([Segment.of(known, weights)], np.ones(len(known), np.bool_), weights)
+    def of(cls, documents: Iterable[ToolDocument], weights: Weights = WEIGHTS) -> "Engine":
+        """Index all documents; of two with one name the later counts."""
+        unique = list({document.name: document for document in documents}.values())
+        return cls([Segment.of(unique, weights)], np.ones(len(unique), np.bool_), weights)
 
-    def updated(self, documents: Iterable[Document]) -> "Engine":
-        """Read what is new or has changed, and take over the rest."""
+    def update(self, documents: Iterable[ToolDocument]) -> "Engine":
+        """Return an engine of exactly these documents, indexing only new and changed ones; itself if there are none."""
         alive = np.zeros(len(self.documents), np.bool_)
-        fresh: list[Document] = []
+        fresh: list[ToolDocument] = []
         for name, document in {document.name: document for document in documents}.items():
             row = self.rows.get(name)
             if row is not None and is_same(self.documents[row], document):
@@ -56,33 +102,35 @@ class Engine:
         if not fresh and np.array_equal(alive, self._alive):
             return self
         segments = [*self._segments, Segment.of(fresh, self._weights)]
-        return Engine(*_tidied(segments, np.concatenate((alive, np.ones(len(fresh), np.bool_)))), self._weights)
+        return Engine(*_compact(segments, np.concatenate((alive, np.ones(len(fresh), np.bool_)))), self._weights)
 
-    def best(
-        self, request: Request, among: frozenset[str] | None, limit: int
-    ) -> tuple[list[tuple[Document, float]], Evidence]:
-        """Return the best documents that are seen, best first, with their scores; and what speaks for the first."""
-        scores = scores_of(request, self._everything if among is None else self._seen(among), self._weights, limit)
+    def find_best(
+        self, query: ParsedQuery, among: frozenset[str] | None, limit: int
+    ) -> tuple[list[tuple[ToolDocument, float]], Evidence]:
+        """Return the best visible documents with their scores, best first, and the evidence for the first."""
+        scores = score_documents(
+            query, self._everything if among is None else self._corpus_of(among), self._weights, limit
+        )
         rows, totals = scores.rows, np.round(scores.totals.astype(np.float64), 6)
         if 0 < limit < len(rows):
             is_kept = totals >= np.partition(totals, len(totals) - limit)[len(totals) - limit]
             rows, totals = rows[is_kept], totals[is_kept]
-        # Among equals the names decide, so that one question has one answer.
-        found = [
+        # Equal scores are ordered by name, so that the same query always has the same answer.
+        ranked = [
             (-total, self.documents[row].name, row) for row, total in zip(rows.tolist(), totals.tolist(), strict=True)
         ]
-        found.sort()
-        return [(self.documents[row], -total) for total, _, row in found[: max(0, limit)]], scores.evidence
+        ranked.sort()
+        return [(self.documents[row], -total) for total, _, row in ranked[: max(0, limit)]], scores.evidence
 
-    def _seeing_only(self, among: frozenset[str]) -> Corpus:
-        seen = np.zeros(len(self.documents), np.bool_)
-        seen[[row for name in among if (row := self.rows.get(name)) is not None]] = True
-        return self._seeing(seen)
+    def _make_corpus_of(self, among: frozenset[str]) -> Corpus:
+        visible = np.zeros(len(self.documents), np.bool_)
+        visible[[row for name in among if (row := self.rows.get(name)) is not None]] = True
+        return self._make_corpus(visible)
 
-    def _seeing(self, seen: Mask) -> Corpus:
+    def _make_corpus(self, visible: Mask) -> Corpus:
         parts = [(start, segment.postings) for start, segment in zip(self._starts, self._segments, strict=False)]
         return Corpus(
-            lexicon=Lexicon(parts, seen, int(np.count_nonzero(seen))),
+            lexicon=Lexicon(parts, visible, int(np.count_nonzero(visible))),
             servers=self._servers,
             vectors=[segment.vectors for segment in self._segments],
             vectors_at=self._vectors_at,
@@ -96,22 +144,23 @@ class Engine:
         return np.concatenate(parts)
 
 
-def is_same(old: Document, new: Document) -> bool:
-    """Whether work done on one document holds for the other."""
+def is_same(old: ToolDocument, new: ToolDocument) -> bool:
+    """Whether `new` needs no indexing because `old` was indexed."""
     if old is new:
         return True
     if old.digest and old.digest == new.digest:
+        # The digest covers the tool's definition; what its server says is not part of that.
         return old.server == new.server and old.server_description == new.server_description
     return old == new
 
 
-def _tidied(segments: Sequence[Segment], alive: Mask) -> tuple[Sequence[Segment], Mask]:
-    """Keep two segments at most: the small ones are made one, and all are when too much is loose."""
+def _compact(segments: Sequence[Segment], alive: Mask) -> tuple[Sequence[Segment], Mask]:
+    """Merge all small segments into one, or everything into one if too many rows are loose."""
     sizes = [len(segment.documents) for segment in segments]
     parts = np.split(alive, np.cumsum(sizes)[:-1])
     loose = len(alive) - int(np.count_nonzero(parts[0]))
     if loose > max(_LOOSE_ROWS, sizes[0] // _LOOSE_SHARE):
-        whole = Segment.merged(segments, parts)
+        whole = Segment.merge(segments, parts)
         return [whole], np.ones(len(whole.documents), np.bool_)
-    small = Segment.merged(segments[1:], parts[1:])
+    small = Segment.merge(segments[1:], parts[1:])
     return [segments[0], small], np.concatenate((parts[0], np.ones(len(small.documents), np.bool_)))

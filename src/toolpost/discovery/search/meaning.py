@@ -1,4 +1,7 @@
-"""Meaning without a neural network: a text's vector is the sum of its wordpieces' rows in a table made beforehand."""
+"""Text vectors without a neural network at run time: the sum of the rows of a text's wordpieces in a table.
+
+The table in model/ was distilled from a sentence model (`scripts/static_table.py`); it is int8 with one scale for each row.
+"""
 
 import re
 import unicodedata
@@ -14,33 +17,33 @@ Vectors = NDArray[np.float32]
 
 DIMENSIONS: Final = 256
 _MODEL: Final = files("toolpost.discovery.search") / "model"
-_AT_ONCE: Final = 256
-_MOST_PIECES: Final = 256
-_LONGEST_WORD: Final = 40
-_HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
-_WORDS: Final = re.compile(r"[^\W_]+")
+_BATCH: Final = 256
+_MAX_PIECES: Final = 256
+_MAX_WORD_CHARS: Final = 40
+_IDENTIFIER_BREAK: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
+_WORD: Final = re.compile(r"[^\W_]+")
 _HAN: Final = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
 
 
 def vectors_of(texts: Iterable[str]) -> Vectors:
-    """Embed texts: one row of unit length each, or of zeros where nothing of a text is known."""
+    """Embed texts: one row of unit length for each, or of zeros if the vocabulary has none of its words."""
     pieces = [pieces_of(text) for text in texts]
-    found = np.zeros((len(pieces), DIMENSIONS), dtype=np.float32)
-    for start in range(0, len(pieces), _AT_ONCE):
-        _add_up(pieces[start : start + _AT_ONCE], found[start : start + _AT_ONCE])
-    return found
+    vectors = np.zeros((len(pieces), DIMENSIONS), dtype=np.float32)
+    for start in range(0, len(pieces), _BATCH):
+        _write_sums(pieces[start : start + _BATCH], vectors[start : start + _BATCH])
+    return vectors
 
 
-def cosines_of(vectors: Vectors, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Compare one vector with many."""
-    # Not `@`: BLAS would share so small a piece of work among threads, and wait until a busy machine has run them all.
-    found: NDArray[np.float32] = np.einsum("ij,j->i", vectors, wanted)
-    return found
+def cosines_of(vectors: Vectors, query: NDArray[np.float32]) -> NDArray[np.float32]:
+    # Not `@`: BLAS would spread this little work over threads, and on a busy machine wait for the slowest of them.
+    cosines: NDArray[np.float32] = np.einsum("ij,j->i", vectors, query)
+    return cosines
 
 
-def _add_up(pieces: Sequence[Sequence[int]], into: Vectors) -> None:
-    table, scale = _table()
-    rows = [number for number, some in enumerate(pieces) if some]
+def _write_sums(pieces: Sequence[Sequence[int]], into: Vectors) -> None:
+    """Fill one row of `into` for each text that has wordpieces."""
+    table, scale = _load_table()
+    rows = [row for row, ids_of_text in enumerate(pieces) if ids_of_text]
     if not rows:
         return
     ids = np.fromiter((piece for row in rows for piece in pieces[row]), dtype=np.int32)
@@ -52,45 +55,46 @@ def _add_up(pieces: Sequence[Sequence[int]], into: Vectors) -> None:
 
 
 @cache
-def _table() -> tuple[NDArray[np.int8], Vectors]:
+def _load_table() -> tuple[NDArray[np.int8], Vectors]:
     with (_MODEL / "static_held_256.npz").open("rb") as file, np.load(file) as arrays:
         return arrays["W"], arrays["scale"]
 
 
 @cache
-def _vocabulary() -> dict[str, int]:
+def _load_vocabulary() -> dict[str, int]:
     lines = (_MODEL / "vocab.txt").read_text(encoding="utf-8").splitlines()
     return {piece: number for number, piece in enumerate(lines)}
 
 
 def pieces_of(text: str) -> list[int]:
-    """Return the numbers of a text's wordpieces; a word that is not made of known ones has none."""
-    spaced = _HUMPS.sub(" ", text)
+    """Return the wordpiece ids of a text; a word that the vocabulary cannot spell contributes none."""
+    spaced = _IDENTIFIER_BREAK.sub(" ", text)
     if not spaced.isascii():
         spaced = _HAN.sub(r" \1 ", unicodedata.normalize("NFKC", spaced))
-    found: list[int] = []
-    for word in _WORDS.findall(spaced):
-        found += _word_pieces(word[:_LONGEST_WORD])
-        if len(found) >= _MOST_PIECES:
+    pieces: list[int] = []
+    for word in _WORD.findall(spaced):
+        pieces += _pieces_of_word(word[:_MAX_WORD_CHARS])
+        if len(pieces) >= _MAX_PIECES:
             break
-    return found[:_MOST_PIECES]
+    return pieces[:_MAX_PIECES]
 
 
 @lru_cache(maxsize=65536)
-def _word_pieces(word: str) -> tuple[int, ...]:
+def _pieces_of_word(word: str) -> tuple[int, ...]:
+    """Split greedily, longest piece first, as WordPiece does."""
     word = word.lower()
     if not word.isascii():
-        word = "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))
-    vocabulary = _vocabulary()
-    found: list[int] = []
+        word = "".join(char for char in unicodedata.normalize("NFD", word) if not unicodedata.combining(char))
+    vocabulary = _load_vocabulary()
+    pieces: list[int] = []
     start = 0
     while start < len(word):
         prefix = "##" if start else ""
         for end in range(len(word), start, -1):
             if (piece := vocabulary.get(prefix + word[start:end])) is not None:
-                found.append(piece)
+                pieces.append(piece)
                 start = end
                 break
         else:
             return ()
-    return tuple(found)
+    return tuple(pieces)

@@ -1,25 +1,117 @@
-"""How well each document fits a request: words and meaning half and half, the whole request and its best clause."""
+"""The score of each document for a query: words and meaning, of the whole query and of its best-fitting clause.
 
-from collections.abc import Callable, Sequence
+    score = 0.5 * BM25F(words) / best + 0.5 * cosine(vectors) / best
+
+averaged with the same score for the clause that fits the document best, plus a small pull toward the best tool of the same
+server. Everything is computed among the visible documents only: how rare a word is, the best of both halves, the servers. So
+a caller cannot learn from a score that a hidden tool exists.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolpost.discovery.search.clauses import Request
-from toolpost.discovery.search.lexical import Lexicon, Mask, Spoken
 from toolpost.discovery.search.meaning import Vectors, cosines_of, vectors_of
-from toolpost.discovery.search.postings import Numbers, Rows
+from toolpost.discovery.search.postings import Numbers, Postings, Rows
+from toolpost.discovery.search.query import ParsedQuery
 from toolpost.discovery.search.weights import Weights
+from toolpost.discovery.search.words import SYNONYMS
 
-_TINY = np.float32(1e-9)
+MAX_WORDS = 512
+"""How many distinct words of a query are looked up, the rarest first."""
 
+Mask = NDArray[np.bool_]
 Shortlist = NDArray[np.intp]
+
+_T = TypeVar("_T", bound=np.generic)
+_TINY = np.float32(1e-9)
+_NO_ROWS: Rows = np.zeros(0, np.int32)
+_NO_NUMBERS: Numbers = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class TermPostings:
+    """A word among the visible documents: its rarity, the rows that contain it, its impact on each."""
+
+    rarity: float
+    rows: Rows
+    impacts: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTerm:
+    """A word of a query, and how much it adds to which rows, directly or through a synonym."""
+
+    rarity: float
+    own_rows: Rows
+    """The rows that contain the word itself."""
+    rows: Rows
+    amounts: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """The postings of all segments, limited to the visible documents."""
+
+    parts: Sequence[tuple[int, Postings]]
+    """The postings of each segment, with the number of its first row."""
+    visible: Mask
+    count: int
+    """How many documents are visible."""
+
+    def look_up(self, words: Iterable[str], synonym_weight: float) -> dict[str, QueryTerm]:
+        terms = {word: self._weigh(word, synonym_weight) for word in words}
+        if len(terms) <= MAX_WORDS:
+            return terms
+        return dict(sorted(terms.items(), key=lambda item: (-item[1].rarity, item[0]))[:MAX_WORDS])
+
+    def sum_terms(self, words: Iterable[str], terms: Mapping[str, QueryTerm]) -> Numbers:
+        """Add up, for every row, the amounts of those of `words` that are in `terms`."""
+        known = [terms[word] for word in words if word in terms]
+        if not known:
+            return np.zeros(len(self.visible), np.float32)
+        rows = _concatenate([term.rows for term in known])
+        amounts = _concatenate([term.amounts for term in known])
+        return np.bincount(rows, amounts, len(self.visible)).astype(np.float32)
+
+    def _weigh(self, word: str, synonym_weight: float) -> QueryTerm:
+        own = self._find(word)
+        rows, amounts = [own.rows], [own.impacts * own.rarity]
+        for synonym in SYNONYMS.get(word, ()):
+            other = self._find(synonym)
+            if len(other.rows):
+                # The rarity of the commoner word counts: a rare word must not make its common synonym weigh like a rare one.
+                rows.append(other.rows)
+                amounts.append(other.impacts * (synonym_weight * min(own.rarity, other.rarity)))
+        return QueryTerm(own.rarity, own.rows, _concatenate(rows), _concatenate(amounts))
+
+    def _find(self, word: str) -> TermPostings:
+        rows: list[Rows] = []
+        impacts: list[Numbers] = []
+        for start, postings in self.parts:
+            if (found := postings.find(word)) is not None:
+                rows.append(found[0] + start if start else found[0])
+                impacts.append(found[1])
+        if not rows:
+            return TermPostings(self._rarity(0), _NO_ROWS, _NO_NUMBERS)
+        all_rows, all_impacts = _concatenate(rows), _concatenate(impacts)
+        if self.count < len(self.visible):
+            is_visible = self.visible[all_rows]
+            all_rows, all_impacts = all_rows[is_visible], all_impacts[is_visible]
+        return TermPostings(self._rarity(len(all_rows)), all_rows, all_impacts)
+
+    def _rarity(self, document_count: int) -> float:
+        """BM25's inverse document frequency."""
+        return math.log1p((self.count - document_count + 0.5) / (document_count + 0.5))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """All documents by row, and which of them are seen."""
+    """All documents by row, and which of them are visible."""
 
     lexicon: Lexicon
     servers: NDArray[np.int32]
@@ -28,52 +120,50 @@ class Corpus:
     vectors_at: Callable[[Shortlist], Vectors]
 
     @property
-    def seen(self) -> Mask:
-        """Which rows may have a part in the answer."""
-        return self.lexicon.seen
+    def visible(self) -> Mask:
+        return self.lexicon.visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What speaks for a best match, apart from being better than the others."""
+    """How good the best match is in itself, not only compared with the others."""
 
     cosine: float = 0.0
-    """How near it comes in meaning."""
     coverage: float = 0.0
-    """Which share of the request's words it has, the rare ones counting more."""
+    """The share of the query's words that it contains, weighted by rarity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """The rows that fit best, in no order, with the score of each, and what speaks for the best of them."""
+    """The best rows, in no order, the score of each, and the evidence for the best of them."""
 
     rows: Shortlist
     totals: Numbers
     evidence: Evidence
 
 
-def scores_of(request: Request, corpus: Corpus, weights: Weights, wanted: int) -> Scores:
-    """Score the documents that fit best; one that is not seen has no part in it.
+def score_documents(query: ParsedQuery, corpus: Corpus, weights: Weights, limit: int) -> Scores:
+    """Score at least the `limit` best of the visible documents.
 
-    All are compared with the whole request; only a shortlist of them with its clauses and with each other.
+    All are compared with the whole query; only a shortlist with its clauses and with each other.
     """
-    spoken = corpus.lexicon.spoken(request.words, weights.synonym)
-    vectors = vectors_of(request.texts)
-    lexical = corpus.lexicon.sums(request.words, spoken)
-    cosines = np.concatenate([cosines_of(some, vectors[0]) for some in corpus.vectors])
-    if corpus.lexicon.count < len(corpus.seen):
-        cosines[~corpus.seen] = 0
-    totals = _mixed(lexical, cosines, weights)
-    rows = _shortlist(totals, max(wanted, weights.shortlist))
+    terms = corpus.lexicon.look_up(query.words, weights.synonym)
+    vectors = vectors_of(query.texts)
+    lexical = corpus.lexicon.sum_terms(query.words, terms)
+    cosines = np.concatenate([cosines_of(segment_vectors, vectors[0]) for segment_vectors in corpus.vectors])
+    if corpus.lexicon.count < len(corpus.visible):
+        cosines[~corpus.visible] = 0
+    totals = _mix(lexical, cosines, weights)
+    rows = _shortlist(totals, max(limit, weights.shortlist))
     best = totals[rows]
-    if len(request.texts) > 1:
-        by_clause = _by_clause(rows, request, spoken, vectors[1:], corpus, weights)
+    if len(query.texts) > 1:
+        by_clause = _score_by_clause(rows, query, terms, vectors[1:], corpus, weights)
         best = np.float32(1 - weights.clause) * best + np.float32(weights.clause) * by_clause
-    best = _with_servers(best, corpus.servers[rows], weights)
-    return Scores(rows=rows, totals=best, evidence=_evidence(rows, best, cosines, spoken))
+    best = _pull_to_servers(best, corpus.servers[rows], weights)
+    return Scores(rows=rows, totals=best, evidence=_evidence_for_best(rows, best, cosines, terms))
 
 
-def _mixed(lexical: Numbers, cosines: Numbers, weights: Weights) -> Numbers:
+def _mix(lexical: Numbers, cosines: Numbers, weights: Weights) -> Numbers:
     words = np.float32(1 - weights.meaning) / max(lexical.max(initial=0), _TINY)
     meaning = np.float32(weights.meaning) / max(cosines.max(initial=0), _TINY)
     mixed: Numbers = words * lexical + meaning * np.maximum(cosines, 0)
@@ -81,48 +171,54 @@ def _mixed(lexical: Numbers, cosines: Numbers, weights: Weights) -> Numbers:
 
 
 def _shortlist(totals: Numbers, size: int) -> Shortlist:
-    """Return the best rows in their order; of equals all or none, for the order of the rows is no reason."""
+    """Return the best rows; of equal scores all or none, because the order of the rows is arbitrary."""
     if len(totals) <= size:
         return np.flatnonzero(totals > 0)
     least = np.partition(totals, len(totals) - size)[len(totals) - size]
     return np.flatnonzero(totals >= least) if least > 0 else np.flatnonzero(totals > 0)
 
 
-def _by_clause(
+def _score_by_clause(
     rows: Shortlist,
-    request: Request,
-    spoken: dict[str, Spoken],
-    wanted: Vectors,
+    query: ParsedQuery,
+    terms: dict[str, QueryTerm],
+    clause_vectors: Vectors,
     corpus: Corpus,
     weights: Weights,
 ) -> Numbers:
-    """Score by the clause that a document fits best."""
+    """Return the score of each row for the clause that it fits best."""
     vectors = corpus.vectors_at(rows)
     best = np.zeros(len(rows), np.float32)
-    for words, vector in zip(request.words_by_text[1:], wanted, strict=True):
-        lexical = corpus.lexicon.sums(words, spoken)[rows]
-        np.maximum(best, _mixed(lexical, cosines_of(vectors, vector), weights), out=best)
+    for words, vector in zip(query.words_by_text[1:], clause_vectors, strict=True):
+        lexical = corpus.lexicon.sum_terms(words, terms)[rows]
+        np.maximum(best, _mix(lexical, cosines_of(vectors, vector), weights), out=best)
     return best
 
 
-def _with_servers(totals: Numbers, servers: NDArray[np.int32], weights: Weights) -> Numbers:
-    """Draw each tool a little towards the best of its server: a server that has one thing has the things beside it."""
-    found, numbers = np.unique(servers, return_inverse=True)
-    best = np.zeros(len(found), np.float32)
+def _pull_to_servers(totals: Numbers, servers: NDArray[np.int32], weights: Weights) -> Numbers:
+    """Raise each tool a little toward the best of its server, whose other tools are often needed next."""
+    unique, numbers = np.unique(servers, return_inverse=True)
+    best = np.zeros(len(unique), np.float32)
     np.maximum.at(best, numbers, totals)
     lift = np.where(servers >= 0, best[numbers] - totals, 0)
     return (totals + np.float32(weights.server_prior) * lift).astype(np.float32)
 
 
-def _evidence(rows: Shortlist, totals: Numbers, cosines: Numbers, spoken: dict[str, Spoken]) -> Evidence:
+def _evidence_for_best(rows: Shortlist, totals: Numbers, cosines: Numbers, terms: dict[str, QueryTerm]) -> Evidence:
     if not len(rows):
         return Evidence()
     best = int(rows[totals.argmax()])
-    had = sum(word.rarity for word in spoken.values() if _has(word.own_rows, best))
-    asked = sum(word.rarity for word in spoken.values())
-    return Evidence(cosine=float(cosines[best]), coverage=had / max(asked, float(_TINY)))
+    covered = sum(term.rarity for term in terms.values() if _has_row(term.own_rows, best))
+    total = sum(term.rarity for term in terms.values())
+    return Evidence(cosine=float(cosines[best]), coverage=covered / max(total, float(_TINY)))
 
 
-def _has(rows: Rows, row: int) -> bool:
-    place = int(rows.searchsorted(row))
-    return place < len(rows) and int(rows[place]) == row
+def _has_row(rows: Rows, row: int) -> bool:
+    """Search by bisection; the rows of a word are sorted."""
+    position = int(rows.searchsorted(row))
+    return position < len(rows) and int(rows[position]) == row
+
+
+def _concatenate(arrays: Sequence[NDArray[_T]]) -> NDArray[_T]:
+    # Most words are in one segment: no copy for them.
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -10,7 +10,7 @@ and @10):
     synonym       0:   0.816 / 0.893   0.2: 0.814 / 0.906   0.4: 0.817 / 0.910
     server_prior  0:   0.818 / 0.909   0.1: 0.815 / 0.905   0.25: 0.819 / 0.909
 
-The server description was weighed apart, on the two sets that have one (recall@5 / @10 / nDCG@5, all queries of a half):
+The server description was measured separately, on the two sets that have one (recall@5 / @10 / nDCG@5, all queries of a half):
 
                       MCP-Zero, choosing      checking                StableToolBench, choosing   checking
     not indexed       0.774 / 0.868 / 0.649   0.794 / 0.838 / 0.639   0.766 / 0.858 / 0.722       0.739 / 0.828 / 0.710
@@ -18,55 +18,56 @@ The server description was weighed apart, on the two sets that have one (recall@
     boost 1           0.774 / 0.868 / 0.656   0.807 / 0.864 / 0.661   0.769 / 0.861 / 0.724       0.737 / 0.836 / 0.708
     boost 3           0.783 / 0.868 / 0.651   0.807 / 0.859 / 0.671   0.768 / 0.858 / 0.725       0.743 / 0.834 / 0.710
 
-It helps a little where it is a sentence or two (MCP-Zero) and does nothing where it is one word (StableToolBench). In the vector
-of meaning it gives no steady gain, and stays out of it.
+It helps a little where it is a sentence or two (MCP-Zero) and does nothing where it is one word (StableToolBench). Embedded
+with the tool it gives no steady gain, so it is not.
 
-MCP-Zero has 53 queries in that half, so differences of 0.02 are noise: that both halves of the score are needed is shown, that
-these very values are best is not, and the server prior shows no gain. `scripts/bench search --weights` measures it anew.
+MCP-Zero has 53 queries in that half, so differences of 0.02 are noise. The figures show that both words and meaning are
+needed; they do not show that exactly these values are best, and the server prior shows no gain. `scripts/bench search
+--weights` measures it again.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from toolpost.discovery.search.fields import Field
+from toolpost.discovery.search.document import Field
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldWeight:
-    """How much a word counts in a field."""
+    """How much a word counts in one field."""
 
     boost: float
-    flatness: float
+    length_penalty: float
     """BM25's b: how much a long text weakens each of its words."""
     usual_words: float
-    """How long the field usually is. A constant, so that no tool's score depends on tools that the caller may not see."""
+    """BM25's average length. A constant, so that no score depends on tools that the caller may not see."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """What the ranking is made of."""
+    """The parameters of the score."""
 
     fields: Mapping[Field, FieldWeight] = field(
         default_factory=lambda: MappingProxyType(
             {
-                "name": FieldWeight(boost=3, flatness=0.3, usual_words=3),
-                "title": FieldWeight(boost=1, flatness=0.3, usual_words=3),
-                "server": FieldWeight(boost=3, flatness=0.3, usual_words=2),
-                "description": FieldWeight(boost=1, flatness=0.9, usual_words=15),
-                "argument names": FieldWeight(boost=0.5, flatness=0.75, usual_words=6),
-                "argument descriptions": FieldWeight(boost=1, flatness=0.75, usual_words=20),
-                "server description": FieldWeight(boost=1, flatness=0.75, usual_words=12),
+                "name": FieldWeight(boost=3, length_penalty=0.3, usual_words=3),
+                "title": FieldWeight(boost=1, length_penalty=0.3, usual_words=3),
+                "server": FieldWeight(boost=3, length_penalty=0.3, usual_words=2),
+                "description": FieldWeight(boost=1, length_penalty=0.9, usual_words=15),
+                "argument names": FieldWeight(boost=0.5, length_penalty=0.75, usual_words=6),
+                "argument descriptions": FieldWeight(boost=1, length_penalty=0.75, usual_words=20),
+                "server description": FieldWeight(boost=1, length_penalty=0.75, usual_words=12),
             }
         )
     )
     saturation: float = 2.2
-    """BM25's k1: how soon repeating a word stops to count."""
+    """BM25's k1: how soon repeating a word stops to matter."""
     synonym: float = 0.3
     clause: float = 0.5
     server_prior: float = 0.15
     shortlist: int = 300
-    """How many documents, best by the whole request, are compared with each clause too."""
+    """How many documents, best by the whole query, are compared with each clause too."""
     meaning: float = 0.5
     """The share of the embedding's cosine in the score."""
 

@@ -1,66 +1,60 @@
-"""Text as words that can be compared: letter case, endings and writing systems evened out."""
+"""Text to comparable words: case folded, English endings removed, identifiers split, and synonyms.
+
+Example: `words_of("Lists GitHub issues")` yields `list`, `github`, `git`, `hub`, `issu`. A stem need not be a word; it has to
+be the same for a query and for a tool.
+"""
 
 import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
-_RUNS = re.compile(r"[^\W_]+")
-_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_UNSPACED = re.compile(
+_WORD = re.compile(r"[^\W_]+")
+_IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_UNSPACED_SCRIPT = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
 )
-"""Scripts without spaces, or whose words carry their grammar: compared by pairs of letters."""
+"""Scripts without spaces between words, or with grammar inside the word: compared by pairs of characters."""
 
-_LONGEST = 40
+_MAX_WORD_CHARS = 40
 
-_SAYING_NOTHING = """
-a able about all also am an and any are as at be because been being but by can could did do does doing dont for from give had has
-have having he help her here hers him his how i id if im in into is it its itself ive just know let like may me might more most
-must my myself need of on only or other our ours please shall she should show so some such tell than that the their them then
-there these they this those to too us very want was we were what when where which while who whom why will with would you your
-yours
+_STOP_WORD_LIST = """
+a able about all also am an and any are as at be because been being but by can could did do does doing dont for from give had
+has have having he help her here hers him his how i id if im in into is it its itself ive just know let like may me might more
+most must my myself need of on only or other our ours please shall she should show so some such tell than that the their them
+then there these they this those to too us very want was we were what when where which while who whom why will with would you
+your yours
 """
 
-STOP_WORDS = frozenset(_SAYING_NOTHING.split())
-"""Words that say nothing of what is needed."""
+STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Yield the words of a text, each in its basic form; `GitHub` is `github`, `git` and `hub`."""
+    """Yield the stems of a text, without stop words; `GitHub` yields `github`, `git` and `hub`."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-    for run in _RUNS.findall(text):
-        yield from _forms(run[:_LONGEST])
+    for word in _WORD.findall(text):
+        yield from _stems_of(word[:_MAX_WORD_CHARS])
 
 
 @lru_cache(maxsize=65536)
-def _forms(run: str) -> tuple[str, ...]:
-    if not run.isascii():
-        return _foreign_forms(run)
-    parts = _PARTS.findall(run)
-    whole = run.lower()
-    if len(parts) < 2:
-        return _kept((whole,))
-    return _kept((whole, *(part.lower() for part in parts if len(part) > 1)))
-
-
-def _foreign_forms(run: str) -> tuple[str, ...]:
-    found: list[str] = []
-    for stretch in _UNSPACED.findall(run):
-        found += [stretch[start : start + 2] for start in range(max(1, len(stretch) - 1))]
-    spaced = _UNSPACED.sub(" ", run).casefold()
-    bare = "".join(letter for letter in unicodedata.normalize("NFKD", spaced) if not unicodedata.combining(letter))
-    found += _kept(tuple(bare.split()))
-    return tuple(found)
-
-
-def _kept(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(stem(word) for word in words if word not in STOP_WORDS)
+def _stems_of(word: str) -> tuple[str, ...]:
+    if word.isascii():
+        parts = _IDENTIFIER_PART.findall(word)
+        whole = word.lower()
+        forms = [whole] if len(parts) < 2 else [whole, *(part.lower() for part in parts if len(part) > 1)]
+        return tuple(stem(form) for form in forms if form not in STOP_WORDS)
+    pairs: list[str] = []
+    for unspaced in _UNSPACED_SCRIPT.findall(word):
+        pairs += [unspaced[start : start + 2] for start in range(max(1, len(unspaced) - 1))]
+    spaced = _UNSPACED_SCRIPT.sub(" ", word).casefold()
+    # Without accents: people leave them out when they type.
+    plain = "".join(char for char in unicodedata.normalize("NFKD", spaced) if not unicodedata.combining(char))
+    return (*pairs, *(stem(form) for form in plain.split() if form not in STOP_WORDS))
 
 
 def stem(word: str) -> str:
-    """Take an English word's ending off; wrong now and then, but the same way on both sides."""
+    """Remove an English ending. Sometimes linguistically wrong, but in the same way for queries and tools."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
@@ -70,3 +64,115 @@ def stem(word: str) -> str:
             word = word[: -len(ending)]
             return word[:-1] if word[-1] == word[-2] and word[-1] not in "ls" else word.removesuffix("e")
     return word.removesuffix("e") if len(word) > 3 else word
+
+
+_SYNONYM_GROUPS = """
+create add new make insert generate
+delete remove drop erase destroy
+update edit modify change patch
+get fetch retrieve read obtain load
+list enumerate browse
+search find lookup query locate
+send post deliver
+message chat dm
+email mail inbox
+picture image photo
+movie film cinema
+song music track
+video clip
+file document doc
+folder directory
+repository repo
+issue ticket bug
+pr pull
+weather forecast temperature climate
+location place address city
+map route direction navigation
+price cost rate quote
+stock share equity ticker
+crypto cryptocurrency bitcoin coin
+currency exchange forex
+money payment pay
+buy purchase order shop
+product item goods
+translate translation language
+convert transform conversion
+calculate compute calculation
+schedule calendar appointment meeting event
+task todo
+note memo
+reminder alarm
+run execute invoke launch
+start begin
+stop end terminate halt kill
+web website internet online page url
+scrape crawl extract
+download save
+upload import
+summarize summary
+news headline article
+flight airline airport
+hotel accommodation lodging
+restaurant food dining meal recipe
+health medical doctor
+job career employment vacancy
+user account member profile
+team group
+database db sql table
+code program script
+log history
+password secret credential
+verify validate check
+random arbitrary
+game play
+sport match football soccer
+book novel library
+car vehicle automobile
+house property estate rental
+company business firm
+student course education learn
+chart graph plot diagram
+k8s kubernetes
+postgres postgresql
+js javascript
+screenshot capture snapshot
+reservation booking reserve
+refund reimburse
+invoice bill receipt
+customer client
+employee staff worker
+channel room
+comment reply
+label tag
+rename move
+copy duplicate clone
+compare diff difference
+share invite
+dictionary definition
+joke humor funny
+horoscope zodiac astrology
+holiday vacation trip travel
+domain dns whois
+phone telephone mobile sms
+tweet twitter
+salary wage income
+loan mortgage
+wallet balance
+deploy release publish
+monitor metric
+workflow pipeline automation
+container docker
+pdf document
+spreadsheet excel sheet
+slide presentation powerpoint deck
+subtitle transcript caption
+speech voice audio
+"""
+
+SYNONYMS: dict[str, frozenset[str]] = {}
+"""The stems of the synonyms of each stem."""
+
+for _line in _SYNONYM_GROUPS.split("\n"):
+    _group = frozenset(stem(word) for word in _line.split())
+    for _stem in _group:
+        SYNONYMS[_stem] = SYNONYMS.get(_stem, frozenset()) | (_group - {_stem})

@@ -35,8 +35,8 @@ from toolpost.endpoints.http.paths import SERVERS_PATH
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
-from toolpost.providers.findings import Findings, Watch
-from toolpost.providers.servers import ServerSource
+from toolpost.providers.findings import Findings, FindingsScanner
+from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -50,7 +50,7 @@ ACTIONS: Final = ("restart", "start", "stop")
 Conceal = Callable[[ServerSpec], Callable[[str], str]]
 """Makes a function that removes a server's secrets from a text: a server may repeat them in its output."""
 
-Servers = Callable[[], Mapping[str, ServerSource]]
+Servers = Callable[[], Mapping[str, ServerProvider]]
 
 _STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloaded: 503, UpstreamUnavailable: 503}
 
@@ -58,7 +58,7 @@ _STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloa
 class Admin:
     """The administrator's paths."""
 
-    def __init__(self, access: Access, servers: Servers, watch: Watch, conceal: Conceal) -> None:
+    def __init__(self, access: Access, servers: Servers, watch: FindingsScanner, conceal: Conceal) -> None:
         self._access = access
         self._servers = servers
         self._watch = watch
@@ -93,24 +93,24 @@ class Admin:
         if not name:
             _check_method(request, "GET")
             # One by one: each looks at every process of a server, and calls in flight get their turn in between.
-            return {"servers": [await self._report(source) for source in self._servers().values()]}
-        source = _find_server(name, self._servers())
+            return {"servers": [await self._report(provider) for provider in self._servers().values()]}
+        provider = _find_server(name, self._servers())
         if not action:
             _check_method(request, "GET")
-            return await self._report(source)
+            return await self._report(provider)
         _check_action(action)
         _check_method(request, "POST")
         _check_not_a_form(request)
         event(_log, logging.INFO, "server action", server=name, action=action, caller=caller)
         try:
-            await _act(source.supervisor, action)
+            await _act(provider.supervisor, action)
         except UpstreamUnavailable as error:
-            raise _conceal_error(error, self._conceal(source.spec)) from error
-        return await self._report(source)
+            raise _conceal_error(error, self._conceal(provider.spec)) from error
+        return await self._report(provider)
 
-    async def _report(self, source: ServerSource) -> JsonObject:
-        report = source.supervisor.report()
-        conceal = self._conceal(source.spec)
+    async def _report(self, provider: ServerProvider) -> JsonObject:
+        report = provider.supervisor.report()
+        conceal = self._conceal(provider.spec)
         return {
             "name": report.name,
             "state": report.state.value,
@@ -122,27 +122,29 @@ class Admin:
             "restarts": report.restarts,
             "lastError": conceal(report.last_error) if report.last_error is not None else None,
             "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
-            "lastWords": [conceal(line) for line in report.last_words],
+            "lastWords": [conceal(line) for line in report.stderr_tail],
             "oddities": report.oddities,
-            "tags": sorted(source.spec.tags),
-            "tools": len(source.tools),
+            "tags": sorted(provider.spec.tags),
+            "tools": len(provider.tools),
             # In a thread: a server decides how many tools there are to tell of.
-            **await to_thread.run_sync(_report_tools, source, self._watch.of(source.name), conceal),
+            **await to_thread.run_sync(_report_tools, provider, self._watch.of(provider.name), conceal),
         }
 
 
-def _report_tools(source: ServerSource, suspicions: Findings, conceal: Callable[[str], str]) -> dict[str, msgspec.Raw]:
+def _report_tools(
+    provider: ServerProvider, suspicions: Findings, conceal: Callable[[str], str]
+) -> dict[str, msgspec.Raw]:
     """Encode what is reported of single tools, one by one: encoding all at once would hold the interpreter lock as long."""
-    standings, withheld = source.standings, source.withheld
+    statuses, quarantined = provider.statuses, provider.quarantined
     return {
         "contracts": _join(
-            (name, standing.as_object() | {"withheld": name in withheld}) for name, standing in standings.items()
+            (name, status.as_object() | {"withheld": name in quarantined}) for name, status in statuses.items()
         ),
         "suspicions": _join(
             (name, [each.to_json() | {"excerpt": conceal(each.excerpt)} for each in found])
             for name, found in suspicions.items()
         ),
-        "refused": msgspec.Raw(b"[%b]" % b",".join([encode(_refusal_object(refusal)) for refusal in source.refused])),
+        "refused": msgspec.Raw(b"[%b]" % b",".join([encode(_refusal_object(refusal)) for refusal in provider.refused])),
     }
 
 
@@ -181,9 +183,9 @@ def _conceal_error(error: UpstreamUnavailable, conceal: Callable[[str], str]) ->
     return UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details)
 
 
-def _find_server(name: str, servers: Mapping[str, ServerSource]) -> ServerSource:
-    if (source := servers.get(name)) is not None:
-        return source
+def _find_server(name: str, servers: Mapping[str, ServerProvider]) -> ServerProvider:
+    if (provider := servers.get(name)) is not None:
+        return provider
     near = nearest_name(name[:128], servers)
     hint = f"did you mean `{near}`?" if near else "`toolpost servers` lists all of them"
     raise NotFound(f"No server is called `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])

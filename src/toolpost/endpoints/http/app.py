@@ -154,13 +154,13 @@ class HttpEndpoint:
             return False
         if resumption is not None or (session is not None and message.key in session.calls):
             return False
-        respondent = None
+        client_channel = None
         if session is not None and session.client.is_open and head.takes_events:
-            respondent = HandshakeRespondent(session.client, connection.sender(lambda: session.open_log(call)))
+            client_channel = HandshakeRespondent(session.client, connection.sender(lambda: session.open_log(call)))
         caller = session.caller if session else head.admission.caller
         view = head.admission.view
         call = self._handler.admit(
-            message.id, name, arguments, meta, caller=caller, notify=None, view=view, respondent=respondent
+            message.id, name, arguments, meta, caller=caller, notify=None, view=view, client_channel=client_channel
         )
         if session is None and call.mirrors_arguments:
             return False
@@ -227,7 +227,7 @@ class HttpEndpoint:
             admission = await self._access.admit(request)
             request.view = view.within(admission.scopes)
             await self._handler.prepare(request.view)
-            self._handler.gateway.catalogue.seen_through(request.view)
+            self._handler.gateway.catalog.narrow(request.view)
             if request.method == "POST":
                 await self._post(request, admission)
             elif (lost := self._find_lost_stream(request, admission.caller)) is not None:
@@ -347,7 +347,7 @@ class HttpEndpoint:
         may_notify = progress_token(meta) is not None or era.LOG_LEVEL in meta
         may_notify = may_notify or (session is not None and session.client.is_open)
         stream = EventStream(request.send, session) if may_notify and request.accepts(b"text/event-stream") else None
-        respondent = HandshakeRespondent(session.client, stream.notify) if session and stream else None
+        client_channel = HandshakeRespondent(session.client, stream.notify) if session and stream else None
         if session is not None:
             _check_new(session, message)
         call = self._handler.admit(
@@ -358,7 +358,7 @@ class HttpEndpoint:
             caller=session.caller if session else caller,
             notify=stream.notify if stream else None,
             view=request.view,
-            respondent=respondent,
+            client_channel=client_channel,
             resumption=resumption,
         )
         if session is None and call.mirrors_arguments:

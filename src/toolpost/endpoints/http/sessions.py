@@ -15,7 +15,7 @@ from toolpost.endpoints.in_flight import InFlight
 from toolpost.middleware import Call
 from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
 from toolpost.shares import Shares
-from toolpost.upstreams.server_requests import askable_capabilities
+from toolpost.upstreams.server_requests import select_capabilities
 
 IDLE_S: Final = 30 * 60
 PRIMED_SINCE: Final = "2025-11-25"
@@ -107,7 +107,7 @@ class Sessions:
             revision = REVISIONS[LATEST_HANDSHAKE]
         self._sessions[session_id] = Session(
             id=session_id,
-            caller=replace(caller, session=session_id, answers_handshake=bool(askable_capabilities(capabilities))),
+            caller=replace(caller, session=session_id, answers_handshake=bool(select_capabilities(capabilities))),
             revision=revision,
             view=view.path,
             client=HandshakeClient((caller.id, session_id), capabilities),

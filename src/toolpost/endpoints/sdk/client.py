@@ -10,26 +10,26 @@ from mcp.shared.exceptions import MCPError
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.protocol.rpc import encode
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, STANDING_LIMIT_S, askable_capabilities
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.server_requests import INTERNAL_ERROR, ROOTS_LIMIT_S, select_capabilities
+from toolpost.upstreams.transport import ServerRefused
 
 
 class SdkRespondent:
     """Asks a client of the handshake era through the SDK's session. In the stateless era it is a `MultiRoundRequest` instead."""
 
-    takes_rounds = False
-    is_asked = False
+    takes_input_required = False
+    has_open_request = False
 
     def __init__(self, context: Any, caller: Caller) -> None:
         self.client: Hashable = (caller.id, caller.session or object())
         self._context = context
         declared = context.session.client_capabilities
-        self.capabilities: JsonObject = askable_capabilities(
+        self.capabilities: JsonObject = select_capabilities(
             declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared is not None else None
         )
         self.log_level: str | None = None
 
-    def hears(self, _level: str) -> bool:
+    def wants_log(self, _level: str) -> bool:
         """False: log messages are sent to the session as a whole."""
         return False
 
@@ -45,7 +45,7 @@ class SdkRespondent:
             raise ServerRefused(error.code, error.message, error.error.data) from error
 
     def tell(self, method: str, params: bytes) -> None:
-        """Do nothing, in accordance with `hears`."""
+        """Do nothing, in accordance with `wants_log`."""
 
 
 class StandingRespondent(SdkRespondent):
@@ -58,7 +58,7 @@ class StandingRespondent(SdkRespondent):
     async def ask(self, method: str, params: bytes) -> bytes:
         """The same within `STANDING_LIMIT_S`: there is no request whose deadline would limit it."""
         try:
-            with anyio.fail_after(STANDING_LIMIT_S):
+            with anyio.fail_after(ROOTS_LIMIT_S):
                 return await super().ask(method, params)
         except TimeoutError as error:
-            raise ServerRefused(INTERNAL_ERROR, f"The client did not answer within {STANDING_LIMIT_S:g} s") from error
+            raise ServerRefused(INTERNAL_ERROR, f"The client did not answer within {ROOTS_LIMIT_S:g} s") from error

@@ -22,16 +22,16 @@ from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.middleware.audit import format_time
 from toolpost.protocol.era import CLIENT_CAPABILITIES, MODERN
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
-from toolpost.providers.relay import Asker, Relay, unknown_prompt
+from toolpost.providers.relay import Relay, Requester, make_unknown_prompt_error
 from toolpost.shares import Shares
 from toolpost.store import AuditEntry, AuditLog
-from toolpost.upstreams.server_requests import Respondent
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.server_requests import ClientChannel
+from toolpost.upstreams.transport import ServerRefused
 
 _COMPLETE: Final[JsonObject] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 Handler = Callable[[Any, Any], Awaitable[JsonObject]]
-Read = Callable[[JsonObject, Asker], Awaitable[tuple[str, JsonObject]]]
+Read = Callable[[JsonObject, Requester], Awaitable[tuple[str, JsonObject]]]
 
 
 class RelayHandlers:
@@ -59,28 +59,28 @@ class RelayHandlers:
         }
 
     async def _list_resources(self, context: Any, _params: Any) -> JsonObject:
-        return {"resources": await self._visible(context, whole=True).resources(_asker(context))}
+        return {"resources": await self._visible(context, whole=True).resources(_make_requester(context))}
 
     async def _list_templates(self, context: Any, _params: Any) -> JsonObject:
-        return {"resourceTemplates": await self._visible(context, whole=True).templates(_asker(context))}
+        return {"resourceTemplates": await self._visible(context, whole=True).templates(_make_requester(context))}
 
     async def _list_prompts(self, context: Any, _params: Any) -> JsonObject:
         view = _view(context)
-        prompts = await self._visible(context).prompts(_asker(context))
+        prompts = await self._visible(context).prompts(_make_requester(context))
         admitted = [prompt for prompt in prompts if view.admits(prompt["name"])]
         return {"prompts": [prompt | {"name": view.own_name(prompt["name"])} for prompt in admitted]}
 
     async def _read_resource(self, context: Any, params: Any) -> JsonObject:
         uri, servers = str(params.uri), self._visible(context, whole=True)
         return await self._read_in_rounds(
-            context, uri, servers, lambda raw_params, asker: servers.read(uri, raw_params, asker)
+            context, uri, servers, lambda raw_params, requester: servers.read(uri, raw_params, requester)
         )
 
     async def _get_prompt(self, context: Any, params: Any) -> JsonObject:
         name, servers = _view(context).full_name(params.name), self._visible(context)
         _check_prompt(name, _view(context))
         return await self._read_in_rounds(
-            context, name, servers, lambda raw_params, asker: servers.prompt(name, raw_params, asker)
+            context, name, servers, lambda raw_params, requester: servers.prompt(name, raw_params, requester)
         )
 
     async def _complete(self, context: Any, params: Any) -> JsonObject:
@@ -89,7 +89,7 @@ class RelayHandlers:
             name = _view(context).full_name(params.ref.name)
             _check_prompt(name, _view(context))
             raw_params["ref"] = raw_params["ref"] | {"name": name}
-        return await self._visible(context, whole=not is_prompt).complete(raw_params, _asker(context))
+        return await self._visible(context, whole=not is_prompt).complete(raw_params, _make_requester(context))
 
     def _visible(self, context: Any, *, whole: bool = False) -> Relay:
         """Return the servers that the caller sees; with `whole`, those of which it sees everything, because resources have no
@@ -97,7 +97,7 @@ class RelayHandlers:
         """
         view = _view(context)
         shows = view.shows_whole if whole else view.shows
-        return self._relay.seen_by(lambda name, source: shows(name, tags_of(source)))
+        return self._relay.select_visible(lambda name, provider: shows(name, tags_of(provider)))
 
     async def _read_in_rounds(self, context: Any, name: str, servers: Relay, read: Read) -> JsonObject:
         """Read something, in as many rounds as it takes: in the stateless era server requests become its result."""
@@ -105,12 +105,12 @@ class RelayHandlers:
         request, raw_params = self._find_request(context, f"{context.method} {name}", raw_params)
         timed_read = TimedRead(name, limit_s=servers.limit_s)
         if request is None:
-            respondent = None if _is_modern(context) else SdkRespondent(context, caller)
+            client_channel = None if _is_modern(context) else SdkRespondent(context, caller)
             return await self._read_and_record(
-                context.method, raw_params, read, _asker(context, respondent), timed_read
+                context.method, raw_params, read, _make_requester(context, client_channel), timed_read
             )
-        asker = _asker(context, request)
-        run = lambda: self._read_and_record(context.method, raw_params, read, asker, timed_read)  # noqa: E731
+        requester = _make_requester(context, request)
+        run = lambda: self._read_and_record(context.method, raw_params, read, requester, timed_read)  # noqa: E731
         outcome = await self._rounds.run_round(request, request.operation or timed_read, run)
         if isinstance(outcome, bytes):
             asking: JsonObject = msgspec.json.decode(b"{%b}" % outcome)
@@ -138,13 +138,13 @@ class RelayHandlers:
         return MultiRoundRequest(self._rounds, caller, meta, None, bound_to=bound_to), raw_params
 
     async def _read_and_record(
-        self, method: str, raw_params: JsonObject, read: Read, asker: Asker, timed_read: TimedRead
+        self, method: str, raw_params: JsonObject, read: Read, requester: Requester, timed_read: TimedRead
     ) -> JsonObject:
         """Read something and write its audit entry, whatever the outcome, before it is returned."""
         began, at = time.monotonic(), time.time()
         server, result, code = "", None, ErrorCode.HANDLER_ERROR
         try:
-            server, result = await timed_read.run(lambda: read(raw_params, asker))
+            server, result = await timed_read.run(lambda: read(raw_params, requester))
         except ToolpostError as error:
             code = error.code
             raise
@@ -155,7 +155,7 @@ class RelayHandlers:
                     at_utc=format_time(at),
                     call_id=new_call_id(),
                     trace_id=new_trace_id(),
-                    caller=asker.caller.id,
+                    caller=requester.caller.id,
                     tool=ToolName(method),
                     source=server,
                     contract="",
@@ -175,8 +175,8 @@ def _is_modern(context: Any) -> bool:
     return bool(context.protocol_version == MODERN.version)
 
 
-def _asker(context: Any, respondent: Respondent | None = None) -> Asker:
-    return Asker(caller=VIEWER.get().caller, meta=dict(context.meta or {}), respondent=respondent)
+def _make_requester(context: Any, client_channel: ClientChannel | None = None) -> Requester:
+    return Requester(caller=VIEWER.get().caller, meta=dict(context.meta or {}), client_channel=client_channel)
 
 
 def _view(context: Any) -> View:
@@ -185,7 +185,7 @@ def _view(context: Any) -> View:
 
 def _check_prompt(name: str, view: View) -> None:
     if not view.admits(name):
-        raise unknown_prompt(name)
+        raise make_unknown_prompt_error(name)
 
 
 def _raw_params(context: Any) -> JsonObject:
@@ -214,7 +214,7 @@ def wrap_handler(relay: Relay, calls: Shares, handler: Handler) -> Handler:
 
     @wraps(handler)
     async def answer(context: Any, params: Any) -> JsonObject:
-        if not relay.sources:
+        if not relay.providers:
             # Without servers the methods do not exist; a server that is added later brings them.
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         try:

@@ -92,9 +92,9 @@ class _AnnouncingServer(Server[Any]):
         """
         viewer = VIEWER.get(None)
         offered: set[str] = set()
-        for name, source in self.relay.sources.items():
-            if viewer is None or viewer.view.shows(name, tags_of(source)):
-                capabilities = source.supervisor.capabilities
+        for name, provider in self.relay.providers.items():
+            if viewer is None or viewer.view.shows(name, tags_of(provider)):
+                capabilities = provider.supervisor.capabilities
                 offered.update(_RELAYED if capabilities is None else capabilities)
         return offered
 

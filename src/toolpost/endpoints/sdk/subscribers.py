@@ -32,22 +32,22 @@ from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.endpoints.sdk.task_notifications import open_task_notifications, parse_task_ids
 from toolpost.endpoints.tasks import Tasks
 from toolpost.protocol.rpc import INTERNAL_ERROR
-from toolpost.providers.relay import Asker, Relay, Subscription
+from toolpost.providers.relay import Relay, Requester, Subscription
 from toolpost.shares import EndpointShares
 from toolpost.upstreams.notifications import (
-    ELICITED,
-    LEVELS,
-    LOG,
+    ELICITATION_COMPLETE,
+    LOG_LEVELS,
+    LOG_MESSAGE,
     PROMPTS_CHANGED,
     RESOURCE_UPDATED,
     RESOURCES_CHANGED,
     TOOLS_CHANGED,
-    News,
-    level_of,
-    reaches,
+    Notification,
+    is_level_at_least,
+    parse_level,
 )
-from toolpost.upstreams.server_requests import Respondent
-from toolpost.upstreams.wire import ServerRefused
+from toolpost.upstreams.server_requests import ClientChannel
+from toolpost.upstreams.transport import ServerRefused
 
 _log = logging.getLogger("toolpost.endpoints")
 
@@ -104,25 +104,25 @@ class Subscribers:
             if self._is_seen(servers, session.viewer.view):
                 await self._tell(session, method, b"{}")
 
-    async def forward(self, notification: News) -> None:
+    async def forward(self, notification: Notification) -> None:
         """Pass a server's notification on to those who may see it."""
         if notification.method == RESOURCE_UPDATED:
             await self._forward_update(notification)
-        elif notification.method == ELICITED:
+        elif notification.method == ELICITATION_COMPLETE:
             for session in tuple(self._sessions.values()):
-                if (session.viewer.caller.id, session.viewer.caller.session) in notification.told:
+                if (session.viewer.caller.id, session.viewer.caller.session) in notification.clients:
                     await self._tell(session, notification.method, notification.params)
-        elif notification.method == LOG:
-            level = level_of(notification.params)
+        elif notification.method == LOG_MESSAGE:
+            level = parse_level(notification.params)
             for session in self._sessions_concerned(notification):
-                is_wanted = session.level is None or reaches(level, session.level)
+                is_wanted = session.level is None or is_level_at_least(level, session.level)
                 caller = session.viewer.caller
                 if (
                     is_wanted
                     and self._may_read(notification, caller)
-                    and (caller.id, caller.session) not in notification.told
+                    and (caller.id, caller.session) not in notification.clients
                 ):
-                    await self._tell(session, LOG, notification.params)
+                    await self._tell(session, LOG_MESSAGE, notification.params)
         else:
             if notification.method == RESOURCES_CHANGED:
                 self._relay.forget(notification.server)
@@ -130,7 +130,7 @@ class Subscribers:
             for session in self._sessions_concerned(notification):
                 await self._tell(session, notification.method, notification.params)
 
-    def _may_read(self, notification: News, caller: Caller) -> bool:
+    def _may_read(self, notification: Notification, caller: Caller) -> bool:
         """Whether a log message is about this caller's calls; where that is unknown, whether the caller may see those of all.
 
         An instance of one caller has no calls of others: `_sessions_concerned` has left out everyone else.
@@ -139,10 +139,12 @@ class Subscribers:
             return True
         return notification.caller is None and self._shares.callers.may_see_all(caller)
 
-    async def roots_changed(self, respondent: Respondent) -> None:
+    async def roots_changed(self, client_channel: ClientChannel) -> None:
         """Tell the servers that a client's roots have changed."""
         viewer = VIEWER.get()
-        await self._relay_of(viewer).roots_changed(Asker(caller=viewer.caller, respondent=respondent))
+        await self._relay_of(viewer).notify_roots_changed(
+            Requester(caller=viewer.caller, client_channel=client_channel)
+        )
 
     def update_views(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
         """Update the views of everything opened over HTTP; subscriptions of removed callers end. `scopes_of` returns None for
@@ -162,11 +164,11 @@ class Subscribers:
         wants.
         """
         self.session_of(context).level = params.level
-        for name, source in tuple(self._relay.sources.items()):
+        for name, provider in tuple(self._relay.providers.items()):
             seeing = [entry for entry in self._sessions.values() if self._is_seen([name], entry.viewer.view)]
             levels = [entry.level for entry in seeing if entry.level is not None]
             if levels:
-                await source.supervisor.set_log_level(min(levels, key=LEVELS.index))
+                await provider.supervisor.set_log_level(min(levels, key=LOG_LEVELS.index))
         return {}
 
     async def subscribe(self, context: Any, params: Any) -> dict[str, Any]:
@@ -174,7 +176,7 @@ class Subscribers:
         session, uri = self.session_of(context), str(params.uri)
         if uri not in session.followed:
             session.followed[uri] = await self._relay_of(session.viewer).subscribe(
-                uri, Asker(caller=session.viewer.caller)
+                uri, Requester(caller=session.viewer.caller)
             )
         return {}
 
@@ -208,7 +210,7 @@ class Subscribers:
         try:
             for uri in params.notifications.resource_subscriptions or ():
                 try:
-                    subscribed.append(await relay.subscribe(str(uri), Asker(caller=viewer.caller)))
+                    subscribed.append(await relay.subscribe(str(uri), Requester(caller=viewer.caller)))
                 except (ServerRefused, ToolpostError) as error:
                     # As with an unknown resource: the subscription is acknowledged, and never notified.
                     event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
@@ -225,9 +227,9 @@ class Subscribers:
                 await self._unsubscribe_all(subscribed)
 
     def _relay_of(self, viewer: Viewer) -> Relay:
-        return self._relay.seen_by(lambda name, source: viewer.view.shows_whole(name, tags_of(source)))
+        return self._relay.select_visible(lambda name, provider: viewer.view.shows_whole(name, tags_of(provider)))
 
-    async def _forward_update(self, notification: News) -> None:
+    async def _forward_update(self, notification: Notification) -> None:
         uri = msgspec.json.decode(notification.params).get("uri")
         if not isinstance(uri, str):
             return
@@ -237,15 +239,15 @@ class Subscribers:
             if followed is not None and followed.server == notification.server:
                 await self._tell(session, notification.method, notification.params)
 
-    def _sessions_concerned(self, notification: News) -> Iterable[SubscribedSession]:
+    def _sessions_concerned(self, notification: Notification) -> Iterable[SubscribedSession]:
         return [entry for entry in tuple(self._sessions.values()) if self._concerns(notification, entry.viewer)]
 
-    def _concerns(self, notification: News, viewer: Viewer) -> bool:
+    def _concerns(self, notification: Notification, viewer: Viewer) -> bool:
         is_theirs = not notification.key or notification.key == f"{viewer.caller.id}\n{viewer.caller.session or ''}"
-        source = self._relay.sources.get(notification.server)
-        if not is_theirs or (source is None and notification.tags is None):
+        provider = self._relay.providers.get(notification.server)
+        if not is_theirs or (provider is None and notification.tags is None):
             return False
-        tags = tags_of(source) if source is not None else notification.tags or frozenset()
+        tags = tags_of(provider) if provider is not None else notification.tags or frozenset()
         # Resources have no name that a pattern could match: only callers who see the whole server are notified.
         shows = viewer.view.shows if notification.method == PROMPTS_CHANGED else viewer.view.shows_whole
         return shows(notification.server, tags)
@@ -253,8 +255,8 @@ class Subscribers:
     def _is_seen(self, servers: Collection[str], view: View) -> bool:
         """Whether a view shows one of these servers. The tags of a removed server are unknown, so they are not compared."""
         return "*" in servers or any(
-            view.shows(name, tags_of(source))
-            if (source := self._relay.sources.get(name))
+            view.shows(name, tags_of(provider))
+            if (provider := self._relay.providers.get(name))
             else view.source in (None, name)
             for name in servers
         )

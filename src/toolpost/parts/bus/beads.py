@@ -16,7 +16,7 @@ from toolpost.base.events import event
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolFailed
 from toolpost.parts.bus.outbox import Notice
 from toolpost.parts.bus.tasks import TaskId
-from toolpost.upstreams.process.tree import Finished, run
+from toolpost.upstreams.process.tree import CompletedCommand, run
 
 _log = logging.getLogger("toolpost.parts.bus")
 
@@ -60,7 +60,7 @@ class Beads:
         if notice.kind in _STATUS:
             await self._bd("update", "--status", _STATUS[notice.kind], "--json", "--", notice.task)
 
-    async def _bd(self, *arguments: str) -> Finished:
+    async def _bd(self, *arguments: str) -> CompletedCommand:
         given = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
         try:
             with anyio.fail_after(LIMIT_S):

@@ -16,8 +16,8 @@ from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError, U
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, PROTOCOL_VERSION
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.client import HttpClient
-from toolpost.upstreams.http.wire import HttpWire
-from toolpost.upstreams.wire import ServerRefused, WireLost, encode
+from toolpost.upstreams.http.transport import HttpTransport
+from toolpost.upstreams.transport import ConnectionLost, ServerRefused, encode
 
 _log = logging.getLogger("toolpost.parts.bus")
 
@@ -74,7 +74,7 @@ class BusLink:
         self._turn = anyio.Lock()
         self._address: Address | None = None
         self._client: HttpClient | None = None
-        self._wire: HttpWire | None = None
+        self._wire: HttpTransport | None = None
         self._retired: HttpClient | None = None
         self._prefix = ""
 
@@ -135,7 +135,7 @@ class BusLink:
         wire = await self._connected()
         try:
             return _answer(await self._sent(wire, tool, arguments, meta))
-        except WireLost as lost:
+        except ConnectionLost as lost:
             await self._drop(wire)
             raise _Lost(lost.message, was_sent=lost.was_sent) from lost
         except UpstreamUnavailable as error:
@@ -144,7 +144,7 @@ class BusLink:
             # Nobody here gave up: the server ends.
             raise _Lost(error.message, was_sent=True) from error
 
-    async def _sent(self, wire: HttpWire, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
+    async def _sent(self, wire: HttpTransport, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
         for prefix in (self._prefix, "" if self._prefix else _INSIDE_A_GATEWAY):
             name = f"{prefix}{tool}"
             fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
@@ -161,19 +161,19 @@ class BusLink:
             hint="`toolpost bus serve` starts one that has",
         )
 
-    async def _connected(self) -> HttpWire:
+    async def _connected(self) -> HttpTransport:
         async with self._turn:
             if self._wire is None:
                 self._address = await self._find(self._address)
                 token = self._address.token
                 headers = {"authorization": f"Bearer {token}"} if token else {}
                 self._client = HttpClient(self._address.url, headers=headers)
-                self._wire = HttpWire("bus", self._client, on_notice=lambda *_: None)
+                self._wire = HttpTransport("bus", self._client, on_notification=lambda *_: None)
                 envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
                 self._wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
             return self._wire
 
-    async def _drop(self, wire: HttpWire) -> None:
+    async def _drop(self, wire: HttpTransport) -> None:
         """Look for the server anew at the next question; others may still be answered on what there was."""
         if wire is not self._wire:
             return

@@ -43,7 +43,7 @@ class BusPart(Part):
             return
         from toolpost.parts.bus.metrics import BusMetrics
         from toolpost.parts.bus.plugin import bus_plugin
-        from toolpost.providers.plugin_host import Candidate
+        from toolpost.providers.plugin_host import PluginCandidate
 
         bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)
 
@@ -51,7 +51,7 @@ class BusPart(Part):
             return bus.open_sweeping() if host.plugins.serves("bus") else nullcontext()
 
         yield Provided(
-            plugins=[Candidate(name="bus", load=lambda: bus_plugin(bus))],
+            plugins=[PluginCandidate(name="bus", load=lambda: bus_plugin(bus))],
             gauges=lambda: _gauges(bus),
             services=[bus],
             run=run,

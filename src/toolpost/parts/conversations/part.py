@@ -54,7 +54,7 @@ class ConversationsPart(Part):
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Lead conversations; without an agent, every message is refused with what to do."""
         from toolpost.host import Provided
-        from toolpost.providers.plugin_host import candidates_made_by
+        from toolpost.providers.plugin_host import candidates_from_factories
 
         harness = _make_harness(host, self._agents)
 
@@ -66,7 +66,7 @@ class ConversationsPart(Part):
 
         has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
         yield Provided(
-            plugins=candidates_made_by(PLUGINS) if has_agents and host.loads_bundled else (),
+            plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
             routes=lambda http: _routes(http, harness),
             gauges=lambda: _gauges(harness),
             conversations=harness,

@@ -41,13 +41,13 @@ class TaskLane:
     def __init__(self, calls: DeferredCalls) -> None:
         self._calls = calls
 
-    def respondent_for(self, caller: Caller, meta: JsonObject) -> LaterRespondent:
+    def client_channel_for(self, caller: Caller, meta: JsonObject) -> LaterRespondent:
         """Return who answers a server's questions in the middle of a call that becomes a task."""
         return LaterRespondent(caller.id, meta)
 
     def keeps(self, call: Call) -> bool:
         """Whether a call becomes a task."""
-        return isinstance(call.context.respondent, LaterRespondent)
+        return isinstance(call.context.client_channel, LaterRespondent)
 
     def hear(self, note: ProgressNotification) -> None:
         """Take a call's progress: it is shown as the task's message, not sent."""

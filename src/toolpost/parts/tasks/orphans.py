@@ -87,7 +87,7 @@ class Orphans:
         if tool in AUTOMATIC_NAMES:
             return True
         try:
-            self._gateway.catalogue.find(tool)
+            self._gateway.catalog.find(tool)
         except UnknownTool:
             return False
         return True

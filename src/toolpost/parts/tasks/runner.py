@@ -136,8 +136,8 @@ class DeferredCalls:
     def questions(self, name: DeferredId, caller: CallerId) -> LaterRespondent | None:
         """Return who is asked what in the middle of a call; None of one that does not run here."""
         run = self._own(name, caller)
-        respondent = None if run is None else run.call.context.respondent
-        return respondent if isinstance(respondent, LaterRespondent) else None
+        client_channel = None if run is None else run.call.context.client_channel
+        return client_channel if isinstance(client_channel, LaterRespondent) else None
 
     def open_listener(self, name: DeferredId) -> AbstractAsyncContextManager[Listener]:
         """Hear when a call's status may have changed, whichever gateway carries it."""
@@ -189,8 +189,8 @@ class DeferredCalls:
         if self._carrier is None:
             raise GatewayError("Calls are not carried any more: the server is shutting down.")
         self._runs[run.id] = self._by_call[run.call.id] = run
-        if isinstance(run.call.context.respondent, LaterRespondent):
-            run.call.context.respondent.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
+        if isinstance(run.call.context.client_channel, LaterRespondent):
+            run.call.context.client_channel.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
         self._has_runs.set()
         tasks, gateway = self._carrier
         tasks.start_soon(self._carried, run, gateway)

@@ -9,7 +9,7 @@ import msgspec
 
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.upstreams.server_requests import askable_capabilities
+from toolpost.upstreams.server_requests import select_capabilities
 
 
 class _Question:
@@ -22,12 +22,12 @@ class _Question:
 class LaterRespondent:
     """A client that is not there while its call runs, and looks in now and then."""
 
-    takes_rounds = False
+    takes_input_required = False
     log_level: str | None = None
 
     def __init__(self, caller: CallerId, meta: JsonObject) -> None:
         self.client: Hashable = (caller, secrets.token_hex(8))
-        self.capabilities = askable_capabilities(meta.get(CLIENT_CAPABILITIES))
+        self.capabilities = select_capabilities(meta.get(CLIENT_CAPABILITIES))
         self._numbers = itertools.count(1)
         self._questions: dict[str, _Question] = {}
         self.on_change: Callable[[], None] = lambda: None
@@ -43,7 +43,7 @@ class LaterRespondent:
         }
 
     @property
-    def is_asked(self) -> bool:
+    def has_open_request(self) -> bool:
         """Whether a question is with the client."""
         return bool(self._questions)
 
@@ -65,7 +65,7 @@ class LaterRespondent:
             del self._questions[key]
             self.on_change()
 
-    def hears(self, level: str) -> bool:  # noqa: ARG002
+    def wants_log(self, level: str) -> bool:  # noqa: ARG002
         """Hear nothing: logs have no way to a client that is not there."""
         return False
 

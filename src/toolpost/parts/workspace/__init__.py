@@ -1,30 +1,28 @@
-"""A code index: repositories taken apart by symbol, searched by name, by phrase and in plain words.
+"""A code index: repositories split into symbols, searched by name, by phrase, in plain words or by regular expression.
 
-part         the index as a part of a gateway; `settings`, `doctor` and `commands` are what it brings
-service      the workspace as its tools see it
-spec         what a workspace is: repositories, limits
-places       only what is allowed: a path becomes a file within a root, or is refused
-gate         how many may ask at once
+part            the part: settings, plugin, commands, doctor
+plugin, schemas the tools `workspace__…`
+service         what the tools call: build, search, show, status
+spec            repositories and limits
 
-building     a build as the gateway sees it: a process, listened to, ended with its call
-order        what goes between the two
-turns        a caller's build comes before one in the background
-watch        an index that follows its repository by itself
-folders, notices   what has to be watched for that, and what the system says of it
-__main__     that process
-build        files on disk to the next generation of an index
-scan         which files there are
-secrets      which files nobody gets to see
-reading      bytes as text
-languages, symbols, chunks, words   a file taken apart
-engine       the full-text index underneath
-manifest     what an index was made of
-generations  which generation counts; swapped atomically, checked when opened
+build_process   builds from the side of the gateway: a process for each, and their order
+build_order     the messages between the two
+__main__        the build process
+build           the next generation of an index, from the files on disk
+scan            which files a repository has
+secrets, paths  which files may be read, and how they are opened
+text            bytes to text
+languages, symbols, chunks   a file split into symbols
+engine          the full-text index (tantivy)
+manifest        which files an index was built from
+generations     the folders of an index, replaced atomically and checked when opened
+watch, file_events   updates in the background
 
-opened       an index that is open
-search, query, patterns   by words and phrases, or by regular expression
-fresh        each hit compared with the disk
-hits, merging   what a search returns, of several repositories as one
-show, status    a slice of a file; how an index is doing
-late         the libraries it is made of, loaded when first asked for
+open_index      open indexes, shared by searches
+query, search, patterns   searches by words, and by regular expression
+freshness       files on disk compared with the index
+results         hits, of several repositories merged
+excerpt         lines of a file
+status          state of the indexes, settings and warnings
+optional        libraries that are imported when first used
 """

@@ -1,4 +1,4 @@
-"""The process that builds: an order on stdin, progress and what came of it on stdout, one JSON object a line."""
+"""The build process: reads a `BuildOrder` from stdin, writes progress and the outcome to stdout as JSON lines."""
 
 import errno
 import os
@@ -8,62 +8,62 @@ import time
 
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.parts.workspace.build import Build
-from toolpost.parts.workspace.build_order import BuildOrder, Failed, Step, Told, decode_order, encode
-from toolpost.parts.workspace.generations import building_alone
+from toolpost.parts.workspace.build_order import BuildFailure, BuildMessage, BuildOrder, BuildStep, decode_order, encode
+from toolpost.parts.workspace.generations import build_lock
 from toolpost.parts.workspace.scan import scan
 
-_MAY_NOT = "let Toolpost write to `workspace.index_dir`, or set another one"
+_PERMISSION_HINT = "let Toolpost write to `workspace.index_dir`, or set another one"
 _HINTS = {
-    sqlite3.SQLITE_BUSY: "another build has been running all the while",
-    **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), _MAY_NOT),
+    sqlite3.SQLITE_BUSY: "another build is running; wait for it, or stop it",
+    **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), _PERMISSION_HINT),
 }
 
 
 def main() -> int:
-    """Build as ordered; the exit code says whether it worked."""
+    """Return the exit code: 0 if the index was built."""
     try:
-        # Whoever works on this machine goes first.
+        # A background build must not slow down the people who work on this machine.
         if hasattr(os, "nice"):
             os.nice(5)
-        _built(decode_order(sys.stdin.buffer.read()))
+        _build(decode_order(sys.stdin.buffer.read()))
     except ToolpostError as error:
-        return _failed(error.code, error.message, error.hint)
+        return _fail(error.code, error.message, error.hint)
     except sqlite3.Error as error:
-        # Extended codes have their kind in the lowest byte.
-        hint = _HINTS.get(error.sqlite_errorcode & 0xFF) or _hint(None)
-        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", hint)
+        # The lowest byte of an extended result code is its primary code.
+        hint = _HINTS.get(error.sqlite_errorcode & 0xFF) or _hint_for(None)
+        return _fail(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", hint)
     except OSError as error:
-        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error.strerror}.", _hint(error.errno))
+        return _fail(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error.strerror}.", _hint_for(error.errno))
     except ValueError as error:
-        # What the engine raises when it cannot write, among others for a full disk.
-        return _failed(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", _hint(None))
+        # tantivy raises it when it cannot write, for example on a full disk.
+        return _fail(ErrorCode.HANDLER_ERROR, f"The index cannot be written: {error}.", _hint_for(None))
     return 0
 
 
-def _built(order: BuildOrder) -> None:
-    _tell(Step(phase="scan", done=0, message="waiting for its turn"))
-    with building_alone(order.repository.home, wait_s=order.wait_s):
-        _tell(Step(phase="scan", done=1, message="looking for files"))
+def _build(order: BuildOrder) -> None:
+    _send(BuildStep(phase="scan", done=0, message="waiting for another build"))
+    with build_lock(order.repository.index_dir, wait_s=order.wait_s):
+        _send(BuildStep(phase="scan", done=1, message="looking for files"))
         scanned_at = time.time()
-        found = scan(order.repository, order.limits)
-        _tell(Step(phase="scan", done=2, message=f"{len(found.files)} files"))
-        _tell(Build(order, found, {"scannedAt": scanned_at, "git": found.git}, _tell).run())
+        scanned = scan(order.repository, order.limits)
+        _send(BuildStep(phase="scan", done=2, message=f"{len(scanned.files)} files"))
+        _send(Build(order, scanned, {"scannedAt": scanned_at, "git": scanned.git}, _send).run())
 
 
-def _tell(told: Told) -> None:
-    sys.stdout.buffer.write(encode(told) + b"\n")
+def _send(message: BuildMessage) -> None:
+    sys.stdout.buffer.write(encode(message) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def _failed(code: ErrorCode, message: str, hint: str | None) -> int:
-    _tell(Failed(code=code.value, message=message, hint=hint))
+def _fail(code: ErrorCode, message: str, hint: str | None) -> int:
+    _send(BuildFailure(code=code.value, message=message, hint=hint))
     return 1
 
 
-def _hint(number: int | None) -> str:
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return _MAY_NOT
-    return "see that there is room on the disk; the index before still answers"
+def _hint_for(error_number: int | None) -> str:
+    if error_number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return _PERMISSION_HINT
+    return "check that the disk has space; the previous index still answers"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""A build, from the files on disk to the next generation of an index. It runs in a process of its own (`__main__.py`)."""
+"""Build the next generation of an index from the files on disk. Runs in a process of its own (`__main__.py`).
+
+An incremental build hard-links the files of the previous generation, deletes the chunks of files that changed or are gone,
+and adds new ones. A file whose size and times are unchanged is not read.
+"""
 
 import contextlib
 import dataclasses
@@ -13,16 +17,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from toolpost.base.credentials import mask
-from toolpost.git.open_below import NotRegular, open_below
+from toolpost.git.open_below import NotARegularFile, open_below
 from toolpost.parts.workspace import engine
-from toolpost.parts.workspace.build_order import BuildOrder, Built, Step
+from toolpost.parts.workspace.build_order import BuildOrder, BuildStep, BuildSummary
 from toolpost.parts.workspace.chunks import Chunk, chunks_of
 from toolpost.parts.workspace.generations import (
-    Damaged,
-    Pointer,
+    GenerationPointer,
+    IndexDamaged,
     check_generation,
     checksums,
-    next_folder,
+    make_generation_folder,
     read_pointer,
     remove_others,
     size_of,
@@ -30,33 +34,34 @@ from toolpost.parts.workspace.generations import (
 )
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
 from toolpost.parts.workspace.manifest import FileRow, SkippedRow, Stamp, open_manifest, write_manifest
-from toolpost.parts.workspace.scan import Scan
+from toolpost.parts.workspace.scan import ScanResult
 from toolpost.parts.workspace.secrets import is_private_key, style_of
-from toolpost.parts.workspace.text import SNIFF_BYTES, decoded, is_binary
+from toolpost.parts.workspace.text import SNIFF_BYTES, decode, is_binary
 
-NAMED_SKIPS: Final = 50
-TELL_S: Final = 0.1
+MAX_NAMED_SKIPS: Final = 50
+REPORT_S: Final = 0.1
 LARGE_CHARS: Final = 16_384
-"""A smaller file is taken apart in little time, whatever is in it."""
+"""A smaller file is parsed quickly, whatever it contains."""
 
-Tell = Callable[[Step], None]
+Report = Callable[[BuildStep], None]
 
 
 @dataclass(kw_only=True)
-class _Base:
-    """The generation that a build starts from, if any."""
+class _BaseGeneration:
+    """The generation that a build starts from; without a pointer there is none."""
 
-    pointer: Pointer | None = None
+    pointer: GenerationPointer | None = None
     folder: Path | None = None
     files: dict[str, FileRow] = field(default_factory=dict)
     skipped: dict[str, SkippedRow] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     rebuilt: str | None = None
+    """Why the previous index is not used, if there was one."""
 
 
 @dataclass(kw_only=True)
 class _Plan:
-    """What has to be done: the files that stay as they are, and those that must be read."""
+    """Which files stay as they are, which have to be read, and which are skipped."""
 
     kept: dict[str, FileRow] = field(default_factory=dict)
     to_read: list[str] = field(default_factory=list)
@@ -64,8 +69,8 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A file that was read."""
+class _FileContent:
+    """The bytes of a file, with the stamp of exactly these bytes."""
 
     stamp: Stamp
     hash: bytes
@@ -73,62 +78,71 @@ class _Read:
 
 
 class Build:
-    """One build of one repository; nothing of it is seen until its last step."""
+    """One build of one repository. Searches see nothing of it before its last step, `write_pointer`."""
 
-    def __init__(self, order: BuildOrder, found: Scan, facts: dict[str, Any], tell: Tell) -> None:
+    def __init__(self, order: BuildOrder, scan: ScanResult, facts: dict[str, Any], report: Report) -> None:
         self._order = order
-        self._home = order.repository.home
+        self._index_dir = order.repository.index_dir
         self._root = order.repository.root
-        self._scan = found
+        self._scan = scan
         self._facts = facts
-        self._tell = tell
-        self._told_at = 0.0
-        self._step = Step(phase="parse", done=0)
+        self._report = report
+        self._reported_at = 0.0
+        self._step = BuildStep(phase="parse", done=0)
         self._rows: dict[str, FileRow] = {}
         self._skipped: list[SkippedRow] = []
         self._removed = 0
         self._counts = dict.fromkeys(("added", "changed", "renamed"), 0)
 
-    def run(self) -> Built:
-        """Build, and put the new generation into its place."""
-        base = self._base()
-        plan = self._plan(base)
+    def run(self) -> BuildSummary:
+        """Build and publish the new generation; if nothing has changed, keep the previous one."""
+        base = self._read_base()
+        plan = self._make_plan(base)
         gone = [path for path in base.files if path not in plan.kept]
         self._skipped = plan.skipped
-        if base.pointer is not None and not plan.to_read and not gone and self._is_same(base, plan):
-            return self._nothing_new(base, base.pointer)
-        number, folder = next_folder(self._home, base.folder)
+        skips_before = {path: row.reason for path, row in base.skipped.items()}
+        is_same = (
+            not (plan.to_read or gone)
+            and {row.path: row.reason for row in plan.skipped} == skips_before
+            and base.facts.get("mode") == self._order.mode
+        )
+        if base.pointer is not None and is_same:
+            return self._keep_generation(base, base.pointer)
+        number, folder = make_generation_folder(self._index_dir, base.folder)
         try:
-            self._write(folder, base, plan)
-            self._tell(Step(phase="write", done=1, message="checking what was written"))
-            built = self._put_into_place(number, folder, base)
+            self._write_generation(folder, base, plan)
+            self._report(BuildStep(phase="write", done=1, message="checking the index"))
+            built = self._publish(number, folder, base)
         except BaseException:
-            remove_others(self._home, base.pointer.generation if base.pointer else None)
+            # Also on cancellation: a half-written generation would take disk space until the next build.
+            remove_others(self._index_dir, base.pointer.generation if base.pointer else None)
             raise
-        remove_others(self._home, number)
+        remove_others(self._index_dir, number)
         return built
 
-    def _base(self) -> _Base:
-        """Read the generation before; one that is damaged is not built upon."""
+    def _read_base(self) -> _BaseGeneration:
+        """Read the previous generation; a damaged one is not used."""
         if not self._order.incremental:
-            with contextlib.suppress(Damaged):
-                had_one = read_pointer(self._home) is not None
-                return _Base(rebuilt="asked for" if had_one else None)
+            with contextlib.suppress(IndexDamaged):
+                had_one = read_pointer(self._index_dir) is not None
+                return _BaseGeneration(rebuilt="asked for" if had_one else None)
         try:
-            pointer = read_pointer(self._home)
+            pointer = read_pointer(self._index_dir)
             if pointer is None:
-                remove_others(self._home, None)
-                return _Base()
-            folder = check_generation(self._home, pointer)
-            remove_others(self._home, pointer.generation)
+                remove_others(self._index_dir, None)
+                return _BaseGeneration()
+            folder = check_generation(self._index_dir, pointer)
+            remove_others(self._index_dir, pointer.generation)
             with open_manifest(folder) as manifest:
                 files = {row.path: row for row in manifest.files()}
                 skipped = {row.path: row for row in manifest.skipped()}
-                return _Base(pointer=pointer, folder=folder, files=files, skipped=skipped, facts=manifest.facts())
-        except Damaged as damage:
-            return _Base(rebuilt=damage.message)
+                return _BaseGeneration(
+                    pointer=pointer, folder=folder, files=files, skipped=skipped, facts=manifest.facts()
+                )
+        except IndexDamaged as damage:
+            return _BaseGeneration(rebuilt=damage.message)
 
-    def _plan(self, base: _Base) -> _Plan:
+    def _make_plan(self, base: _BaseGeneration) -> _Plan:
         plan = _Plan(skipped=list(self._scan.skipped))
         for path, stamp in self._scan.files.items():
             language = language_of(path)
@@ -147,20 +161,14 @@ class Build:
     def _is_wanted(self, language: Language) -> bool:
         return self._order.mode in ("all", language.family)
 
-    def _is_unchanged(self, before: Stamp | None, stamp: Stamp, base: _Base) -> bool:
+    def _is_unchanged(self, before: Stamp | None, stamp: Stamp, base: _BaseGeneration) -> bool:
         if self._order.force or before != stamp:
             return False
-        # A file written in the moment of the last build may have been written again with the same times.
+        # A file written during the last build may have been written again with the same times ("racy", as git calls it).
         assert base.pointer is not None
         return max(stamp.mtime_ns, stamp.ctime_ns) < (float(base.facts.get("scannedAt", 0)) - 0.05) * 1e9
 
-    def _is_same(self, base: _Base, plan: _Plan) -> bool:
-        skips = {row.path: row.reason for row in plan.skipped}
-        before = {path: row.reason for path, row in base.skipped.items()}
-        return skips == before and base.facts.get("mode") == self._order.mode
-
-    def _write(self, folder: Path, base: _Base, plan: _Plan) -> None:
-        """Put what has changed into the new generation."""
+    def _write_generation(self, folder: Path, base: _BaseGeneration, plan: _Plan) -> None:
         gone = {path: row for path, row in base.files.items() if path not in plan.kept and path not in plan.to_read}
         by_hash = {row.hash: path for path, row in gone.items()}
         index = engine.open_engine(folder)
@@ -168,82 +176,90 @@ class Build:
         for path in gone:
             writer.delete_documents_by_term("path", path)
         for number, path in enumerate(plan.to_read):
-            self._step = Step(phase="parse", done=number, total=len(plan.to_read), message=path)
-            self._tell_now_and_then()
-            self._take(writer, path, base.files.get(path), by_hash)
+            self._step = BuildStep(phase="parse", done=number, total=len(plan.to_read), message=path)
+            # Not for every file: a repository may have a hundred thousand.
+            if (now := time.monotonic()) - self._reported_at >= REPORT_S:
+                self._reported_at = now
+                self._report(self._step)
+            self._index_file(writer, path, base.files.get(path), by_hash)
         self._removed = len(gone) - self._counts["renamed"]
         self._rows |= plan.kept
-        self._tell(Step(phase="write", done=0, message="writing the index"))
+        self._report(BuildStep(phase="write", done=0, message="writing the index"))
         writer.commit()
         writer.wait_merging_threads()
-        self._compact(index, folder)
-
-    @staticmethod
-    def _compact(index: Any, folder: Path) -> None:
-        """Let go of files that no segment uses any more."""
+        # Remove the files that no segment uses, and the locks of the writers.
         writer = index.writer(15_000_000, 1)
         writer.garbage_collect_files()
         writer.rollback()
-        for path in folder.glob("*.lock"):
-            path.unlink(missing_ok=True)
+        for lock in folder.glob("*.lock"):
+            lock.unlink(missing_ok=True)
 
-    def _take(self, writer: Any, path: str, before: FileRow | None, gone: dict[bytes, str]) -> None:
-        """Read one file and put it into the index, if it has changed and may be."""
-        read = self._read(path)
-        if isinstance(read, str):
+    def _index_file(self, writer: Any, path: str, before: FileRow | None, gone: dict[bytes, str]) -> None:
+        """Read a file; index it if it has changed, or note why it is skipped."""
+        content = self._read_file(path)
+        if isinstance(content, str):
             if before is not None:
                 writer.delete_documents_by_term("path", path)
-            if read != "deleted":
-                is_settled = read in ("binary", "secret")
-                self._skipped.append(SkippedRow(path, read, self._scan.files[path] if is_settled else None))
+            if content != "deleted":
+                # Only these reasons follow from the content: the others are checked again next time.
+                is_final = content in ("binary", "secret")
+                self._skipped.append(SkippedRow(path, content, self._scan.files[path] if is_final else None))
             return
-        if before is not None and before.hash == read.hash and self._order.mode in ("all", before.family):
-            self._rows[path] = dataclasses.replace(before, stamp=read.stamp)
+        if before is not None and before.hash == content.hash and self._order.mode in ("all", before.family):
+            self._rows[path] = dataclasses.replace(before, stamp=content.stamp)
             return
         if before is not None:
             writer.delete_documents_by_term("path", path)
-        text = decoded(read.data).text
+        text = decode(content.data).text
         language = language_of(path) or language_of_first_line(text[:200].split("\n", 1)[0])
         if not self._is_wanted(language):
             return
         lines = text.count("\n") + (not text.endswith("\n"))
         if len(text) > self._order.limits.line_chars * max(1, lines):
-            self._skipped.append(SkippedRow(path, "minified", read.stamp))
+            self._skipped.append(SkippedRow(path, "minified", content.stamp))
             return
         if path in self._order.avoid:
-            self._skipped.append(SkippedRow(path, "too complex", read.stamp))
+            self._skipped.append(SkippedRow(path, "too complex", content.stamp))
             return
-        # What is indexed is what may be shown: a search for a credential finds nothing that would confirm it.
+        # Masked before indexing: otherwise a search for a credential would confirm that it exists.
         masked = mask(text, style_of(path, language))
-        chunks = self._taken_apart(path, masked, language)
+        chunks = self._parse(path, masked, language)
         for chunk in chunks:
             writer.add_document(engine.document_of(chunk, path, language))
-        kind = "changed" if before is not None else "renamed" if gone.pop(read.hash, None) else "added"
+        kind = "changed" if before is not None else "renamed" if gone.pop(content.hash, None) else "added"
         self._counts[kind] += 1
         self._rows[path] = FileRow(
-            path, read.stamp, read.hash, language.name, language.family, lines, len(chunks), masked=masked is not text
+            path,
+            content.stamp,
+            content.hash,
+            language.name,
+            language.family,
+            lines,
+            len(chunks),
+            masked=masked is not text,
         )
 
-    def _taken_apart(self, path: str, text: str, language: Language) -> list[Chunk]:
-        """Take a file apart; whoever listens is told before, if that may take for ever: a parser cannot be called off."""
+    def _parse(self, path: str, text: str, language: Language) -> list[Chunk]:
+        """Split a file into chunks. A large one is announced first: a parser cannot be cancelled, and the gateway kills this
+        process if it takes too long (`build_process.STUCK_S`)."""
         if language.grammar is None or len(text) < LARGE_CHARS:
             return chunks_of(text, language)
-        self._tell(replace(self._step, message=path, in_hand=path))
+        self._report(replace(self._step, message=path, slow_file=path))
         chunks = chunks_of(text, language)
-        self._tell(replace(self._step, message=path))
+        self._report(replace(self._step, message=path))
         return chunks
 
-    def _read(self, path: str) -> _Read | str:
-        """Read a file, or say why it is left out; its stamp is that of what was read."""
+    def _read_file(self, path: str) -> _FileContent | str:
+        """Return the content of a file, or the reason why it is skipped."""
         limit = self._order.limits.file_bytes
         try:
-            number = open_below(self._root, path)
-            with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
-                found = os.fstat(number)
+            descriptor = open_below(self._root, path)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
+                status = os.fstat(descriptor)
                 data = file.read(limit + 1)
         except FileNotFoundError:
             return "deleted"
-        except NotRegular:
+        except NotARegularFile:
             return "special file"
         except OSError:
             return "unreadable"
@@ -251,38 +267,40 @@ class Build:
             return "too large" if len(data) > limit else "binary"
         if is_private_key(data, path) and not self._order.repository.allows(path):
             return "secret"
-        stamp = Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        return _Read(stamp, hashlib.blake2b(data, digest_size=16).digest(), data)
+        stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return _FileContent(stamp, hashlib.blake2b(data, digest_size=16).digest(), data)
 
-    def _put_into_place(self, number: int, folder: Path, base: _Base) -> Built:
+    def _publish(self, number: int, folder: Path, base: _BaseGeneration) -> BuildSummary:
         facts = self._facts | {"mode": self._order.mode}
         write_manifest(folder, sorted(self._rows.values(), key=lambda row: row.path), self._skipped, facts)
         now = time.time()
-        pointer = Pointer(
+        pointer = GenerationPointer(
             format=engine.FORMAT, generation=number, built_at=now, checked_at=now, files=checksums(folder)
         )
-        write_pointer(self._home, pointer)
-        return self._built(folder, pointer, base, unchanged=len(self._rows) - sum(self._counts.values()))
+        write_pointer(self._index_dir, pointer)
+        return self._summarize(folder, pointer, base, unchanged=len(self._rows) - sum(self._counts.values()))
 
-    def _nothing_new(self, base: _Base, pointer: Pointer) -> Built:
-        """Note that somebody looked: nothing has changed, so nothing is written."""
+    def _keep_generation(self, base: _BaseGeneration, pointer: GenerationPointer) -> BuildSummary:
+        """Write only when the index was last compared with the disk."""
         assert base.folder is not None
-        checked = Pointer(
+        checked = GenerationPointer(
             format=pointer.format,
             generation=pointer.generation,
             built_at=pointer.built_at,
             checked_at=time.time(),
             files=pointer.files,
         )
-        write_pointer(self._home, checked)
-        return self._built(base.folder, checked, base, unchanged=len(base.files))
+        write_pointer(self._index_dir, checked)
+        return self._summarize(base.folder, checked, base, unchanged=len(base.files))
 
-    def _built(self, folder: Path, pointer: Pointer, base: _Base, *, unchanged: int) -> Built:
+    def _summarize(
+        self, folder: Path, pointer: GenerationPointer, base: _BaseGeneration, *, unchanged: int
+    ) -> BuildSummary:
         with open_manifest(folder) as manifest:
             totals = manifest.totals()
             skipped = manifest.skipped()
             by_reason = manifest.skipped_by_reason()
-        return Built(
+        return BuildSummary(
             generation=pointer.generation,
             files=totals["files"],
             chunks=totals["chunks"],
@@ -292,13 +310,7 @@ class Build:
             removed=self._removed,
             unchanged=unchanged,
             skipped=by_reason,
-            skipped_files=[(row.path, row.reason) for row in skipped[:NAMED_SKIPS]],
+            skipped_files=[(row.path, row.reason) for row in skipped[:MAX_NAMED_SKIPS]],
             rebuilt=base.rebuilt,
             **self._counts,
         )
-
-    def _tell_now_and_then(self) -> None:
-        now = time.monotonic()
-        if now - self._told_at >= TELL_S:
-            self._told_at = now
-            self._tell(self._step)

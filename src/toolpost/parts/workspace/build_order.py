@@ -1,4 +1,4 @@
-"""What a build is asked to do, and what it tells: values that go between the gateway and the process that builds."""
+"""The messages between the gateway and a build process: the order, and steps, summary or failure in return."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,54 +6,53 @@ from typing import Literal
 
 import msgspec
 
-from toolpost.parts.workspace.spec import Limits, Repository
+from toolpost.parts.workspace.spec import Repository, WorkspaceLimits
 
-Mode = Literal["all", "code", "prose"]
-Phase = Literal["scan", "parse", "write"]
+IndexMode = Literal["all", "code", "prose"]
+BuildPhase = Literal["scan", "parse", "write"]
 
 
 class BuildOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A build, as its process reads it from stdin."""
+    """What to build; the process reads it from stdin."""
 
     name: str
     root: str
-    home: str
+    index_dir: str
     forbidden: list[str]
     allowed: list[str]
-    mode: Mode
+    mode: IndexMode
     incremental: bool
     force: bool
     wait_s: float
-    limits: Limits
+    limits: WorkspaceLimits
     avoid: list[str]
-    """Files that an attempt before this one never came to an end with."""
+    """Files that a previous attempt could not parse in time."""
 
     @property
     def repository(self) -> Repository:
-        """The repository that it is about."""
         forbidden = frozenset(Path(path) for path in self.forbidden)
         return Repository(
             name=self.name,
             root=Path(self.root),
-            home=Path(self.home),
+            index_dir=Path(self.index_dir),
             forbidden=forbidden,
             allowed=tuple(self.allowed),
         )
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
-    """How far it has come: files while they are parsed, steps of the phase otherwise."""
+class BuildStep(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+    """Progress: files while they are parsed, else steps of the phase."""
 
-    phase: Phase
+    phase: BuildPhase
     done: int
     total: int | None = None
     message: str = ""
-    in_hand: str | None = None
-    """A file that may take long, from before it is taken apart until the next step."""
+    slow_file: str | None = None
+    """A large file that is being parsed until the next step."""
 
 
-class Built(msgspec.Struct, frozen=True, kw_only=True, tag="built"):
-    """What came of it."""
+class BuildSummary(msgspec.Struct, frozen=True, kw_only=True, tag="built"):
+    """The outcome of a successful build."""
 
     generation: int
     files: int
@@ -69,39 +68,38 @@ class Built(msgspec.Struct, frozen=True, kw_only=True, tag="built"):
     skipped: dict[str, int]
     skipped_files: list[tuple[str, str]]
     rebuilt: str | None
-    """Why nothing of the index before was used, if there was one."""
+    """Why the previous index was not used, if there was one."""
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """Why nothing came of it."""
+class BuildFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The outcome of a failed build; the previous index is unchanged."""
 
     code: str
     message: str
     hint: str | None = None
 
 
-Told = Step | Built | Failed
+BuildMessage = BuildStep | BuildSummary | BuildFailure
 
 encode = msgspec.json.Encoder().encode
 decode_order = msgspec.json.Decoder(BuildOrder).decode
-decode_told = msgspec.json.Decoder(Told).decode
+decode_message = msgspec.json.Decoder(BuildMessage).decode
 
 
-def order_of(
+def make_order(
     repository: Repository,
     *,
-    mode: Mode,
+    mode: IndexMode,
     incremental: bool,
     force: bool,
     wait_s: float,
-    limits: Limits,
+    limits: WorkspaceLimits,
     avoid: Sequence[str] = (),
 ) -> BuildOrder:
-    """Write an order."""
     return BuildOrder(
         name=repository.name,
         root=str(repository.root),
-        home=str(repository.home),
+        index_dir=str(repository.index_dir),
         forbidden=sorted(str(path) for path in repository.forbidden),
         allowed=list(repository.allowed),
         mode=mode,

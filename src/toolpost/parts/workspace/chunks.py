@@ -1,4 +1,7 @@
-"""A file in pieces: each symbol with the lines that are its own, and what stands between them."""
+"""Split a file into chunks: each symbol with its own lines, and the text between symbols in pieces.
+
+Example: a class with two methods gives three chunks. The lines of a method belong to the chunk of the method, not of the class.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,27 +11,25 @@ from toolpost.parts.workspace.languages import Language
 from toolpost.parts.workspace.symbols import Symbol, symbols_of
 
 PIECE_LINES: Final = 60
-"""How long a piece without a symbol may be."""
+"""The longest piece of text without a symbol."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
-    """What is found by a search: a symbol, or a piece of text between symbols."""
+    """A symbol, or a piece of text between symbols; lines count from 1, `end` included."""
 
     symbol: Symbol | None
     start: int
     end: int
     text: str
-    """Its own lines: those of a symbol within it belong to that one."""
+    """Its own lines, without those of symbols inside it."""
 
     @property
     def kind(self) -> str:
-        """What it is."""
         return self.symbol.kind if self.symbol else "text"
 
 
 def chunks_of(text: str, language: Language) -> list[Chunk]:
-    """Take a file apart."""
     lines = text.split("\n")
     symbols = symbols_of(text.encode("utf-8", "replace"), language)
     owners = _owners(symbols, len(lines))
@@ -48,8 +49,9 @@ def chunks_of(text: str, language: Language) -> list[Chunk]:
 
 
 def _owners(symbols: list[Symbol], count: int) -> list[int]:
-    """Say for each line which symbol it belongs to, the innermost one, or -1; outer symbols come first."""
+    """Return for each line the index of the innermost symbol that contains it, or -1."""
     owners = [-1] * count
+    # Outer symbols come first, so that inner ones overwrite them.
     for index, symbol in enumerate(symbols):
         start, end = symbol.start - 1, min(symbol.end, count)
         owners[start:end] = [index] * (end - start)
@@ -57,7 +59,7 @@ def _owners(symbols: list[Symbol], count: int) -> list[int]:
 
 
 def _pieces(lines: list[str], owners: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of lines that belong to no symbol, without blank ones at their ends, none too long."""
+    """Yield start and end of the runs of lines outside symbols, without blank lines at either end."""
     start = 0
     while start < len(lines):
         if owners[start] >= 0 or not lines[start].strip():

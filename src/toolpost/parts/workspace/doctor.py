@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of the code index: whether what it is made of is installed."""
+"""The checks of `toolpost doctor` for the code index."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,9 @@ from toolpost.settings import Config
 
 
 class WorkspaceDoctor(PartDoctor):
-    """Looks for the search engine."""
+    """Checks that the extra `toolpost[workspace]` is installed."""
 
     async def check_setup(self, config: Config) -> Sequence[Finding]:  # noqa: ARG002 (what is installed is not configured)
-        """Say what is missing."""
         if has("tantivy"):
             return ()
         what = "the plugin `workspace`, which indexes and searches code"

@@ -1,4 +1,4 @@
-"""A slice of a file, with its lines numbered: bounded, whatever the file's size is."""
+"""Show numbered lines of a file with credentials masked, in bounded time and memory whatever its size."""
 
 import os
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from toolpost.base.credentials import Masker
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
-from toolpost.parts.workspace.paths import opened, secret_refused
+from toolpost.parts.workspace.paths import open_file, secret_refusal
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.spec import Repository
 from toolpost.parts.workspace.text import SNIFF_BYTES, encoding_of, is_binary, text_stream
@@ -16,24 +16,27 @@ from toolpost.parts.workspace.text import SNIFF_BYTES, encoding_of, is_binary, t
 LINES_LIMIT: Final = 2_000
 CHARS_LIMIT: Final = 200_000
 LINE_LIMIT: Final = 4_000
-_PIECE: Final = 1 << 16
-_AHEAD: Final = 4_096
-"""Characters behind the end of a line that are read, so that a credential that goes over it is known as one."""
+_BLOCK_CHARS: Final = 1 << 16
+_LOOKAHEAD: Final = 4_096
+"""Characters that are read beyond `LINE_LIMIT`, so that a credential across the cut is recognized."""
 READ_LIMIT: Final = 64 * 1024 * 1024
-"""Bytes that are read at most; of a larger file only the beginning can be shown."""
+"""Only this much of a larger file can be shown."""
 
 
 def show_slice(repository: Repository, wanted: str, start: int | None, end: int | None) -> JsonObject:
-    """Return lines `start` to `end` of a file, or as many of them as fit."""
+    """Return lines `start` to `end` of a file, or as many as fit, with `nextStart` if there are more.
+
+    Raises `InvalidArguments` for lines that do not exist, `InvalidRequest` for binary files, and what `open_file` raises.
+    """
     if start is not None and end is not None and end < start:
-        fault = {"path": "/end", "keyword": "minimum", "message": f"it is before `start`, which is {start}"}
-        raise InvalidArguments("`end` is before `start`.", issues=[fault])
-    relative, number = opened(repository, wanted)
-    with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
-        size = os.fstat(number).st_size
+        issue = {"path": "/end", "keyword": "minimum", "message": f"it is before `start`, which is {start}"}
+        raise InvalidArguments("`end` is before `start`.", issues=[issue])
+    relative, descriptor = open_file(repository, wanted)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
+        size = os.fstat(descriptor).st_size
         head = file.read(SNIFF_BYTES)
         if is_private_key(head, relative) and not repository.allows(relative):
-            raise secret_refused(repository, wanted, "it is a private key")
+            raise secret_refusal(repository, wanted, "it is a private key")
         if is_binary(head):
             raise InvalidRequest(
                 f"`{relative}` is binary.", hint="only text can be shown", repo=repository.name, bytes=size
@@ -41,9 +44,13 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
         file.seek(0)
         encoding = encoding_of(file, READ_LIMIT)
         with text_stream(file, encoding, READ_LIMIT) as stream:
-            read = _read(stream, start or 1, end, relative)
+            read = _read_slice(stream, start or 1, end, relative)
     if (first := start or 1) > max(1, read.total):
-        raise _no_such_line(relative, first, read.total)
+        message = f"the file has {read.total} lines"
+        raise InvalidArguments(
+            f"`{relative}` has no line {first}.",
+            issues=[{"path": "/start", "keyword": "maximum", "message": message, "received": first}],
+        )
     is_whole = size <= READ_LIMIT
     last = read.total if end is None else min(end, read.total)
     answer: JsonObject = {
@@ -65,70 +72,61 @@ def show_slice(repository: Repository, wanted: str, start: int | None, end: int 
 
 @dataclass(kw_only=True)
 class _Slice:
-    """What was read of a file."""
+    """The shown lines of a file, and how many it has."""
 
     language: Language
     shown: list[dict[str, Any]] = field(default_factory=list)
     last: int = 0
-    """The last line that is shown."""
+    """The number of the last shown line."""
     total: int = 0
 
 
-def _read(stream: TextIO, start: int, end: int | None, path: str) -> _Slice:
-    """Keep the lines that are asked for, as many as fit, with credentials masked, and count the others."""
-    text = _line(stream)
+def _read_slice(stream: TextIO, start: int, end: int | None, path: str) -> _Slice:
+    """Collect the requested lines, as many as fit, and count all lines."""
+    text = _read_line(stream)
     read = _Slice(language=language_of(path) or language_of_first_line((text or "")[:200]))
     room, masker = CHARS_LIMIT, Masker(style_of(path, read.language))
     until = start + LINES_LIMIT - 1 if end is None else min(end, start + LINES_LIMIT - 1)
     while text is not None:
         read.total += 1
         if read.total < start:
+            # Also lines before the slice: a private key may have begun there.
             masker.pass_by(text)
         else:
-            shown = _shown(text, masker)
-            room -= len(shown["text"]) + 1
+            masked = _mask_line(text, masker)
+            room -= len(masked["text"]) + 1
             if room < 0 and read.shown:
                 break
-            read.shown.append({"line": read.total} | shown)
+            read.shown.append({"line": read.total} | masked)
             read.last = read.total
-        text = _line(stream) if read.total < until else None
-    read.total += _lines_left(stream)
+        text = _read_line(stream) if read.total < until else None
+    read.total += _count_remaining_lines(stream)
     return read
 
 
-def _shown(text: str, masker: Masker) -> dict[str, Any]:
-    """Mask a line and bound it. A credential may be cut in two where the line is, so a piece before that is left out too."""
+def _mask_line(text: str, masker: Masker) -> dict[str, Any]:
+    """Mask a line and cut it; a credential may be cut in two at the end of what was read, so that end is never shown."""
     masked = masker.line(text)
     if len(text) <= LINE_LIMIT:
         return {"text": masked}
-    return {"text": f"{masked[: max(0, min(LINE_LIMIT, len(masked) - _AHEAD))]}…", "cut": True}
+    return {"text": f"{masked[: max(0, min(LINE_LIMIT, len(masked) - _LOOKAHEAD))]}…", "cut": True}
 
 
-def _line(stream: TextIO) -> str | None:
-    """Read a line, of a long one but the beginning; None at the end of the file."""
-    text = stream.readline(LINE_LIMIT + _AHEAD)
+def _read_line(stream: TextIO) -> str | None:
+    """Read a line, of a long one only the beginning; None at the end of the file."""
+    text = stream.readline(LINE_LIMIT + _LOOKAHEAD)
     if not text:
         return None
     is_whole = text.endswith("\n")
-    while not is_whole and (more := stream.readline(_PIECE)):
+    while not is_whole and (more := stream.readline(_BLOCK_CHARS)):
         is_whole = more.endswith("\n")
-        text += more if len(text) < LINE_LIMIT + _AHEAD else ""
+        text += more if len(text) < LINE_LIMIT + _LOOKAHEAD else ""
     return text.removesuffix("\n")
 
 
-def _lines_left(stream: TextIO) -> int:
-    """Count lines as an editor does: the end of the last one begins no other."""
+def _count_remaining_lines(stream: TextIO) -> int:
+    """Count lines as editors do: a newline at the end of the file starts no further line."""
     count, piece = 0, "\n"
-    while more := stream.read(_PIECE):
+    while more := stream.read(_BLOCK_CHARS):
         count, piece = count + more.count("\n"), more
     return count + (not piece.endswith("\n"))
-
-
-def _no_such_line(relative: str, line: int, total: int) -> InvalidArguments:
-    issue: JsonObject = {
-        "path": "/start",
-        "keyword": "maximum",
-        "message": f"the file has {total} lines",
-        "received": line,
-    }
-    return InvalidArguments(f"`{relative}` has no line {line}.", issues=[issue])

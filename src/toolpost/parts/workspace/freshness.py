@@ -1,4 +1,4 @@
-"""The disk as it is now: a file of a hit is read, compared with what was indexed, and its lines are found again."""
+"""Files as they are on disk now, compared with what was indexed, so that a hit shows present lines."""
 
 import hashlib
 import os
@@ -10,17 +10,17 @@ from typing import Final
 from toolpost.base.credentials import mask
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.workspace.chunks import chunks_of
-from toolpost.parts.workspace.engine import Stored, stored_of
+from toolpost.parts.workspace.engine import StoredChunk, stored_chunk_of
 from toolpost.parts.workspace.languages import BY_NAME
 from toolpost.parts.workspace.manifest import FileRow, Stamp
-from toolpost.parts.workspace.paths import opened
+from toolpost.parts.workspace.paths import open_file
 from toolpost.parts.workspace.secrets import is_private_key, style_of
-from toolpost.parts.workspace.spec import Limits, Repository
-from toolpost.parts.workspace.text import decoded, is_binary
+from toolpost.parts.workspace.spec import Repository, WorkspaceLimits
+from toolpost.parts.workspace.text import decode, is_binary
 
 
-class State(StrEnum):
-    """How a file is, compared with what was indexed."""
+class FileState(StrEnum):
+    """A file on disk compared with the index."""
 
     FRESH = "fresh"
     CHANGED = "changed"
@@ -28,69 +28,71 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OnDisk:
-    """A file as it is now."""
+class CurrentFile:
+    """A file as it is now; without lines if it is gone."""
 
-    state: State
+    state: FileState
     lines: list[str]
 
 
-GONE = OnDisk(State.GONE, [])
+GONE = CurrentFile(FileState.GONE, [])
 
 
 _PLAIN: Final = BY_NAME["text"]
-PARSED_BYTES: Final = 256 * 1024
-LEAST_SHARE: Final = 0.06
+MAX_PARSED_BYTES: Final = 256 * 1024
+MIN_COMPRESSED_SHARE: Final = 0.06
 
 
 def _may_be_parsed(text: str) -> bool:
-    """Say whether a text looks like something to parse here: a parser cannot be called off, and others wait meanwhile.
+    """Whether a text may be parsed during a search: a parser cannot be cancelled, and the search waits for it.
 
-    What takes a parser for ever repeats itself, as nothing does that anybody wrote.
+    Text that takes a parser minutes is extremely repetitive, so it compresses far better than any source code does.
     """
     data = text.encode("utf-8", "replace")
-    return len(data) < 4096 or (len(data) <= PARSED_BYTES and len(zlib.compress(data, 1)) > LEAST_SHARE * len(data))
+    return len(data) < 4096 or (
+        len(data) <= MAX_PARSED_BYTES and len(zlib.compress(data, 1)) > MIN_COMPRESSED_SHARE * len(data)
+    )
 
 
-class Disk:
-    """Reads each file once for one search."""
+class CurrentFiles:
+    """Reads each file at most once during one search."""
 
-    def __init__(self, repository: Repository, limits: Limits) -> None:
+    def __init__(self, repository: Repository, limits: WorkspaceLimits) -> None:
         self._repository = repository
         self._limits = limits
-        self._known: dict[str, OnDisk] = {}
-        self._moved: dict[str, dict[tuple[str, str, str], list[Stored]]] = {}
+        self._files: dict[str, CurrentFile] = {}
+        self._symbols: dict[str, dict[tuple[str, str, str], list[StoredChunk]]] = {}
 
-    def look(self, row: FileRow) -> OnDisk:
-        """Read a file and say whether it is what was indexed."""
-        if row.path not in self._known:
-            self._known[row.path] = self._read(row)
-        return self._known[row.path]
+    def read(self, row: FileRow) -> CurrentFile:
+        """Return a file with credentials masked; `GONE` if it is missing, unreadable, binary, too large or secret."""
+        if row.path not in self._files:
+            self._files[row.path] = self._read_file(row)
+        return self._files[row.path]
 
     def forget(self, path: str) -> None:
-        """Let go of a file that is not looked at again."""
-        self._known.pop(path, None)
+        """Free the lines of a file that is not needed again."""
+        self._files.pop(path, None)
 
-    def relocated(self, row: FileRow, stored: Stored) -> Stored | None:
-        """Find a symbol again in a file that has changed; None if it is not there any more."""
-        if row.path not in self._moved:
-            self._moved[row.path] = self._symbols_now(row)
-        found = self._moved[row.path].get((stored.kind, stored.scope, stored.name), [])
-        return min(found, key=lambda now: abs(now.start - stored.start), default=None)
+    def relocate(self, row: FileRow, stored: StoredChunk) -> StoredChunk | None:
+        """Find a symbol in a file that has changed, the nearest if there are several; None if it is gone."""
+        if row.path not in self._symbols:
+            self._symbols[row.path] = self._symbols_by_name(row)
+        candidates = self._symbols[row.path].get((stored.kind, stored.scope, stored.name), [])
+        return min(candidates, key=lambda chunk: abs(chunk.start - stored.start), default=None)
 
-    def chunks_now(self, row: FileRow) -> list[Stored]:
-        """Take a file that has changed apart as it is now."""
-        text = "\n".join(self.look(row).lines)
+    def parse_chunks(self, row: FileRow) -> list[StoredChunk]:
+        """Split a file that has changed into chunks, sorted by line, outer ones first."""
+        text = "\n".join(self.read(row).lines)
         chunks = chunks_of(text, BY_NAME[row.language] if _may_be_parsed(text) else _PLAIN)
-        return sorted(map(stored_of, chunks), key=lambda one: (one.start, -one.end))
+        return sorted(map(stored_chunk_of, chunks), key=lambda chunk: (chunk.start, -chunk.end))
 
-    def _read(self, row: FileRow) -> OnDisk:
+    def _read_file(self, row: FileRow) -> CurrentFile:
         try:
-            _, number = opened(self._repository, row.path)
+            _, descriptor = open_file(self._repository, row.path)
         except ToolpostError:
             return GONE
-        with open(number, "rb") as file:  # noqa: PTH123 (a descriptor)
-            found = os.fstat(number)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
+            status = os.fstat(descriptor)
             try:
                 data = file.read(self._limits.file_bytes + 1)
             except OSError:
@@ -99,16 +101,18 @@ class Disk:
             return GONE
         if is_private_key(data, row.path) and not self._repository.allows(row.path):
             return GONE
+        # By hash too: a file that was only touched is fresh.
         is_same = hashlib.blake2b(data, digest_size=16).digest() == row.hash
-        text = decoded(data).text
+        text = decode(data).text
+        # Masking takes time, and an unchanged file without credentials has none now.
         if row.masked or not is_same:
             text = mask(text, style_of(row.path, BY_NAME[row.language]))
-        stamp = Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        return OnDisk(State.FRESH if is_same or stamp == row.stamp else State.CHANGED, text.split("\n"))
+        stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return CurrentFile(FileState.FRESH if is_same or stamp == row.stamp else FileState.CHANGED, text.split("\n"))
 
-    def _symbols_now(self, row: FileRow) -> dict[tuple[str, str, str], list[Stored]]:
-        found: dict[tuple[str, str, str], list[Stored]] = {}
-        for now in self.chunks_now(row):
-            if now.name:
-                found.setdefault((now.kind, now.scope, now.name), []).append(now)
-        return found
+    def _symbols_by_name(self, row: FileRow) -> dict[tuple[str, str, str], list[StoredChunk]]:
+        symbols: dict[tuple[str, str, str], list[StoredChunk]] = {}
+        for chunk in self.parse_chunks(row):
+            if chunk.name:
+                symbols.setdefault((chunk.kind, chunk.scope, chunk.name), []).append(chunk)
+        return symbols

@@ -1,6 +1,6 @@
-"""The languages that are known: by which names their files go, and which nodes of their trees define something.
+"""The supported languages: file names, and tree-sitter queries for their definitions.
 
-A pattern has two captures: `@name`, and one whose name is the symbol's kind.
+A query pattern has two captures: `@name`, and one whose name is the kind of the symbol.
 """
 
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ KINDS: Final = (
     "type",
     "variable",
 )
-"""Every kind of symbol; `text` is what stands between symbols."""
+"""Every kind of symbol; `text` is the text between symbols."""
 
 CONTAINERS: Final = frozenset({"class", "interface", "struct", "trait", "enum", "impl"})
-"""What makes a function within it a method."""
+"""Kinds in which a function is a method."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """A language and how its files are taken apart."""
+    """A language, and how its symbols are found."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -276,13 +276,13 @@ _SHEBANGS: Final = {
 
 
 def language_of(path: str) -> Language | None:
-    """Tell a file's language by its name; None where that says nothing."""
+    """Return the language of a file by its name, or None if the name does not tell."""
     name = PurePosixPath(path).name
     return _BY_FILE_NAME.get(name) or _BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
 
 
 def language_of_first_line(line: str) -> Language:
-    """Tell the language of a file without a telling name by its `#!`; anything else is text."""
+    """Return the language named by a `#!` line, else plain text."""
     if line.startswith("#!"):
         words = line[2:].replace("/", " ").split()
         for word in reversed(words):

@@ -1,4 +1,4 @@
-"""What an index was made of: each file with its size, times and content hash, and what was left out and why."""
+"""The manifest of a generation (`files.db`): each indexed file with size, times and hash, and each skipped file with why."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """By what a file is known to be unchanged without reading it."""
+    """Size and times of a file: if they are equal, it is taken as unchanged without reading it."""
 
     size: int
     mtime_ns: int
@@ -36,7 +36,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One file that is indexed."""
+    """An indexed file."""
 
     path: str
     stamp: Stamp
@@ -46,30 +46,30 @@ class FileRow:
     lines: int
     chunks: int
     masked: bool
-    """Whether it holds credentials, which are masked wherever it is shown."""
+    """Whether it contains credentials, which are masked wherever it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """One file that is not, and why."""
+    """A skipped file, and why."""
 
     path: str
     reason: str
     stamp: Stamp | None = None
-    """Where it was read to find that out: as long as it is the same, it need not be read again."""
+    """Set if the reason follows from its content: while the stamp is the same, the file is not read again."""
 
 
 def write_manifest(
     folder: Path, files: Iterable[FileRow], skipped: Iterable[SkippedRow], facts: dict[str, Any]
 ) -> None:
-    """Write it anew."""
+    """Write the manifest of a new generation. Not durable until `checksums` flushes it to disk."""
     path = folder / FILE_NAME
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
-        connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_as_row, files))
-        connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", map(_as_skipped_row, skipped))
+        connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row_of, files))
+        connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", map(_skipped_row_of, skipped))
         encoded = ((name, msgspec.json.encode(value).decode()) for name, value in facts.items())
         connection.executemany("INSERT INTO facts VALUES (?, ?)", encoded)
         connection.execute("COMMIT")
@@ -78,52 +78,48 @@ def write_manifest(
 
 
 class Manifest:
-    """Reads it."""
+    """A manifest, open for reading."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def files(self) -> Iterator[FileRow]:
-        """Go through all files, by path."""
+        """Yield all indexed files, sorted by path."""
         for row in self._connection.execute("SELECT * FROM files ORDER BY path"):
-            yield _of_row(row)
+            yield _parse_row(row)
 
     def file(self, path: str) -> FileRow | None:
-        """Return one file."""
         row = self._connection.execute("SELECT * FROM files WHERE path = ?", (path,)).fetchone()
-        return None if row is None else _of_row(row)
+        return None if row is None else _parse_row(row)
 
     def skipped(self) -> list[SkippedRow]:
-        """Return what was left out."""
         found = self._connection.execute("SELECT * FROM skipped ORDER BY path")
         return [SkippedRow(path, reason, Stamp(*stamp)) for path, reason, *stamp in found]
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the build."""
+        """Return the mode, the git state and the time of the scan."""
         found = self._connection.execute("SELECT name, value FROM facts")
         return {name: msgspec.json.decode(value) for name, value in found}
 
     def totals(self) -> dict[str, int]:
-        """Count files, lines, chunks and bytes of source."""
         row = self._connection.execute(
             "SELECT count(*), coalesce(sum(lines), 0), coalesce(sum(chunks), 0), coalesce(sum(size), 0) FROM files"
         ).fetchone()
         return dict(zip(("files", "lines", "chunks", "sourceBytes"), row, strict=True))
 
     def languages(self) -> dict[str, int]:
-        """Count files by language."""
+        """Return the number of files by language, most first."""
         found = self._connection.execute("SELECT language, count(*) FROM files GROUP BY language ORDER BY 2 DESC, 1")
         return dict(found.fetchall())
 
     def skipped_by_reason(self) -> dict[str, int]:
-        """Count what was left out."""
         found = self._connection.execute("SELECT reason, count(*) FROM skipped GROUP BY reason ORDER BY 1")
         return dict(found.fetchall())
 
 
 @contextmanager
 def open_manifest(folder: Path) -> Iterator[Manifest]:
-    """Open it to read; it never changes once it is in its place."""
+    """Open a manifest for reading, from any thread; opened as immutable, because a published generation never changes."""
     path = folder / FILE_NAME
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
     try:
@@ -132,7 +128,7 @@ def open_manifest(folder: Path) -> Iterator[Manifest]:
         connection.close()
 
 
-def _as_row(row: FileRow) -> tuple[Any, ...]:
+def _row_of(row: FileRow) -> tuple[Any, ...]:
     stamp = row.stamp
     return (
         *(row.path, stamp.size, stamp.mtime_ns, stamp.ctime_ns),
@@ -140,11 +136,11 @@ def _as_row(row: FileRow) -> tuple[Any, ...]:
     )
 
 
-def _as_skipped_row(row: SkippedRow) -> tuple[Any, ...]:
+def _skipped_row_of(row: SkippedRow) -> tuple[Any, ...]:
     stamp = row.stamp or Stamp(0, 0, 0)
     return row.path, row.reason, stamp.size, stamp.mtime_ns, stamp.ctime_ns
 
 
-def _of_row(row: tuple[Any, ...]) -> FileRow:
+def _parse_row(row: tuple[Any, ...]) -> FileRow:
     path, size, mtime_ns, ctime_ns, digest, language, family, lines, chunks, masked = row
     return FileRow(path, Stamp(size, mtime_ns, ctime_ns), digest, language, family, lines, chunks, bool(masked))

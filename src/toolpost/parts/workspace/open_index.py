@@ -1,4 +1,4 @@
-"""An index that is open: one generation of it, checked once, searched many times, until the next one is there."""
+"""Open indexes: a generation is checked and opened once, and searched until a build replaces it."""
 
 import sqlite3
 import threading
@@ -8,19 +8,19 @@ from typing import Any
 
 from toolpost.contracts.errors import NoIndex, ToolpostError
 from toolpost.parts.workspace import engine
-from toolpost.parts.workspace.generations import Damaged, Pointer, check_generation, read_pointer
+from toolpost.parts.workspace.generations import GenerationPointer, IndexDamaged, check_generation, read_pointer
 from toolpost.parts.workspace.manifest import FileRow, Manifest, open_manifest
 from toolpost.parts.workspace.spec import Repository
 
 
 class OpenIndex:
-    """One generation."""
+    """One generation, open for searches from any thread."""
 
-    def __init__(self, repository: Repository, pointer: Pointer) -> None:
+    def __init__(self, repository: Repository, pointer: GenerationPointer) -> None:
         self.repository = repository
         self.pointer = pointer
         self._stack = ExitStack()
-        folder = self.folder = check_generation(repository.home, pointer)
+        folder = self.folder = check_generation(repository.index_dir, pointer)
         try:
             self.engine = engine.open_engine(folder)
             self.engine.config_reader("manual")
@@ -30,57 +30,55 @@ class OpenIndex:
             self.manifest.totals()
         except (ValueError, OSError, sqlite3.Error) as error:
             self._stack.close()
-            raise Damaged(f"The index is damaged: {error}.") from error
+            raise IndexDamaged(f"The index is damaged: {error}.") from error
         self._lock = threading.Lock()
 
     @contextmanager
-    def reading(self) -> Iterator[Manifest]:
-        """Hold what is known of its files; from any thread, one at a time."""
+    def read_manifest(self) -> Iterator[Manifest]:
+        """Give access to the manifest; one thread at a time."""
         with self._lock:
             yield self.manifest
 
-    def find(self, query: Any, limit: int, *, offset: int = 0) -> list[engine.Entry]:
-        """Return the best chunks for a query; from any thread."""
+    def find(self, query: Any, limit: int, *, offset: int = 0) -> list[engine.ScoredChunk]:
+        """Return the best chunks for a tantivy query; raises `NoIndex` if the index is damaged."""
         try:
             found = self.searcher.search(query, limit, count=False, offset=offset).hits
-            return [engine.entry_of(self.searcher.doc(address), score) for score, address in found]
+            return [engine.scored_chunk_of(self.searcher.doc(address), score) for score, address in found]
         except BaseException as error:
-            # What the engine panics with is no Exception, and would end more than this search.
+            # A panic of tantivy derives from BaseException, and would end more than this search.
             if type(error).__name__ != "PanicException":
                 raise
-            raise said(self.repository, Damaged(f"The index is damaged: {error}.")) from None
+            raise damage_error(self.repository, IndexDamaged(f"The index is damaged: {error}.")) from None
 
-    def file(self, path: str) -> FileRow | None:
-        """Return what is known of a file; from any thread."""
+    def find_file(self, path: str) -> FileRow | None:
         with self._lock:
             return self.manifest.file(path)
 
-    def paths(self) -> list[FileRow]:
-        """Return every file; from any thread."""
+    def list_files(self) -> list[FileRow]:
         with self._lock:
             return list(self.manifest.files())
 
 
-class Indexes:
-    """The open indexes of a workspace."""
+class OpenIndexes:
+    """The open indexes of a workspace, by repository."""
 
     def __init__(self) -> None:
         self._open: dict[str, OpenIndex] = {}
         self._lock = threading.Lock()
 
-    def index(self, repository: Repository) -> OpenIndex:
-        """Return a repository's index as it now is, or say that there is none."""
+    def get(self, repository: Repository) -> OpenIndex:
+        """Return the current index of a repository; raise `NoIndex` if there is none or it is damaged."""
         for _ in range(5):
             try:
                 return self._current(repository)
-            except Damaged as damage:
-                # A build may have replaced it in this very moment: then there is another by now.
+            except IndexDamaged as damage:
+                # A build may have removed this generation a moment ago; then the pointer names another one by now.
                 if self._is_still_current(repository, damage):
-                    raise said(repository, damage) from damage
+                    raise damage_error(repository, damage) from damage
         return self._current(repository)
 
     def _current(self, repository: Repository) -> OpenIndex:
-        pointer = read_pointer(repository.home)
+        pointer = read_pointer(repository.index_dir)
         if pointer is None:
             raise NoIndex(
                 f"`{repository.name}` has no index yet.", hint="build one with `index_build`", repo=repository.name
@@ -89,31 +87,32 @@ class Indexes:
         if known is not None and known.pointer.generation == pointer.generation:
             return known
         with self._lock:
+            # Again under the lock: another thread may have opened it by now. Opening reads the whole index.
             known = self._open.get(repository.name)
             if known is None or known.pointer.generation != pointer.generation:
-                # The one before is let go of when the last search in it has ended.
+                # The previous one is freed when the last search in it ends.
                 known = self._open[repository.name] = OpenIndex(repository, pointer)
         return known
 
-    def _is_still_current(self, repository: Repository, damage: Damaged) -> bool:
+    def _is_still_current(self, repository: Repository, damage: IndexDamaged) -> bool:
         try:
-            pointer = read_pointer(repository.home)
-        except Damaged:
+            pointer = read_pointer(repository.index_dir)
+        except IndexDamaged:
             return True
         if pointer is None:
             return True
         try:
-            check_generation(repository.home, pointer)
-        except Damaged as again:
+            check_generation(repository.index_dir, pointer)
+        except IndexDamaged as again:
             return again.message == damage.message
         return False
 
 
-def said(repository: Repository, damage: Damaged) -> ToolpostError:
-    """Say to a caller that an index is damaged, and what to do."""
+def damage_error(repository: Repository, damage: IndexDamaged) -> ToolpostError:
+    """Return the error for callers, with a hint."""
     return NoIndex(
         damage.message,
-        hint="build it again with `index_build`: a damaged index is made anew",
+        hint="rebuild it with `index_build`",
         repo=repository.name,
         damaged=True,
     )

@@ -1,4 +1,7 @@
-"""The deliberate late imports: what the index is made of is optional, and loaded when an index is first asked for."""
+"""The libraries of the extra `toolpost[workspace]`, imported when first used, so that the gateway starts without them.
+
+Each function raises `CapabilityMissing` if its library is not installed.
+"""
 
 import importlib
 import importlib.util
@@ -10,44 +13,40 @@ EXTRA_HINT: Final = "pip install 'toolpost[workspace]'"
 
 
 def tantivy() -> Any:
-    """Return the search engine."""
-    return _module("tantivy", "the search engine")
+    return _import("tantivy", "the search engine")
 
 
 def tree_sitter() -> Any:
-    """Return the parser."""
-    return _module("tree_sitter", "the parser")
+    return _import("tree_sitter", "the parser")
 
 
 def grammar(module: str) -> Any:
-    """Return one language's grammar."""
-    return _module(module, "the grammar")
+    return _import(module, "the grammar")
 
 
 def re2() -> Any:
-    """Return the pattern engine, whose time is linear in the text whatever the pattern is."""
-    return _module("re2", "the pattern engine")
+    """Return RE2, whose time is linear in the text, whatever the pattern."""
+    return _import("re2", "the pattern engine")
 
 
 def watchfiles() -> Any:
-    """Return what listens to the file system."""
-    return _module("watchfiles", "the watcher of files")
+    return _import("watchfiles", "the watcher of files")
 
 
 def missing_modules() -> list[str]:
-    """Name what no index can be built and searched without, and is not installed."""
+    """Return the names of the required modules that are not installed."""
     return [name for name in ("tantivy", "tree_sitter", "re2", "pathspec") if not has(name)]
 
 
 def has(name: str) -> bool:
-    """Say whether a module can be loaded, without loading it."""
+    """Whether a module is installed; it is not imported."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 
 
-def _module(name: str, what: str) -> Any:
+def _import(name: str, what: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The code index as a part: its section, its plugin, and what keeps the index up to date."""
+"""The code index as a part: its settings, its plugin, and the watchers that keep indexes up to date."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolpost.authoring import Plugin
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
-    from toolpost.parts.workspace.service import Desk
+    from toolpost.parts.workspace.service import WorkspaceService
     from toolpost.parts.workspace.spec import WorkspaceSpec
     from toolpost.settings import Config
     from toolpost.shares import Callers
@@ -25,21 +25,20 @@ _log: Final = logging.getLogger("toolpost.parts.workspace")
 
 
 class WorkspacePart(Part):
-    """Repositories indexed and searched. Open where its plugin is loaded, and for `toolpost serve --only workspace`."""
+    """Open where its plugin is loaded, and for `toolpost serve --only workspace`."""
 
     name = "workspace"
     sections = (WORKSPACE,)
     commands = next(entry.commands for entry in BUNDLED if entry.name == "workspace")
 
     def doctor(self) -> PartDoctor:
-        """Say whether what the index is made of is installed."""
         from toolpost.parts.workspace.doctor import WorkspaceDoctor
 
         return WorkspaceDoctor()
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
-        """Bring the plugin, and watch the repositories where that is configured."""
+        """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
         from toolpost.host import Provided
 
         watches = host.loads_bundled and WORKSPACE.of(host.config).watch and not host.is_brief
@@ -49,28 +48,28 @@ class WorkspacePart(Part):
                 event(_log, logging.WARNING, "workspace.watch has no effect", hint=hint)
             yield Provided()
             return
-        from toolpost.parts.workspace.service import Desk
-        from toolpost.providers.plugin_host import Candidate
+        from toolpost.parts.workspace.service import WorkspaceService
+        from toolpost.providers.plugin_host import PluginCandidate
 
-        desk = Desk(read_workspace(host.config))
+        service = WorkspaceService(read_workspace(host.config))
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-            return desk.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
+            return service.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
 
-        load = Candidate(name="workspace", load=lambda: _make_plugin(desk, host.callers))
-        yield Provided(plugins=[load], services=[desk], run=run)
+        load = PluginCandidate(name="workspace", load=lambda: _make_plugin(service, host.callers))
+        yield Provided(plugins=[load], services=[service], run=run)
 
 
 def read_workspace(config: "Config") -> "WorkspaceSpec":
-    """Read the workspace out of the configuration."""
-    from toolpost.parts.workspace.spec import Limits, spec_of
+    """Make the workspace of `[workspace]`; without `roots` it is the project."""
+    from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
 
     settings = WORKSPACE.of(config)
     return spec_of(
         Path(config.project),
         settings.roots or ["."],
         index_dir=settings.index_dir,
-        limits=Limits(file_bytes=settings.file_limit_bytes, files=settings.files),
+        limits=WorkspaceLimits(file_bytes=settings.file_limit_bytes, files=settings.files),
         build_limit_s=settings.build_timeout_s,
         settle_s=settings.settle_s,
         forbidden=frozenset(config.secret_files),
@@ -78,11 +77,11 @@ def read_workspace(config: "Config") -> "WorkspaceSpec":
     )
 
 
-def _make_plugin(desk: "Desk", callers: "Callers") -> "Plugin":
-    """Make the plugin, unless what it is made of is not installed: tools that cannot run are not listed."""
+def _make_plugin(service: "WorkspaceService", callers: "Callers") -> "Plugin":
+    """Make the plugin; raise `CapabilityMissing` if a library is missing, so that tools that cannot run are not listed."""
     from toolpost.parts.workspace.optional import EXTRA_HINT, missing_modules
     from toolpost.parts.workspace.plugin import workspace_plugin
 
     if missing := missing_modules():
         raise CapabilityMissing(f"{', '.join(missing)} is missing: {EXTRA_HINT} brings it")
-    return workspace_plugin(desk, callers)
+    return workspace_plugin(service, callers)

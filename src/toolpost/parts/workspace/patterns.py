@@ -1,4 +1,4 @@
-"""A search by regular expression: every indexed file that passes the filters, as it is on disk, in bounded time."""
+"""Search by regular expression: reads every indexed file that passes the filters, as it is on disk, in bounded time."""
 
 import bisect
 import threading
@@ -8,143 +8,148 @@ from typing import Any, Final
 
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.workspace import optional
-from toolpost.parts.workspace.engine import Entry, Stored
-from toolpost.parts.workspace.freshness import Disk, State
-from toolpost.parts.workspace.hits import Found, Hit, Wish, shown_line
+from toolpost.parts.workspace.engine import ScoredChunk, StoredChunk
+from toolpost.parts.workspace.freshness import CurrentFiles, FileState
 from toolpost.parts.workspace.manifest import FileRow
 from toolpost.parts.workspace.open_index import OpenIndex
-from toolpost.parts.workspace.query import glob_pattern, symbol_pattern
+from toolpost.parts.workspace.query import SearchRequest, glob_pattern, symbol_pattern
+from toolpost.parts.workspace.results import SearchHit, SearchResult, truncate_line
 from toolpost.parts.workspace.search import context_lines, filter_query
-from toolpost.parts.workspace.spec import Limits
+from toolpost.parts.workspace.spec import WorkspaceLimits
 
 BUDGET_S: Final = 10.0
-MATCHES_PER_FILE: Final = 200
-ENOUGH: Final = 1_000
-CHUNKS_PER_FILE: Final = 20_000
+MAX_MATCHES_PER_FILE: Final = 200
+MAX_HITS: Final = 1_000
+MAX_CHUNKS_PER_FILE: Final = 20_000
 
 
-def search_pattern(index: OpenIndex, wish: Wish, limits: Limits, stop: threading.Event) -> Found:
-    """Find the lines that match, those that define something before the others."""
-    pattern = _compiled(wish)
-    found = Found(repo=index.repository.name)
-    disk = Disk(index.repository, limits)
-    until = time.monotonic() + BUDGET_S
-    for row in _rows(index, wish):
-        if time.monotonic() > until or len(found.hits) >= ENOUGH or stop.is_set():
-            found.is_cut = True
+def search_pattern(
+    index: OpenIndex, request: SearchRequest, limits: WorkspaceLimits, stop: threading.Event
+) -> SearchResult:
+    """Return a hit for each chunk with a matching line, definitions first; `stop` ends the search early."""
+    pattern = _compile(request)
+    result = SearchResult(repo=index.repository.name)
+    current = CurrentFiles(index.repository, limits)
+    deadline = time.monotonic() + BUDGET_S
+    for row in _select_files(index, request):
+        if time.monotonic() > deadline or len(result.hits) >= MAX_HITS or stop.is_set():
+            result.is_cut = True
             break
-        on_disk = disk.look(row)
-        if on_disk.state is State.GONE:
-            found.stale[row.path] = on_disk.state.value
+        file = current.read(row)
+        if file.state is FileState.GONE:
+            result.stale[row.path] = file.state.value
             continue
-        if numbers := _matching_lines(pattern, on_disk.lines):
-            found.is_cut = found.is_cut or len(numbers) >= MATCHES_PER_FILE
-            is_stale = on_disk.state is State.CHANGED
+        if numbers := _matching_lines(pattern, file.lines):
+            result.is_cut = result.is_cut or len(numbers) >= MAX_MATCHES_PER_FILE
+            is_stale = file.state is FileState.CHANGED
             if is_stale:
-                found.stale[row.path] = on_disk.state.value
-            found.hits.extend(_hits(index, wish, row, on_disk.lines, numbers, is_stale=is_stale, disk=disk))
-        disk.forget(row.path)
-    found.hits.sort(key=lambda hit: (-hit.entry.score, hit.entry.path, hit.headline_line))
-    return found
+                result.stale[row.path] = file.state.value
+            result.hits.extend(_make_hits(index, request, row, file.lines, numbers, is_stale=is_stale, current=current))
+        current.forget(row.path)
+    result.hits.sort(key=lambda hit: (-hit.entry.score, hit.entry.path, hit.headline_line))
+    return result
 
 
-def _compiled(wish: Wish) -> Any:
+def _compile(request: SearchRequest) -> Any:
     re2 = optional.re2()
     options = re2.Options()
     options.log_errors = False
-    options.case_sensitive = wish.case
+    options.case_sensitive = request.case
     options.max_mem = 16 << 20
     try:
-        # Alone first: what is put around it must not mend it, or be blamed for it.
-        re2.compile(wish.query, options)
-        return re2.compile(f"(?m:{wish.query})", options)
+        # Compiled alone first: `a)(b` would become valid inside the group, and an error message would quote the group.
+        re2.compile(request.query, options)
+        return re2.compile(f"(?m:{request.query})", options)
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-        issue = {"path": "/query", "keyword": "regex", "message": reason, "received": wish.query[:200]}
+        issue = {"path": "/query", "keyword": "regex", "message": reason, "received": request.query[:200]}
         raise InvalidArguments(
-            f"The query is no regular expression that can be used: {reason}.",
-            hint="patterns are RE2's: linear in time, without look-around and back-references",
+            f"The query is not a valid regular expression: {reason}.",
+            hint="the syntax is RE2: no look-around and no back-references",
             issues=[issue],
         ) from error
 
 
-def _rows(index: OpenIndex, wish: Wish) -> list[FileRow]:
-    path = _linear(glob_pattern(wish.path)) if wish.path else None
+def _select_files(index: OpenIndex, request: SearchRequest) -> list[FileRow]:
+    path = _compile_linear(glob_pattern(request.path)) if request.path else None
     return [
         row
-        for row in index.paths()
-        if (wish.mode in ("all", row.family))
-        and (wish.language in (None, row.language))
+        for row in index.list_files()
+        if (request.mode in ("all", row.family))
+        and (request.language in (None, row.language))
         and (path is None or path.fullmatch(row.path))
     ]
 
 
 def _matching_lines(pattern: Any, lines: list[str]) -> list[int]:
-    # Once over the whole text first: most files hold nothing.
+    # The whole text first: most files do not match at all.
     if pattern.search("\n".join(lines)) is None:
         return []
     found = []
     for number, line in enumerate(lines, 1):
         if pattern.search(line) is not None:
             found.append(number)
-            if len(found) >= MATCHES_PER_FILE:
+            if len(found) >= MAX_MATCHES_PER_FILE:
                 break
     return found
 
 
-def _hits(
-    index: OpenIndex, wish: Wish, row: FileRow, lines: list[str], numbers: list[int], *, is_stale: bool, disk: Disk
-) -> list[Hit]:
-    chunks = disk.chunks_now(row) if is_stale else _chunks(index, row)
+def _make_hits(
+    index: OpenIndex,
+    request: SearchRequest,
+    row: FileRow,
+    lines: list[str],
+    numbers: list[int],
+    *,
+    is_stale: bool,
+    current: CurrentFiles,
+) -> list[SearchHit]:
+    if is_stale:
+        chunks = current.parse_chunks(row)
+    else:
+        indexed = index.find(filter_query("path", row.path), max(1, min(row.chunks, MAX_CHUNKS_PER_FILE)))
+        chunks = sorted((chunk.stored for chunk in indexed), key=lambda stored: (stored.start, -stored.end))
     starts = [stored.start for stored in chunks]
-    hits: dict[tuple[int, int], Hit] = {}
+    hits: dict[tuple[int, int], SearchHit] = {}
     for number in numbers:
-        at = _around(chunks, starts, number)
-        if at is None or not _passes(at, wish) or (at.start, at.end) in hits:
+        at = _innermost(chunks, starts, number)
+        if at is None or not _matches_filters(at, request) or (at.start, at.end) in hits:
             continue
-        defines = bool(at.name) and number == at.line
-        entry = Entry(row.path, row.language, 2.0 if defines else 1.0, at)
-        hits[at.start, at.end] = Hit(
+        is_definition = bool(at.name) and number == at.line
+        entry = ScoredChunk(row.path, row.language, 2.0 if is_definition else 1.0, at)
+        hits[at.start, at.end] = SearchHit(
             repo=index.repository.name,
             file=f"{index.repository.root}/{row.path}",
             entry=entry,
             at=at,
-            headline=shown_line(lines[number - 1].strip()),
+            headline=truncate_line(lines[number - 1].strip()),
             headline_line=number,
-            is_definition=defines,
+            is_definition=is_definition,
             coverage=1.0,
             is_stale=is_stale,
-            lines=context_lines(lines, number, wish.context),
+            lines=context_lines(lines, number, request.context),
         )
     return list(hits.values())
 
 
-def _chunks(index: OpenIndex, row: FileRow) -> list[Stored]:
-    """Return the chunks of a file, as they were indexed."""
-    found = index.find(filter_query("path", row.path), max(1, min(row.chunks, CHUNKS_PER_FILE)))
-    stored = [entry.stored for entry in found]
-    return sorted(stored, key=lambda one: (one.start, -one.end))
-
-
-def _around(chunks: list[Stored], starts: list[int], number: int) -> Stored | None:
-    """Return the innermost chunk that holds a line."""
+def _innermost(chunks: list[StoredChunk], starts: list[int], number: int) -> StoredChunk | None:
+    """Return the innermost chunk that contains a line, or None."""
     for at in range(bisect.bisect_right(starts, number) - 1, -1, -1):
         if chunks[at].end >= number:
             return chunks[at]
     return None
 
 
-def _passes(at: Stored, wish: Wish) -> bool:
-    if wish.kind is not None and at.kind != wish.kind:
+def _matches_filters(at: StoredChunk, request: SearchRequest) -> bool:
+    if request.kind is not None and at.kind != request.kind:
         return False
-    if wish.symbol is None:
+    if request.symbol is None:
         return True
-    qualified = f"{at.scope}.{at.name}" if at.scope else at.name
-    pattern = _linear(symbol_pattern(wish.symbol))
-    return any(pattern.fullmatch(name) for name in (at.name, qualified))
+    pattern = _compile_linear(symbol_pattern(request.symbol))
+    return any(pattern.fullmatch(name) for name in (at.name, at.qualified_name))
 
 
 @lru_cache(maxsize=64)
-def _linear(pattern: str) -> Any:
-    """Compile what a glob has become: with many stars, Python's own engine would take for ever."""
+def _compile_linear(pattern: str) -> Any:
+    """Compile a translated glob with RE2: one with many stars takes exponential time in Python's `re`."""
     return optional.re2().compile(pattern)

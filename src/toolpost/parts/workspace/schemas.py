@@ -1,4 +1,4 @@
-"""The schemas of the workspace's tools: what each takes, and what each returns."""
+"""The input and output schemas of the tools of the workspace."""
 
 from typing import Any, Final
 
@@ -6,8 +6,8 @@ from toolpost.base.ids import JsonObject
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 
 
-def _closed(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> JsonObject:
-    """Make an object of which every property is there, but for those that are optional."""
+def _object(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> JsonObject:
+    """Return the schema of a closed object; all properties are required except `optional`."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -27,8 +27,8 @@ _FLAG: Final = {"type": "boolean"}
 _COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
 _FAMILY: Final = {"type": "string", "enum": ["code", "prose"]}
 _MODE: Final = {"type": "string", "enum": ["all", "code", "prose"]}
-_NUMBERED: Final = _list(_closed({"line": _LINE, "text": _TEXT, "cut": _FLAG}, optional=("cut",)))
-_FAILURES: Final = _list(_closed({"repo": _TEXT, "code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",)))
+_NUMBERED: Final = _list(_object({"line": _LINE, "text": _TEXT, "cut": _FLAG}, optional=("cut",)))
+_FAILURES: Final = _list(_object({"repo": _TEXT, "code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",)))
 _REPO: Final = {
     "type": "string",
     "minLength": 1,
@@ -56,17 +56,17 @@ BUILD_INPUT: Final = {
     },
 }
 
-BUILD_OUTPUT: Final = _closed(
+BUILD_OUTPUT: Final = _object(
     {
         "repositories": _list(
-            _closed(
+            _object(
                 {
                     "repo": _TEXT,
                     "generation": _COUNT,
                     **dict.fromkeys(("files", "chunks", "lines", "bytes", "sourceBytes"), _COUNT),
                     **dict.fromkeys(("added", "changed", "removed", "renamed", "unchanged"), _COUNT),
                     "skipped": {**_COUNTS, "description": "How many files were left out, by reason"},
-                    "skippedFiles": _list(_closed({"path": _TEXT, "reason": _TEXT})),
+                    "skippedFiles": _list(_object({"path": _TEXT, "reason": _TEXT})),
                     "seconds": {"type": "number", "minimum": 0},
                     "rebuilt": {**_TEXT, "description": "Why nothing of the index before was used"},
                 },
@@ -121,10 +121,10 @@ SEARCH_INPUT: Final = {
     "required": ["query"],
 }
 
-SEARCH_OUTPUT: Final = _closed(
+SEARCH_OUTPUT: Final = _object(
     {
         "hits": _list(
-            _closed(
+            _object(
                 {
                     "repo": _TEXT,
                     "path": _TEXT,
@@ -147,7 +147,7 @@ SEARCH_OUTPUT: Final = _closed(
         "searched": {**_list(_TEXT), "description": "The repositories that answered"},
         "truncated": {**_FLAG, "description": "Whether the search stopped before it had seen everything"},
         "stale": {
-            **_list(_closed({"repo": _TEXT, "path": _TEXT, "state": {"type": "string", "enum": ["changed", "gone"]}})),
+            **_list(_object({"repo": _TEXT, "path": _TEXT, "state": {"type": "string", "enum": ["changed", "gone"]}})),
             "description": "Files that differ from what was indexed",
         },
         "failures": _FAILURES,
@@ -170,7 +170,7 @@ SHOW_INPUT: Final = {
     "required": ["path"],
 }
 
-SHOW_OUTPUT: Final = _closed(
+SHOW_OUTPUT: Final = _object(
     {
         "repo": _TEXT,
         "path": _TEXT,
@@ -188,7 +188,7 @@ SHOW_OUTPUT: Final = _closed(
 )
 
 _GIT: Final = _or_null(
-    _closed(
+    _object(
         {
             "head": _or_null(_TEXT),
             "branch": _or_null(_TEXT),
@@ -208,7 +208,7 @@ STATUS_INPUT: Final = {
     "properties": {"repo": {**_REPO, "description": "The repository it is about; the first one unless named"}},
 }
 
-STATUS_OUTPUT: Final = _closed(
+STATUS_OUTPUT: Final = _object(
     {
         "repo": _TEXT,
         "root": _TEXT,
@@ -225,12 +225,12 @@ STATUS_OUTPUT: Final = _closed(
         "skipped": _COUNTS,
         "indexedGit": {**_GIT, "description": "What git said when the index was built"},
         "changed": {
-            **_closed({**dict.fromkeys(("added", "modified", "deleted"), _COUNT), "paths": _list(_TEXT)}),
+            **_object({**dict.fromkeys(("added", "modified", "deleted"), _COUNT), "paths": _list(_TEXT)}),
             "description": "Files that differ from what was indexed",
         },
         "stale": _FLAG,
         "watch": {
-            **_closed(
+            **_object(
                 {
                     "state": {"type": "string", "enum": ["starting", "watching", "indexing", "polling", "failing"]},
                     "message": _TEXT,
@@ -243,22 +243,22 @@ STATUS_OUTPUT: Final = _closed(
     optional=_MAYBE,
 )
 
-CHECK_OUTPUT: Final = _closed(
+CHECK_OUTPUT: Final = _object(
     {
-        "repositories": _list(_closed({"repo": _TEXT, "root": _TEXT, "index": _TEXT})),
+        "repositories": _list(_object({"repo": _TEXT, "root": _TEXT, "index": _TEXT})),
         "languages": _list(
-            _closed({"name": _TEXT, "family": _FAMILY, "suffixes": _list(_TEXT), "symbols": _FLAG, "available": _FLAG})
+            _object({"name": _TEXT, "family": _FAMILY, "suffixes": _list(_TEXT), "symbols": _FLAG, "available": _FLAG})
         ),
         "capabilities": {"type": "object", "additionalProperties": _or_null(_TEXT)},
         "limits": {"type": "object", "additionalProperties": {"type": "number"}},
-        "warnings": _list(_closed({"code": _TEXT, "message": _TEXT, "repo": _TEXT}, optional=("repo",))),
+        "warnings": _list(_object({"code": _TEXT, "message": _TEXT, "repo": _TEXT}, optional=("repo",))),
     }
 )
 
-WORKSPACE_OUTPUT: Final = _closed(
+WORKSPACE_OUTPUT: Final = _object(
     {
         "repositories": _list(STATUS_OUTPUT),
         "failures": _FAILURES,
-        "totals": _closed(dict.fromkeys(("files", "chunks", "lines", "bytes"), _COUNT)),
+        "totals": _object(dict.fromkeys(("files", "chunks", "lines", "bytes"), _COUNT)),
     }
 )

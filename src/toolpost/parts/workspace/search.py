@@ -1,4 +1,8 @@
-"""A search in one index: candidates by rank, each compared with the disk before it becomes a hit."""
+"""Search one index by words and phrases.
+
+Candidates come from the index by rank. Each is compared with its file on disk before it becomes a hit: lines are those of the
+file now, what is gone is dropped, and phrases and case, which the index does not have, are checked against the text.
+"""
 
 import re
 import threading
@@ -8,22 +12,22 @@ from typing import Any, Final
 
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.workspace import engine, optional
-from toolpost.parts.workspace.engine import Entry, Stored
-from toolpost.parts.workspace.freshness import Disk, State
-from toolpost.parts.workspace.hits import Found, Hit, Wish, shown_line
+from toolpost.parts.workspace.engine import WORD, ScoredChunk, StoredChunk, parts_of
+from toolpost.parts.workspace.freshness import CurrentFiles, FileState
 from toolpost.parts.workspace.open_index import OpenIndex
-from toolpost.parts.workspace.query import Wanted, glob_pattern, symbol_pattern, wanted
-from toolpost.parts.workspace.spec import Limits
-from toolpost.parts.workspace.words import WORD, parts_of
+from toolpost.parts.workspace.query import CodeQuery, SearchRequest, glob_pattern, parse_query, symbol_pattern
+from toolpost.parts.workspace.results import SearchHit, SearchResult, truncate_line
+from toolpost.parts.workspace.spec import WorkspaceLimits
 
 BATCH: Final = 40
 CANDIDATE_LIMIT: Final = 2_000
-LONGEST_LINE: Final = 20_000
-"""Characters of a line that are looked at to find the line that matters."""
+MAX_LINE_CHARS: Final = 20_000
+"""Characters of a line that are searched for the best line of a hit."""
 
 _PATH_BOOST: Final = 0.5
 _PARTS_BOOST: Final = 0.2
 _EXACT: Final = 1_000.0
+"""Added for an exact name: more than any other score can reach."""
 _KIND_WEIGHT: Final = {
     **dict.fromkeys(("class", "interface", "struct", "trait", "enum", "table"), 30.0),
     "function": 28.0,
@@ -36,7 +40,7 @@ _SPACES: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True)
 class _Boosts:
-    """What a word is worth, field by field; `tie` is the share of those that are not the best."""
+    """The weight of a word in each field; `tie` is the share of the fields that are not the best."""
 
     name: float
     name_words: float
@@ -45,38 +49,40 @@ class _Boosts:
     tie: float
 
 
-_OF_A_NAME: Final = _Boosts(name=6.0, name_words=2.5, doc=1.8, text=2.0, tie=0.3)
-_OF_A_SENTENCE: Final = _Boosts(name=0.5, name_words=0.7, doc=1.0, text=0.6, tie=0.5)
+_NAME_BOOSTS: Final = _Boosts(name=6.0, name_words=2.5, doc=1.8, text=2.0, tie=0.3)
+_SENTENCE_BOOSTS: Final = _Boosts(name=0.5, name_words=0.7, doc=1.0, text=0.6, tie=0.5)
 
 
-def search_index(index: OpenIndex, wish: Wish, limits: Limits, stop: threading.Event) -> Found:
-    """Find what is wished for, best first."""
-    asked = wanted(wish.query)
-    found = Found(repo=index.repository.name)
-    if not asked.words:
-        return found
-    disk = Disk(index.repository, limits)
-    judge = _Judge(index, wish, asked, disk, found)
+def search_index(
+    index: OpenIndex, request: SearchRequest, limits: WorkspaceLimits, stop: threading.Event
+) -> SearchResult:
+    """Return hits, best first; `stop` ends the search early, with the hits so far."""
+    query = parse_query(request.query)
+    result = SearchResult(repo=index.repository.name)
+    if not query.words:
+        return result
+    current = CurrentFiles(index.repository, limits)
+    maker = _HitMaker(index, request, query, current, result)
     seen = 0
-    for entry in _ranked(index, wish, asked):
+    for entry in _find_candidates(index, request, query):
         seen += 1
-        if (hit := judge.hit(entry)) is not None:
-            found.hits.append(hit)
-        if len(found.hits) >= wish.top or stop.is_set():
-            return found
-    found.is_cut = seen >= CANDIDATE_LIMIT
-    return found
+        if (hit := maker.make_hit(entry)) is not None:
+            result.hits.append(hit)
+        if len(result.hits) >= request.top or stop.is_set():
+            return result
+    result.is_cut = seen >= CANDIDATE_LIMIT
+    return result
 
 
-def _ranked(index: OpenIndex, wish: Wish, asked: Wanted) -> Iterator[Entry]:
-    """Yield candidates in order of rank, in batches: most searches need but the first."""
-    query = _query(wish, asked)
-    # Those that are to be compared with the disk may be many.
-    is_picky = bool(asked.phrases) or wish.case
-    step = max(BATCH, 2 * wish.top)
+def _find_candidates(index: OpenIndex, request: SearchRequest, query: CodeQuery) -> Iterator[ScoredChunk]:
+    """Yield candidates by rank, fetched in growing batches: most searches need only the first."""
+    compiled = _build_query(request, query)
+    # Phrases and case are checked on disk, where many candidates may fail.
+    is_exact = bool(query.phrases) or request.case
+    step = max(BATCH, 2 * request.top)
     offset = 0
-    while offset < (CANDIDATE_LIMIT if is_picky else CANDIDATE_LIMIT // 4):
-        batch = index.find(query, step, offset=offset)
+    while offset < (CANDIDATE_LIMIT if is_exact else CANDIDATE_LIMIT // 4):
+        batch = index.find(compiled, step, offset=offset)
         yield from sorted(batch, key=_preference, reverse=True)
         if len(batch) < step:
             return
@@ -84,176 +90,177 @@ def _ranked(index: OpenIndex, wish: Wish, asked: Wanted) -> Iterator[Entry]:
         step = min(step * 4, 500)
 
 
-def _preference(entry: Entry) -> float:
-    """Among definitions of one name, that of a type or function comes before a variable's, and the shorter path first."""
+def _preference(entry: ScoredChunk) -> float:
+    """Order definitions of one name: types and functions before variables, short paths first, tests last."""
     if entry.score < _EXACT:
         return entry.score
     tests = 5.0 if re.search(r"(^|/)tests?(/|_)|_test\.", entry.path) else 0.0
     return entry.score + _KIND_WEIGHT.get(entry.stored.kind, 0.0) - 0.5 * entry.path.count("/") - tests
 
 
-def _query(wish: Wish, asked: Wanted) -> Any:
+def _build_query(request: SearchRequest, query: CodeQuery) -> Any:
     tantivy = optional.tantivy()
-    occur, query = tantivy.Occur, tantivy.Query
-    terms = asked.terms()
-    boosts = _OF_A_NAME if len(terms) == 1 or asked.identifier else _OF_A_SENTENCE
-    compounds = [_compound_query(parts) for parts in asked.compounds()]
-    parts = [(occur.Must, _either([_term_query(term, boosts) for term in terms] + compounds))]
-    if (name := asked.identifier) is not None and not asked.phrases:
+    occur = tantivy.Occur
+    terms = query.terms()
+    boosts = _NAME_BOOSTS if len(terms) == 1 or query.identifier else _SENTENCE_BOOSTS
+    compounds = [_compound_query(parts) for parts in query.compounds()]
+    anything = [(occur.Should, part) for part in [_term_query(term, boosts) for term in terms] + compounds]
+    parts = [(occur.Must, tantivy.Query.boolean_query(anything))]
+    if (name := query.identifier) is not None and not query.phrases:
         parts += [(occur.Should, exact) for exact in _exact_queries(name)]
-    for phrase in asked.phrases:
+    for phrase in query.phrases:
         parts += [(occur.Must, filter_query("text", word)) for word in engine.code_words(phrase)]
-    parts += [(occur.Must, part) for part in _filters(wish)]
-    return query.boolean_query(parts)
-
-
-def _either(queries: list[Any]) -> Any:
-    tantivy = optional.tantivy()
-    return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
+    parts += [(occur.Must, part) for part in _filters(request)]
+    return tantivy.Query.boolean_query(parts)
 
 
 def _term_query(term: str, boosts: _Boosts) -> Any:
-    """Look for one word in every field."""
+    """Search one word in every field."""
     query = optional.tantivy().Query
     fields = [
-        query.boost_query(_of("name", term), boosts.name),
-        query.boost_query(_of("text", term, "freq"), boosts.text),
+        query.boost_query(_term("name", term), boosts.name),
+        query.boost_query(_term("text", term, "freq"), boosts.text),
     ]
-    # The parts of a compound are looked for together, not each by itself.
+    # A compound gets `_compound_query`, which requires all of its parts.
     for stem in engine.prose_words(term) if len(parts_of(term)) == 1 else ():
         fields += [
-            query.boost_query(_of("name_words", stem, "freq"), boosts.name_words),
-            query.boost_query(_of("doc", stem, "freq"), boosts.doc),
-            query.boost_query(_of("path_words", stem, "freq"), _PATH_BOOST),
+            query.boost_query(_term("name_words", stem, "freq"), boosts.name_words),
+            query.boost_query(_term("doc", stem, "freq"), boosts.doc),
+            query.boost_query(_term("path_words", stem, "freq"), _PATH_BOOST),
         ]
     return query.disjunction_max_query(fields, tie_breaker=boosts.tie)
 
 
 def _compound_query(parts: tuple[str, ...]) -> Any:
-    """Look for all parts of a compound, for it may be spelled otherwise: `getUser` as `get_user`."""
+    """Require all parts of a compound, in any spelling: `getUser` finds `get_user`."""
     tantivy = optional.tantivy()
     query = tantivy.Query
     found = []
     for part in dict.fromkeys(parts):
-        fields = [_of("text", part, "freq")]
-        fields += [query.boost_query(_of("name_words", stem, "freq"), 2.0) for stem in engine.prose_words(part)]
+        fields = [_term("text", part, "freq")]
+        fields += [query.boost_query(_term("name_words", stem, "freq"), 2.0) for stem in engine.prose_words(part)]
         found.append((tantivy.Occur.Must, query.disjunction_max_query(fields)))
     return query.boost_query(query.boolean_query(found), _PARTS_BOOST)
 
 
 def _exact_queries(name: str) -> list[Any]:
-    """A definition of exactly this name comes first, one in the same capitals before others."""
+    """Put definitions of exactly this name first, those in the same case before the others."""
     query = optional.tantivy().Query
-    spelled = name.replace("::", ".").replace("#", ".")
+    dotted = name.replace("::", ".").replace("#", ".")
     return [
-        query.const_score_query(_of("name", spelled.lower()), _EXACT),
-        query.const_score_query(_of("symbol", spelled), _EXACT / 4),
+        query.const_score_query(_term("name", dotted.lower()), _EXACT),
+        query.const_score_query(_term("symbol", dotted), _EXACT / 4),
     ]
 
 
-def _filters(wish: Wish) -> list[Any]:
+def _filters(request: SearchRequest) -> list[Any]:
     query = optional.tantivy().Query
-    given = [("family", None if wish.mode == "all" else wish.mode), ("language", wish.language), ("kind", wish.kind)]
-    found = [filter_query(field, value) for field, value in given if value is not None]
-    for field, glob in (("path", wish.path), ("symbol", wish.symbol)):
+    values = [
+        ("family", None if request.mode == "all" else request.mode),
+        ("language", request.language),
+        ("kind", request.kind),
+    ]
+    found = [filter_query(field, value) for field, value in values if value is not None]
+    for field, glob in (("path", request.path), ("symbol", request.symbol)):
         if glob is not None:
             pattern = glob_pattern(glob) if field == "path" else symbol_pattern(glob)
             try:
                 matching = query.regex_query(engine.schema(), field, pattern)
             except ValueError as error:
                 issue = {"path": f"/{field}", "keyword": "pattern", "message": str(error)}
-                raise InvalidArguments(f"`{field}` cannot be read.", issues=[issue]) from error
+                raise InvalidArguments(f"`{field}` is not a valid pattern.", issues=[issue]) from error
             found.append(query.const_score_query(matching, 0.0))
     return found
 
 
 def filter_query(field: str, value: str) -> Any:
-    """Make a query that keeps what has a value, and ranks nothing."""
-    return optional.tantivy().Query.const_score_query(_of(field, value, "freq" if field == "text" else "basic"), 0.0)
+    """Return a query for documents with this value, which adds nothing to their score."""
+    return optional.tantivy().Query.const_score_query(_term(field, value, "freq" if field == "text" else "basic"), 0.0)
 
 
-def _of(field: str, value: str, option: str = "basic") -> Any:
+def _term(field: str, value: str, option: str = "basic") -> Any:
     return optional.tantivy().Query.term_query(engine.schema(), field, value, option)
 
 
-class _Judge:
-    """Makes hits of candidates, or turns them away."""
+class _HitMaker:
+    """Turns candidates into hits, or rejects them."""
 
-    def __init__(self, index: OpenIndex, wish: Wish, asked: Wanted, disk: Disk, found: Found) -> None:
+    def __init__(
+        self, index: OpenIndex, request: SearchRequest, query: CodeQuery, current: CurrentFiles, result: SearchResult
+    ) -> None:
         self._index = index
-        self._wish = wish
-        self._asked = asked
-        self._disk = disk
-        self._found = found
-        self._terms = frozenset(asked.terms())
-        self._name = (asked.identifier or "").replace("::", ".").replace("#", ".")
+        self._request = request
+        self._query = query
+        self._current = current
+        self._result = result
+        self._terms = frozenset(query.terms())
+        self._name = (query.identifier or "").replace("::", ".").replace("#", ".")
 
-    def hit(self, entry: Entry) -> Hit | None:
-        """Compare a candidate with the disk; one that is not there any more, or not as written, is none."""
-        row = self._index.file(entry.path)
+    def make_hit(self, entry: ScoredChunk) -> SearchHit | None:
+        """Compare a candidate with its file; return None if it is gone or does not match exactly."""
+        row = self._index.find_file(entry.path)
         if row is None:
             return None
-        on_disk = self._disk.look(row)
-        at: Stored | None = entry.stored
-        if on_disk.state is not State.FRESH:
-            self._found.stale[entry.path] = on_disk.state.value
+        file = self._current.read(row)
+        at: StoredChunk | None = entry.stored
+        if file.state is not FileState.FRESH:
+            self._result.stale[entry.path] = file.state.value
             at = (
-                self._disk.relocated(row, entry.stored)
-                if on_disk.state is State.CHANGED and entry.stored.name
+                self._current.relocate(row, entry.stored)
+                if file.state is FileState.CHANGED and entry.stored.name
                 else None
             )
-        if at is None or at.start > len(on_disk.lines) or not self._is_as_written(on_disk.lines, at):
+        if at is None or at.start > len(file.lines) or not self._matches_exactly(file.lines, at):
             return None
-        line, coverage = self._best_line(on_disk.lines, at)
-        return Hit(
+        line, coverage = self._best_line(file.lines, at)
+        return SearchHit(
             repo=self._index.repository.name,
             file=f"{self._index.repository.root}/{entry.path}",
             entry=entry,
             at=at,
-            headline=shown_line(on_disk.lines[line - 1].strip()),
+            headline=truncate_line(file.lines[line - 1].strip()),
             headline_line=line,
-            is_definition=self._defines(at),
+            is_definition=self._is_definition(at),
             coverage=coverage,
-            is_stale=on_disk.state is not State.FRESH,
-            lines=context_lines(on_disk.lines, line, self._wish.context),
+            is_stale=file.state is not FileState.FRESH,
+            lines=context_lines(file.lines, line, self._request.context),
         )
 
-    def _defines(self, at: Stored) -> bool:
-        qualified = f"{at.scope}.{at.name}" if at.scope else at.name
-        names = {at.name, qualified}
-        if self._wish.case:
+    def _is_definition(self, at: StoredChunk) -> bool:
+        names = {at.name, at.qualified_name}
+        if self._request.case:
             return bool(self._name) and self._name in names
         return bool(self._name) and self._name.lower() in {name.lower() for name in names}
 
-    def _is_as_written(self, lines: list[str], at: Stored) -> bool:
-        """Check what the index does not know: phrases to the letter, and capitals."""
-        if not self._asked.phrases and not self._wish.case:
+    def _matches_exactly(self, lines: list[str], at: StoredChunk) -> bool:
+        """Check phrases and case, which the index does not have."""
+        if not self._query.phrases and not self._request.case:
             return True
         text = _SPACES.sub(" ", "\n".join(lines[at.start - 1 : at.end]))
-        if self._wish.case:
-            return all(_SPACES.sub(" ", p) in text for p in self._asked.phrases) and set(self._asked.words) <= set(
+        if self._request.case:
+            return all(_SPACES.sub(" ", p) in text for p in self._query.phrases) and set(self._query.words) <= set(
                 WORD.findall(text)
             )
         lower = text.lower()
-        return all(_SPACES.sub(" ", phrase).lower() in lower for phrase in self._asked.phrases)
+        return all(_SPACES.sub(" ", phrase).lower() in lower for phrase in self._query.phrases)
 
-    def _best_line(self, lines: list[str], at: Stored) -> tuple[int, float]:
-        """Return the line that says most of what was asked for, and how much of it the whole hit says."""
-        best, most, said = at.line, -1.0, set()
+    def _best_line(self, lines: list[str], at: StoredChunk) -> tuple[int, float]:
+        """Return the line with the most words of the query, and the share of those words that the whole chunk contains."""
+        best, most, found = at.line, -1.0, set()
         for number in range(at.start, min(at.end, len(lines)) + 1):
-            text = lines[number - 1][:LONGEST_LINE]
-            words = _words_of(text) & self._terms
-            said |= words
+            text = lines[number - 1][:MAX_LINE_CHARS]
+            words = _line_words(text) & self._terms
+            found |= words
             text = text.lower()
-            worth = len(words) + 10 * sum(phrase.lower() in text for phrase in self._asked.phrases)
+            worth = len(words) + 10 * sum(phrase.lower() in text for phrase in self._query.phrases)
             if worth > most + (0.5 if number != at.line else 0):
                 best, most = number, worth
-        if at.name and (self._defines(at) or most <= 0):
+        if at.name and (self._is_definition(at) or most <= 0):
             best = at.line
-        return best, len(said) / max(1, len(self._terms))
+        return best, len(found) / max(1, len(self._terms))
 
 
-def _words_of(line: str) -> set[str]:
+def _line_words(line: str) -> set[str]:
     found: set[str] = set()
     for word in WORD.findall(line):
         found.add(word.lower())
@@ -262,8 +269,8 @@ def _words_of(line: str) -> set[str]:
 
 
 def context_lines(lines: list[str], line: int, context: int) -> list[tuple[int, str]]:
-    """Return the lines around the headline."""
+    """Return the numbered lines around a line; none if `context` is 0."""
     if context == 0:
         return []
     first, last = max(1, line - context), min(len(lines), line + context)
-    return [(number, shown_line(lines[number - 1])) for number in range(first, last + 1)]
+    return [(number, truncate_line(lines[number - 1])) for number in range(first, last + 1)]

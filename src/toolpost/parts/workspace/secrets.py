@@ -1,7 +1,7 @@
-"""Files that hold secrets, told by their names or by the private key they begin with; and credentials in all others, masked.
+"""Which files contain secrets, by name or by a private key at the start. Credentials in all other files are masked when shown.
 
-A file is judged by the name that was asked for and by the one that it really has, so a link to it is no way around. A hard link
-is: it is a second name, and nothing tells which was the first.
+Callers check both the requested and the resolved name of a file, so a symbolic link does not bypass this. A hard link does:
+it is a second name, and the file system does not tell which was the first.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.parts.workspace.languages import Language, language_of
 
 HIDDEN: Final = frozenset({".git", ".hg", ".svn", OWN_FOLDER})
-"""Folders that nobody gets to see into, whatever is allowed: they hold history, credentials and our own store."""
+"""Folders that are never shown, whatever is allowed: they contain history, credentials and the store of Toolpost."""
 
 _FOLDERS: Final = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"})
 _NAMES: Final = frozenset(
@@ -77,7 +77,7 @@ _IN_FOLDER: Final = frozenset(
         ),
     }
 )
-"""A folder and a file or folder in it."""
+"""Pairs of a folder and a file or folder in it."""
 _ENVIRONMENT: Final = re.compile(r"\.env[.\-_].+|.+\.env")
 _SAMPLE: Final = re.compile(r".*[.\-_](?:example|sample|template|dist|defaults?|schema|tmpl|md)")
 
@@ -90,25 +90,25 @@ _CONFIG_LANGUAGES: Final = frozenset({"data", "shell"})
 
 
 def is_hidden(path: str) -> bool:
-    """Say whether a path leads into a folder that is kept from view, in whatever case it is written."""
-    return not HIDDEN.isdisjoint(map(_plain, path.split("/")))
+    """Whether a path leads into a hidden folder, in any spelling that some file system would accept."""
+    return not HIDDEN.isdisjoint(map(_fold_name, path.split("/")))
 
 
 @lru_cache(maxsize=4096)
-def _plain(name: str) -> str:
-    """Return a name as the most lenient file system reads it: without case, and without what some of them ignore."""
+def _fold_name(name: str) -> str:
+    """Fold a name as the most lenient file system does: without case, invisible characters, NTFS streams and trailing dots."""
     if name.isascii():
         return name.lower().partition(":")[0].rstrip(" .")
     folded = unicodedata.normalize("NFKC", name).casefold()
-    shown = "".join(character for character in folded if unicodedata.category(character) != "Cf")
-    return shown.partition(":")[0].rstrip(" .")
+    visible = "".join(character for character in folded if unicodedata.category(character) != "Cf")
+    return visible.partition(":")[0].rstrip(" .")
 
 
-def holds_secrets(path: str) -> bool:
-    """Say whether a file of this name is one that holds secrets."""
+def may_hold_secrets(path: str) -> bool:
+    """Whether files with this name usually contain secrets."""
     folder, _, last = path.rpartition("/")
-    name = _plain(last)
-    parent, is_secret = _judge_folder(folder)
+    name = _fold_name(last)
+    parent, is_secret = _classify_folder(folder)
     if is_secret or (parent, name) in _IN_FOLDER or name in _NAMES:
         return True
     stem, dot, suffix = name.rpartition(".")
@@ -118,15 +118,15 @@ def holds_secrets(path: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _judge_folder(folder: str) -> tuple[str, bool]:
-    """Return the last part of a folder, and whether all that is in it counts as secret."""
-    parts = [_plain(part) for part in folder.split("/")]
+def _classify_folder(folder: str) -> tuple[str, bool]:
+    """Return the last part of a folder's path, and whether everything in it counts as secret."""
+    parts = [_fold_name(part) for part in folder.split("/")]
     is_secret = not _FOLDERS.isdisjoint(parts) or any(pair in _IN_FOLDER for pair in itertools.pairwise(parts))
     return parts[-1], is_secret
 
 
 def is_private_key(head: bytes, path: str) -> bool:
-    """Tell a private key by its first bytes, unless it is a program or a document with one in it: there it is masked."""
+    """Whether a file starts with a private key. Source code and documents may quote one: there it is only masked."""
     language = language_of(path)
     if language is not None and language.name not in ("data", "text"):
         return False
@@ -134,7 +134,7 @@ def is_private_key(head: bytes, path: str) -> bool:
 
 
 def style_of(path: str, language: Language) -> Style:
-    """Say what the unquoted words of a file are."""
-    if language.name in _CONFIG_LANGUAGES or _plain(PurePosixPath(path).name).startswith(".env"):
+    """Return how credentials are recognized in a file: as in configuration, prose or code."""
+    if language.name in _CONFIG_LANGUAGES or _fold_name(PurePosixPath(path).name).startswith(".env"):
         return "config"
     return "prose" if language.family == "prose" else "code"

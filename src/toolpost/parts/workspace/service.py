@@ -1,82 +1,104 @@
-"""The workspace as its tools see it: every question comes here, and is put to the repositories that it is about."""
+"""The workspace as its tools use it: build, search, show and status, for one repository or all.
+
+Blocking work runs in a small thread pool of its own, and calls beyond `in_flight` are refused.
+"""
 
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
 
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolpostError
-from toolpost.parts.workspace.build_order import Mode, Step
-from toolpost.parts.workspace.build_process import Runner, build_repository, check_capabilities
-from toolpost.parts.workspace.build_queue import Turns
+from toolpost.contracts.errors import QueueOverloaded, ToolpostError
+from toolpost.parts.workspace.build_order import BuildStep, IndexMode
+from toolpost.parts.workspace.build_process import BuildQueue, ProcessRunner, build_repository, check_capabilities
 from toolpost.parts.workspace.excerpt import show_slice
-from toolpost.parts.workspace.hits import Found, Wish
-from toolpost.parts.workspace.limiter import Gate
-from toolpost.parts.workspace.merge import merged
-from toolpost.parts.workspace.open_index import Indexes
-from toolpost.parts.workspace.paths import relative_in
+from toolpost.parts.workspace.open_index import OpenIndexes
+from toolpost.parts.workspace.paths import relative_path
 from toolpost.parts.workspace.patterns import search_pattern
+from toolpost.parts.workspace.query import SearchRequest
+from toolpost.parts.workspace.results import SearchResult, merge_hits
 from toolpost.parts.workspace.search import search_index
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
 from toolpost.parts.workspace.status import check_status, index_status, workspace_status
-from toolpost.parts.workspace.watch import OnBuilt, OnTrouble, Watch
+from toolpost.parts.workspace.watch import IndexWatcher, OnBuilt, OnProblem
 
 _STALE_LIMIT = 50
 _THREADS = 8
-"""Questions that are worked on at once; the others wait."""
+"""How many searches and reads run at once; further ones wait."""
 
 
-class BuildCall(Runner, Protocol):
-    """What a build is given of its call."""
+class BuildCall(ProcessRunner, Protocol):
+    """What a build needs of the call that waits for it: to run commands and to report progress."""
 
-    def progress(self, progress: float | None, total: float | None, message: str | None, *, phase: str) -> None:
-        """Say how far it has come."""
+    def progress(self, progress: float | None, total: float | None, message: str | None, *, phase: str) -> None: ...
 
 
-class Desk:
-    """One workspace, its open indexes, and how many may ask at once."""
+class CallLimiter:
+    """Refuses calls while `limit` others run; usable from any thread."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._in_flight = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Count a call while it runs; raise `QueueOverloaded` at the limit instead of waiting."""
+        with self._lock:
+            if self._in_flight >= self.limit:
+                raise QueueOverloaded(f"{self.limit} calls of the workspace are in flight.", limit=self.limit)
+            self._in_flight += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+
+
+class WorkspaceService:
+    """One workspace with its open indexes and watchers."""
 
     def __init__(self, spec: WorkspaceSpec) -> None:
         self.spec = spec
-        self._indexes = Indexes()
-        self._gate = Gate(spec.in_flight)
+        self._indexes = OpenIndexes()
+        self._limiter = CallLimiter(spec.in_flight)
         self._threads = anyio.CapacityLimiter(_THREADS)
-        self._turns = Turns()
-        self._watches: dict[str, Watch] = {}
+        self._queue = BuildQueue()
+        self._watchers: dict[str, IndexWatcher] = {}
 
     @asynccontextmanager
     async def open_watching(
-        self, *, on_built: OnBuilt | None = None, on_trouble: OnTrouble | None = None
+        self, *, on_built: OnBuilt | None = None, on_problem: OnProblem | None = None
     ) -> AsyncIterator[None]:
-        """Keep every index up to date, for as long as this is open."""
+        """Keep every index up to date in the background until this is left."""
         async with anyio.create_task_group() as tasks:
             for repository in self.spec.repositories:
-                watch = Watch(
-                    self.spec, repository, self._indexes, self._turns, on_built=on_built, on_trouble=on_trouble
+                watcher = IndexWatcher(
+                    self.spec, repository, self._indexes, self._queue, on_built=on_built, on_problem=on_problem
                 )
-                self._watches[repository.name] = watch
-                tasks.start_soon(watch.run)
+                self._watchers[repository.name] = watcher
+                tasks.start_soon(watcher.run)
             try:
                 yield
             finally:
-                self._watches.clear()
+                self._watchers.clear()
                 tasks.cancel_scope.cancel()
 
     async def build(
-        self, call: BuildCall, *, repo: str | None, mode: Mode, incremental: bool, force: bool
+        self, call: BuildCall, *, repo: str | None, mode: IndexMode, incremental: bool, force: bool
     ) -> JsonObject:
-        """Build the index of one repository, or of each; what fails for one is named, unless it fails for all."""
+        """Build the index of one repository, or of all; raises only if all fail, else lists the failures."""
         built: list[JsonObject] = []
         failures: list[tuple[str, ToolpostError]] = []
-        repositories = self.spec.named(repo)
+        repositories = self.spec.select(repo)
         for number, repository in enumerate(repositories):
-            teller = _Teller(call, repository, number, len(repositories))
+            reporter = _ProgressReporter(call, repository, number, len(repositories))
             try:
-                with self._turns.taken(repository.name):
+                with self._queue.for_caller(repository.name):
                     built.append(
                         await build_repository(
                             self.spec,
@@ -85,107 +107,108 @@ class Desk:
                             mode=mode,
                             incremental=incremental,
                             force=force,
-                            on_step=teller.tell,
+                            on_step=reporter.report,
                         )
                     )
             except ToolpostError as error:
                 failures.append((repository.name, error))
         if failures and not built:
             raise failures[0][1]
-        return {"repositories": built, "failures": [_failure(name, error) for name, error in failures]}
+        return {"repositories": built, "failures": [_describe_failure(name, error) for name, error in failures]}
 
-    async def search(self, wish: Wish, repo: str | None) -> JsonObject:
-        """Search one repository, or all of them together; called off, it stops."""
+    async def search(self, request: SearchRequest, repo: str | None) -> JsonObject:
+        """Search one repository, or all together. Returns at once when it is cancelled; the thread stops soon after."""
         check_capabilities()
         stop = threading.Event()
-        with self._gate.passed():
+        with self._limiter.slot():
             try:
-                return await self._in_a_thread(self.search_now, wish, repo, stop)
+                return await self._run_in_thread(self.search_now, request, repo, stop)
             finally:
                 stop.set()
 
-    async def _in_a_thread(self, function: Callable[..., JsonObject], *arguments: Any) -> JsonObject:
-        # Abandoned, not awaited: whoever cancels has a right to the answer at once.
+    async def _run_in_thread(self, function: Callable[..., JsonObject], *arguments: Any) -> JsonObject:
+        # Abandoned on cancellation: a cancelled call must not wait for the thread.
         return await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True, limiter=self._threads)
 
-    def search_now(self, wish: Wish, repo: str | None, stop: threading.Event) -> JsonObject:
-        """Search in this thread, until told to stop."""
-        found, failures = self._found(wish, self.spec.named(repo), stop)
-        hits = merged(found, wish.top)
-        stale = [{"repo": one.repo, "path": path, "state": state} for one in found for path, state in one.stale.items()]
+    def search_now(self, request: SearchRequest, repo: str | None, stop: threading.Event) -> JsonObject:
+        """Search in this thread; `stop` ends it early. Raises only if all repositories fail."""
+        results, failures = self._search_each(request, self.spec.select(repo), stop)
+        hits = merge_hits(results, request.top)
+        stale = [
+            {"repo": result.repo, "path": path, "state": state}
+            for result in results
+            for path, state in result.stale.items()
+        ]
         return {
             "hits": [hit.as_object(score) for hit, score in hits],
-            "searched": [one.repo for one in found],
-            "truncated": any(one.is_cut for one in found),
+            "searched": [result.repo for result in results],
+            "truncated": any(result.is_cut for result in results),
             "stale": stale[:_STALE_LIMIT],
-            "failures": [_failure(name, error) for name, error in failures],
+            "failures": [_describe_failure(name, error) for name, error in failures],
         }
 
-    def _found(
-        self, wish: Wish, repositories: tuple[Repository, ...], stop: threading.Event
-    ) -> tuple[list[Found], list[tuple[str, ToolpostError]]]:
-        found: list[Found] = []
+    def _search_each(
+        self, request: SearchRequest, repositories: tuple[Repository, ...], stop: threading.Event
+    ) -> tuple[list[SearchResult], list[tuple[str, ToolpostError]]]:
+        results: list[SearchResult] = []
         failures: list[tuple[str, ToolpostError]] = []
-        look = search_pattern if wish.regex else search_index
+        search = search_pattern if request.regex else search_index
         for repository in repositories:
             try:
-                found.append(look(self._indexes.index(repository), wish, self.spec.limits, stop))
+                results.append(search(self._indexes.get(repository), request, self.spec.limits, stop))
             except ToolpostError as error:
                 failures.append((repository.name, error))
-        if failures and not found:
+        if failures and not results:
             raise failures[0][1]
-        return found, failures
+        return results, failures
 
     async def show(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
-        """Show a slice of a file."""
-        with self._gate.passed():
-            return await self._in_a_thread(self._shown, path, repo, start, end)
+        """Return lines of a file, as `show_slice` does."""
+        with self._limiter.slot():
+            # The repository is found in the thread too: that looks at the disk.
+            return await self._run_in_thread(lambda: show_slice(self._repository_of(path, repo), path, start, end))
 
-    def _shown(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
-        return show_slice(self._holder_of(path, repo), path, start, end)
-
-    def _holder_of(self, path: str, repo: str | None) -> Repository:
-        """Return the repository that a path is in: the one that was named, or the first that has it."""
+    def _repository_of(self, path: str, repo: str | None) -> Repository:
+        """Return the named repository, or the first that has the path; if none has, the first, whose error names the path."""
         if repo is not None:
-            return self.spec.one(repo)
+            return self.spec.find(repo)
         for repository in self.spec.repositories:
             try:
-                if (repository.root / relative_in(repository, path)).exists():
+                if (repository.root / relative_path(repository, path)).exists():
                     return repository
             except (ToolpostError, OSError):
                 continue
         return self.spec.repositories[0]
 
     async def index_status(self, repo: str | None) -> JsonObject:
-        """Say how one index is doing: that of the first repository, unless another is named."""
+        """Return the status of one index: of the first repository if none is named."""
         check_capabilities()
-        with self._gate.passed():
-            repository = self.spec.named(repo)[0]
-            return self._watched(await index_status(repository, self._indexes, self.spec.limits, self._threads))
+        with self._limiter.slot():
+            repository = self.spec.select(repo)[0]
+            return self._add_watcher(await index_status(repository, self._indexes, self.spec.limits, self._threads))
 
     async def workspace_status(self) -> JsonObject:
-        """Say how each index is doing."""
         check_capabilities()
-        with self._gate.passed():
+        with self._limiter.slot():
             status = await workspace_status(self.spec, self._indexes, self._threads)
-            return status | {"repositories": [self._watched(one) for one in status["repositories"]]}
+            return status | {"repositories": [self._add_watcher(each) for each in status["repositories"]]}
 
-    def _watched(self, status: JsonObject) -> JsonObject:
-        """Add whether an index follows its repository by itself, and how that goes."""
-        watch = self._watches.get(status["repo"])
-        return status | ({"watch": watch.as_object()} if watch else {})
+    def _add_watcher(self, status: JsonObject) -> JsonObject:
+        """Add the state of the watcher, if the index is watched."""
+        watcher = self._watchers.get(status["repo"])
+        return status | ({"watch": watcher.as_object()} if watcher else {})
 
     async def check_status(self) -> JsonObject:
-        """Say what is configured and available."""
-        with self._gate.passed():
-            return await check_status(self.spec, self._indexes, self._troubles())
+        with self._limiter.slot():
+            return await check_status(
+                self.spec,
+                self._indexes,
+                {name: watcher.problem for name, watcher in self._watchers.items() if watcher.problem},
+            )
 
-    def _troubles(self) -> dict[str, str]:
-        return {name: watch.problem for name, watch in self._watches.items() if watch.problem}
 
-
-class _Teller:
-    """Makes progress of steps: one scale over all repositories, so that it only ever rises."""
+class _ProgressReporter:
+    """Turns build steps into progress from 0 to 100 over all repositories, which never falls."""
 
     def __init__(self, call: BuildCall, repository: Repository, number: int, count: int) -> None:
         self._call = call
@@ -193,8 +216,7 @@ class _Teller:
         self._number = number
         self._count = count
 
-    def tell(self, step: Step) -> None:
-        """Pass one step on."""
+    def report(self, step: BuildStep) -> None:
         if step.phase == "parse":
             share = 0.02 + 0.88 * step.done / max(1, step.total or 1)
         else:
@@ -205,6 +227,6 @@ class _Teller:
         self._call.progress(round(percent, 2), 100, message, phase=step.phase)
 
 
-def _failure(name: str, error: ToolpostError) -> JsonObject:
-    said: JsonObject = {"repo": name, "code": error.code.value, "message": error.message}
-    return said | ({"hint": error.hint} if error.hint else {})
+def _describe_failure(name: str, error: ToolpostError) -> JsonObject:
+    failure: JsonObject = {"repo": name, "code": error.code.value, "message": error.message}
+    return failure | ({"hint": error.hint} if error.hint else {})

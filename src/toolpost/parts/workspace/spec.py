@@ -1,4 +1,4 @@
-"""What a workspace is: its repositories, where their indexes are kept, and the limits."""
+"""The specification of a workspace: repositories, the folders of their indexes, and limits."""
 
 import hashlib
 import re
@@ -17,14 +17,14 @@ SETTLE_S: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds of an index."""
+class WorkspaceLimits:
+    """Limits of an index."""
 
     file_bytes: int = 2 * 1024 * 1024
     """A larger file is not indexed."""
     files: int = 250_000
     line_chars: int = 5_000
-    """A file whose lines are longer than this on average is taken for a minified one, and not indexed."""
+    """A file with longer lines on average counts as minified, and is not indexed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,38 +33,38 @@ class Repository:
 
     name: str
     root: Path
-    home: Path
-    """Where its index is."""
+    index_dir: Path
+    """The folder of its index."""
     forbidden: frozenset[Path] = frozenset()
-    """Files that nobody gets to see, such as those that hold tokens."""
+    """Files that are never shown, such as those with tokens of callers."""
     allowed: tuple[str, ...] = ()
-    """Globs of files that may be read although their names say that they hold secrets."""
+    """Globs of files that may be read although their names suggest secrets."""
 
     def allows(self, path: str) -> bool:
-        """Say whether a file whose name tells of secrets may be read all the same."""
+        """Whether a file may be read although its name suggests secrets."""
         return any(re.fullmatch(glob_pattern(glob), path) for glob in self.allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkspaceSpec:
-    """Everything that is set."""
+    """A workspace as it is configured."""
 
     repositories: tuple[Repository, ...]
-    limits: Limits = field(default_factory=Limits)
+    limits: WorkspaceLimits = field(default_factory=WorkspaceLimits)
     build_limit_s: float = BUILD_LIMIT_S
     in_flight: int = IN_FLIGHT_LIMIT
-    """Questions that may be asked at once."""
+    """How many calls may run at once."""
     settle_s: float = SETTLE_S
-    """How long files that are watched must be left alone before they are indexed."""
+    """How long watched files must be unchanged before they are indexed."""
 
-    def named(self, name: str | None) -> tuple[Repository, ...]:
-        """Return the repository of this name, or all of them."""
+    def select(self, name: str | None) -> tuple[Repository, ...]:
+        """Return the repository with this name, or all of them for None. Raises `NotFound`."""
         if name is None:
             return self.repositories
-        return (self.one(name),)
+        return (self.find(name),)
 
-    def one(self, name: str) -> Repository:
-        """Return the repository of this name."""
+    def find(self, name: str) -> Repository:
+        """Return the repository with this name. Raises `NotFound`."""
         for repository in self.repositories:
             if repository.name == name:
                 return repository
@@ -82,28 +82,30 @@ def spec_of(
     roots: list[str],
     *,
     index_dir: str = ".toolpost/workspace",
-    limits: Limits | None = None,
+    limits: WorkspaceLimits | None = None,
     build_limit_s: float = BUILD_LIMIT_S,
     in_flight: int = IN_FLIGHT_LIMIT,
     settle_s: float = SETTLE_S,
     forbidden: frozenset[Path] = frozenset(),
     allowed: Sequence[str] = (),
 ) -> WorkspaceSpec:
-    """Make a workspace of folders, relative to the project; each is a repository, called as its folder is."""
+    """Make a workspace from folders, relative to the project; each is a repository with the name of its folder."""
     project = project.resolve()
     hidden = frozenset(path.resolve() for path in forbidden)
-    found: dict[str, Repository] = {}
+    repositories: dict[str, Repository] = {}
     for root in roots:
         folder = (project / Path(root).expanduser()).resolve()
-        if any(folder == known.root for known in found.values()):
+        if any(folder == known.root for known in repositories.values()):
             continue
-        name = _free_name(folder.name or "root", found)
+        name = _free_name(folder.name or "root", repositories)
         key = hashlib.blake2b(str(folder).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
-        home = project / Path(index_dir).expanduser() / f"{name}-{key}"
-        found[name] = Repository(name=name, root=folder, home=home, forbidden=hidden, allowed=tuple(allowed))
+        own_dir = project / Path(index_dir).expanduser() / f"{name}-{key}"
+        repositories[name] = Repository(
+            name=name, root=folder, index_dir=own_dir, forbidden=hidden, allowed=tuple(allowed)
+        )
     return WorkspaceSpec(
-        repositories=tuple(found.values()),
-        limits=limits or Limits(),
+        repositories=tuple(repositories.values()),
+        limits=limits or WorkspaceLimits(),
         build_limit_s=build_limit_s,
         in_flight=in_flight,
         settle_s=settle_s,

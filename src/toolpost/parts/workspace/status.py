@@ -1,11 +1,11 @@
-"""How an index is doing, and what the workspace can do."""
+"""The status tools: state and age of each index, what has changed since, and what is configured and installed."""
 
 import importlib.metadata
 import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -17,42 +17,41 @@ from toolpost.git.repository import RepositoryRefused
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.generations import size_of
 from toolpost.parts.workspace.languages import LANGUAGES, language_of
-from toolpost.parts.workspace.manifest import FileRow
-from toolpost.parts.workspace.open_index import Indexes, OpenIndex
-from toolpost.parts.workspace.scan import Scan, scan
-from toolpost.parts.workspace.spec import Limits, Repository, WorkspaceSpec
+from toolpost.parts.workspace.open_index import OpenIndex, OpenIndexes
+from toolpost.parts.workspace.scan import ScanResult, scan
+from toolpost.parts.workspace.spec import Repository, WorkspaceLimits, WorkspaceSpec
 
-NAMED_CHANGES: Final = 50
-_PARTS: Final = ("tantivy", "tree-sitter", "google-re2", "pathspec")
-_PARTS_OF_WATCHING: Final = ("watchfiles",)
+MAX_NAMED_CHANGES: Final = 50
+_LIBRARIES: Final = ("tantivy", "tree-sitter", "google-re2", "pathspec")
+_WATCH_LIBRARIES: Final = ("watchfiles",)
 
 
 async def index_status(
-    repository: Repository, indexes: Indexes, limits: Limits, threads: anyio.CapacityLimiter
+    repository: Repository, indexes: OpenIndexes, limits: WorkspaceLimits, threads: anyio.CapacityLimiter
 ) -> JsonObject:
-    """Say what an index holds, and what has changed since. Files are looked at in one of `threads`."""
-    shown: JsonObject = {"repo": repository.name, "root": str(repository.root), "exists": False, "damaged": False}
-    found = await _scanned(repository, limits, threads) if repository.root.is_dir() else None
-    shown["git"] = found.git if found is not None else None
+    """Describe an index and what has changed since it was built. Scans the repository in a thread of `threads`."""
+    status: JsonObject = {"repo": repository.name, "root": str(repository.root), "exists": False, "damaged": False}
+    scanned = await _scan_in_thread(repository, limits, threads) if repository.root.is_dir() else None
+    status["git"] = scanned.git if scanned is not None else None
     try:
-        index = await anyio.to_thread.run_sync(indexes.index, repository)
+        index = await anyio.to_thread.run_sync(indexes.get, repository)
     except NoIndex as error:
-        return shown | {"damaged": bool(error.details.get("damaged")), "message": error.message}
-    shown |= await anyio.to_thread.run_sync(_of_index, index)
-    if found is None:
-        found = await _scanned(repository, limits, threads)
-    changed = await anyio.to_thread.run_sync(_changes, index, found)
-    return shown | {"exists": True, "changed": changed, "stale": any(changed[kind] for kind in _KINDS_OF_CHANGE)}
+        return status | {"damaged": bool(error.details.get("damaged")), "message": error.message}
+    status |= await anyio.to_thread.run_sync(_describe_index, index)
+    if scanned is None:
+        scanned = await _scan_in_thread(repository, limits, threads)
+    changed = await anyio.to_thread.run_sync(_count_changes, index, scanned)
+    return status | {"exists": True, "changed": changed, "stale": any(changed[kind] for kind in _KINDS_OF_CHANGE)}
 
 
-def _of_index(index: OpenIndex) -> JsonObject:
+def _describe_index(index: OpenIndex) -> JsonObject:
     pointer = index.pointer
-    with index.reading() as manifest:
+    with index.read_manifest() as manifest:
         facts, totals = manifest.facts(), manifest.totals()
         languages, skipped = manifest.languages(), manifest.skipped_by_reason()
     return {
         "generation": pointer.generation,
-        "builtAt": _moment(pointer.built_at),
+        "builtAt": datetime.fromtimestamp(pointer.built_at, UTC).isoformat(timespec="milliseconds"),
         "ageSeconds": round(max(0.0, time.time() - pointer.built_at), 3),
         "mode": facts["mode"],
         **totals,
@@ -66,16 +65,16 @@ def _of_index(index: OpenIndex) -> JsonObject:
 _KINDS_OF_CHANGE: Final = ("added", "modified", "deleted")
 
 
-def _changes(index: OpenIndex, found: Scan) -> JsonObject:
-    """Compare with the disk by size and times: nothing is read."""
-    with index.reading() as manifest:
+def _count_changes(index: OpenIndex, scanned: ScanResult) -> JsonObject:
+    """Compare the index with the disk by size and times, without reading files."""
+    with index.read_manifest() as manifest:
         known = {row.path: row for row in manifest.files()}
         left_out = {row.path for row in manifest.skipped()}
         mode = manifest.facts()["mode"]
-    added = [path for path in found.files if path not in known and path not in left_out and _is_wanted(path, mode)]
-    modified = [path for path, stamp in found.files.items() if path in known and _differs(known[path], stamp)]
-    deleted = [path for path in known if path not in found.files]
-    paths = [*modified, *added, *deleted][:NAMED_CHANGES]
+    added = [path for path in scanned.files if path not in known and path not in left_out and _is_wanted(path, mode)]
+    modified = [path for path, stamp in scanned.files.items() if path in known and known[path].stamp != stamp]
+    deleted = [path for path in known if path not in scanned.files]
+    paths = [*modified, *added, *deleted][:MAX_NAMED_CHANGES]
     return {"added": len(added), "modified": len(modified), "deleted": len(deleted), "paths": paths}
 
 
@@ -84,17 +83,15 @@ def _is_wanted(path: str, mode: str) -> bool:
     return language is None or mode in ("all", language.family)
 
 
-def _differs(row: FileRow, stamp: Any) -> bool:
-    return bool(row.stamp != stamp)
-
-
-async def _scanned(repository: Repository, limits: Limits, threads: anyio.CapacityLimiter) -> Scan:
-    # Abandoned, not awaited: a repository may be larger than its reader's deadline. Such threads are bounded.
+async def _scan_in_thread(
+    repository: Repository, limits: WorkspaceLimits, threads: anyio.CapacityLimiter
+) -> ScanResult:
+    # Abandoned on cancellation: a scan may take longer than the deadline of the call. The limiter bounds such threads.
     return await anyio.to_thread.run_sync(scan, repository, limits, abandon_on_cancel=True, limiter=threads)
 
 
-async def check_status(spec: WorkspaceSpec, indexes: Indexes, troubles: Mapping[str, str]) -> JsonObject:
-    """Say what is configured, what is available, and what deserves a warning."""
+async def check_status(spec: WorkspaceSpec, indexes: OpenIndexes, watch_problems: Mapping[str, str]) -> JsonObject:
+    """Return settings, languages, installed libraries, limits, and warnings with codes."""
     warnings: list[JsonObject] = []
     languages = [
         {
@@ -109,19 +106,21 @@ async def check_status(spec: WorkspaceSpec, indexes: Indexes, troubles: Mapping[
     for language in languages:
         if not language["available"]:
             warnings.append(_warning("LANGUAGE_MISSING", f"The grammar of {language['name']} is not installed."))
-    parts = {name: _version(name) for name in (*_PARTS, *_PARTS_OF_WATCHING)}
-    if missing := [name for name, version in parts.items() if version is None]:
+    libraries = {name: _installed_version(name) for name in (*_LIBRARIES, *_WATCH_LIBRARIES)}
+    if missing := [name for name, version in libraries.items() if version is None]:
         warnings.append(_warning("PART_MISSING", f"Not installed: {', '.join(missing)}. {optional.EXTRA_HINT}"))
     for repository in spec.repositories:
-        warnings += await anyio.to_thread.run_sync(_warnings_of, repository, indexes, not set(missing) & set(_PARTS))
-    warnings += [_warning("WATCH_FAILING", trouble, name) for name, trouble in troubles.items()]
+        warnings += await anyio.to_thread.run_sync(
+            _warnings_of, repository, indexes, not set(missing) & set(_LIBRARIES)
+        )
+    warnings += [_warning("WATCH_FAILING", problem, name) for name, problem in watch_problems.items()]
     return {
         "repositories": [
-            {"repo": repository.name, "root": str(repository.root), "index": str(repository.home)}
+            {"repo": repository.name, "root": str(repository.root), "index": str(repository.index_dir)}
             for repository in spec.repositories
         ],
         "languages": languages,
-        "capabilities": parts,
+        "capabilities": libraries,
         "limits": {
             "fileBytes": spec.limits.file_bytes,
             "files": spec.limits.files,
@@ -133,34 +132,29 @@ async def check_status(spec: WorkspaceSpec, indexes: Indexes, troubles: Mapping[
     }
 
 
-def _warnings_of(repository: Repository, indexes: Indexes, can_read: bool) -> list[JsonObject]:
+def _warnings_of(repository: Repository, indexes: OpenIndexes, can_read: bool) -> list[JsonObject]:
     if not repository.root.is_dir():
         return [_warning("ROOT_MISSING", f"There is no folder {repository.root}.", repository.name)]
     if not os.access(repository.root, os.R_OK | os.X_OK):
         return [_warning("ROOT_UNREADABLE", f"{repository.root} may not be read.", repository.name)]
     warnings = []
     if can_read:
-        warnings += _git_warnings(repository)
         try:
-            indexes.index(repository)
+            if (tree := open_work_tree(repository.root)) is not None:
+                tree.index.close()
+        except RepositoryRefused as error:
+            message = f"{error} Its .gitignore files count, and nothing else of git."
+            warnings.append(_warning("REPOSITORY_REFUSED", message, repository.name))
+        try:
+            indexes.get(repository)
         except NoIndex as error:
             code = "INDEX_DAMAGED" if error.details.get("damaged") else "NO_INDEX"
             warnings.append(_warning(code, error.message, repository.name))
     return warnings
 
 
-def _git_warnings(repository: Repository) -> list[JsonObject]:
-    try:
-        if (tree := open_work_tree(repository.root)) is not None:
-            tree.index.close()
-    except RepositoryRefused as error:
-        message = f"{error} Its .gitignore files count, and nothing else of git."
-        return [_warning("REPOSITORY_REFUSED", message, repository.name)]
-    return []
-
-
-async def workspace_status(spec: WorkspaceSpec, indexes: Indexes, threads: anyio.CapacityLimiter) -> JsonObject:
-    """Say how each repository's index is doing; one that fails is named with its reason, and the others go on."""
+async def workspace_status(spec: WorkspaceSpec, indexes: OpenIndexes, threads: anyio.CapacityLimiter) -> JsonObject:
+    """Return the status of each repository; those that fail are listed in `failures`."""
     repositories, failures = [], []
     for repository in spec.repositories:
         try:
@@ -177,12 +171,8 @@ def _warning(code: str, message: str, repo: str | None = None) -> JsonObject:
     return {"code": code, "message": message} | ({"repo": repo} if repo else {})
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""What a file defines: symbols with kind, name, signature, lines and docstring, read from its syntax tree."""
+"""The symbols of a file, from its tree-sitter syntax tree: kind, name, signature, lines and documentation."""
 
 import re
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from toolpost.parts.workspace.languages import CONTAINERS, Language
 SIGNATURE_LIMIT: Final = 240
 DOC_LIMIT: Final = 4_000
 NAME_LIMIT: Final = 200
-_LONGEST_ROW: Final = 500
-_LONGEST_NAME: Final = 1_000
-"""Characters that are looked at: what is done with them takes longer than they are."""
+_MAX_ANONYMOUS_RUN: Final = 500
+_MAX_NAME_CHARS: Final = 1_000
+"""Characters of a name that are read: the pattern for names takes more than linear time."""
 
 _WRAPPERS: Final = frozenset({"decorated_definition", "export_statement", "template_declaration"})
 _WRAPPERS_OF_ONE: Final = frozenset(
@@ -22,7 +22,7 @@ _WRAPPERS_OF_ONE: Final = frozenset(
         *("expression_statement", "statement"),
     }
 )
-_VAGUE: Final = frozenset({"variable", "constant", "type"})
+_GENERIC_KINDS: Final = frozenset({"variable", "constant", "type"})
 _COMMENTS: Final = frozenset({"comment", "line_comment", "block_comment", "marginalia"})
 _COMMENT_MARKS: Final = re.compile(r"^\s*(?:/\*\*?|\*/|\*(?!/)|//[/!]?|#+|--|;+)?[ \t]?|\s*\*/\s*$", re.MULTILINE)
 _STRING: Final = re.compile(r"""^[rRuUbBfF]{0,2}("{3}|'{3}|"|')(.*)\1$""", re.DOTALL)
@@ -32,14 +32,14 @@ _DECLARED: Final = re.compile(r"(?:(?P<scope>[\w:~<>, ]*)::)?(?P<name>~?\w+|oper
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symbol:
-    """One definition; lines count from 1 and both ends belong to it."""
+    """One definition; lines count from 1, `end` included."""
 
     name: str
     kind: str
     scope: str
-    """The names of what it stands in, joined by dots; empty at the top."""
+    """The names of the enclosing symbols, joined by dots; empty at the top level."""
     line: int
-    """Where its name stands."""
+    """The line of its name."""
     start: int
     end: int
     signature: str
@@ -47,8 +47,8 @@ class Symbol:
 
 
 @dataclass(slots=True)
-class _Found:
-    """A definition that has not been put into its place yet."""
+class _Definition:
+    """A match of a query, whose enclosing symbols are not known yet."""
 
     node: Any
     outer: Any
@@ -61,41 +61,41 @@ class _Found:
 
 
 def symbols_of(source: bytes, language: Language) -> list[Symbol]:
-    """Read what a file defines, in order of lines, an outer symbol before what stands in it."""
+    """Return the symbols by line, an outer one before those inside it; none if there is no grammar or the tree is too costly."""
     if language.grammar is None:
         return []
-    parser, query = _tools(language)
+    parser, query = _load_parser(language)
     tree = parser.parse(source)
-    if _is_tangled(tree.root_node):
+    if _is_too_costly(tree.root_node):
         return []
-    found: dict[tuple[int, int], _Found] = {}
+    definitions: dict[tuple[int, int], _Definition] = {}
     cursor = optional.tree_sitter().QueryCursor(query)
     for _, captures in cursor.matches(tree.root_node):
-        if (one := _found(captures)) is not None:
-            place = one.node.start_byte, one.node.end_byte
-            # Several patterns may fit: an arrow function is a variable too.
-            if place not in found or found[place].kind in _VAGUE:
-                found[place] = one
-    ordered = sorted(found.values(), key=lambda one: (one.start, -one.end, one.node.start_byte))
-    return _placed(ordered, source, language)
+        if (definition := _read_definition(captures)) is not None:
+            place = definition.node.start_byte, definition.node.end_byte
+            # Several patterns may match one node: an arrow function is a variable too.
+            if place not in definitions or definitions[place].kind in _GENERIC_KINDS:
+                definitions[place] = definition
+    ordered = sorted(definitions.values(), key=lambda each: (each.start, -each.end, each.node.start_byte))
+    return _nest(ordered, source, language)
 
 
-def _is_tangled(root: Any) -> bool:
-    """Tell a tree that to search would take for ever: the time is square in the length of a row of tokens without a name."""
-    waiting = [root] if root.descendant_count > _LONGEST_ROW else []
-    while waiting:
-        row = 0
-        for child in waiting.pop().children:
-            row = 0 if child.is_named else row + 1
-            if row > _LONGEST_ROW:
+def _is_too_costly(root: Any) -> bool:
+    """Whether a query on this tree would take too long: the time is quadratic in the length of a run of anonymous nodes."""
+    pending = [root] if root.descendant_count > _MAX_ANONYMOUS_RUN else []
+    while pending:
+        run = 0
+        for child in pending.pop().children:
+            run = 0 if child.is_named else run + 1
+            if run > _MAX_ANONYMOUS_RUN:
                 return True
-            if child.descendant_count > _LONGEST_ROW:
-                waiting.append(child)
+            if child.descendant_count > _MAX_ANONYMOUS_RUN:
+                pending.append(child)
     return False
 
 
 @cache
-def _tools(language: Language) -> tuple[Any, Any]:
+def _load_parser(language: Language) -> tuple[Any, Any]:
     assert language.grammar is not None
     tree_sitter = optional.tree_sitter()
     module, function = language.grammar
@@ -103,7 +103,7 @@ def _tools(language: Language) -> tuple[Any, Any]:
     return tree_sitter.Parser(compiled), tree_sitter.Query(compiled, language.patterns)
 
 
-def _found(captures: dict[str, list[Any]]) -> _Found | None:
+def _read_definition(captures: dict[str, list[Any]]) -> _Definition | None:
     names = captures.pop("name", None)
     if not names or not captures:
         return None
@@ -111,12 +111,14 @@ def _found(captures: dict[str, list[Any]]) -> _Found | None:
     name, scope = _name_of(names[0])
     if not name:
         return None
+    # The lines of a symbol include its decorators, `export` and the like.
     outer = node
-    while outer.parent is not None and _wraps(outer.parent):
+    while outer.parent is not None and _is_wrapper(outer.parent):
         outer = outer.parent
+    # A node that ends in column 0 ends with the line before.
     end = outer.end_point[0] + (1 if outer.end_point[1] > 0 or outer.end_point[0] == outer.start_point[0] else 0)
     start = outer.start_point[0] + 1
-    return _Found(
+    return _Definition(
         node=node,
         outer=outer,
         name=name[:NAME_LIMIT],
@@ -128,69 +130,72 @@ def _found(captures: dict[str, list[Any]]) -> _Found | None:
     )
 
 
-def _wraps(node: Any) -> bool:
+def _is_wrapper(node: Any) -> bool:
     return node.type in _WRAPPERS or (node.type in _WRAPPERS_OF_ONE and node.named_child_count == 1)
 
 
 def _name_of(node: Any) -> tuple[str, str]:
-    """Return the name that a node is, and the scope that it names; the declarators of C are peeled."""
+    """Return the name and the explicit scope of a name node; for C, of the innermost declarator."""
     while (inner := node.child_by_field_name("declarator")) is not None:
         node = inner
-    text = _SPACES.sub(" ", _text(node)[-_LONGEST_NAME:]).strip()
+    text = _SPACES.sub(" ", _text(node)[-_MAX_NAME_CHARS:]).strip()
     if node.type in ("qualified_identifier", "scope_resolution") and (parts := _DECLARED.search(text)):
         return parts["name"], (parts["scope"] or "").replace("::", ".").strip(". ")
     return text.strip("'\"`"), ""
 
 
-def _placed(found: list[_Found], source: bytes, language: Language) -> list[Symbol]:
-    """Give each definition its scope; a function in a class is a method."""
+def _nest(definitions: list[_Definition], source: bytes, language: Language) -> list[Symbol]:
+    """Give each definition the scope of those around it; a function in a class becomes a method."""
     symbols: list[Symbol] = []
-    around: list[_Found] = []
-    for one in found:
-        while around and one.node.start_byte >= around[-1].node.end_byte:
-            around.pop()
-        scope = [outer.name for outer in around if outer.kind != "section"] + ([one.scope] if one.scope else [])
-        is_within = bool(around) and around[-1].kind in CONTAINERS
-        kind = "method" if one.kind == "function" and (is_within or one.scope) else one.kind
-        around.append(one)
+    enclosing: list[_Definition] = []
+    for definition in definitions:
+        while enclosing and definition.node.start_byte >= enclosing[-1].node.end_byte:
+            enclosing.pop()
+        scope = [outer.name for outer in enclosing if outer.kind != "section"] + (
+            [definition.scope] if definition.scope else []
+        )
+        is_within = bool(enclosing) and enclosing[-1].kind in CONTAINERS
+        kind = "method" if definition.kind == "function" and (is_within or definition.scope) else definition.kind
+        enclosing.append(definition)
+        # An `impl` of Rust defines nothing itself: it is the scope of its methods.
         if kind == "impl":
             continue
         symbols.append(
             Symbol(
-                name=one.name,
+                name=definition.name,
                 kind=kind,
                 scope=".".join(scope)[:NAME_LIMIT],
-                line=one.line,
-                start=one.start,
-                end=one.end,
-                signature=_signature(one, source),
-                doc=_doc(one, language),
+                line=definition.line,
+                start=definition.start,
+                end=definition.end,
+                signature=_signature(definition, source),
+                doc=_doc(definition, language),
             )
         )
     return symbols
 
 
-def _signature(one: _Found, source: bytes) -> str:
-    """Return what stands before the body, on one line."""
-    body = one.node.child_by_field_name("body") or one.node.child_by_field_name("value")
+def _signature(definition: _Definition, source: bytes) -> str:
+    """Return the text before the body, on one line."""
+    body = definition.node.child_by_field_name("body") or definition.node.child_by_field_name("value")
     if body is not None and body.type in ("arrow_function", "function_expression"):
         body = body.child_by_field_name("body")
-    start = one.node.start_byte
-    until = body.start_byte if body is not None and body.start_byte > start else one.node.end_byte
+    start = definition.node.start_byte
+    until = body.start_byte if body is not None and body.start_byte > start else definition.node.end_byte
     text = source[start : min(until, start + 4 * SIGNATURE_LIMIT)].decode("utf-8", "replace")
     if body is None:
         text = text.split("\n", 1)[0]
     text = _SPACES.sub(" ", text).strip().rstrip("{").rstrip()
-    text = text.removesuffix("=").rstrip() if one.kind in ("variable", "constant") else text
+    text = text.removesuffix("=").rstrip() if definition.kind in ("variable", "constant") else text
     return text if len(text) <= SIGNATURE_LIMIT else f"{text[:SIGNATURE_LIMIT]}…"
 
 
-def _doc(one: _Found, language: Language) -> str:
+def _doc(definition: _Definition, language: Language) -> str:
     if language.name == "python":
-        return _docstring(one.node)
+        return _docstring(definition.node)
     if language.family == "prose":
         return ""
-    return _comment_before(one.outer)
+    return _comment_before(definition.outer)
 
 
 def _docstring(node: Any) -> str:

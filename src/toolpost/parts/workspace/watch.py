@@ -1,4 +1,7 @@
-"""An index that follows its repository: what changes on disk is indexed in the background, once it is left alone."""
+"""Keep an index up to date: changed files are indexed in the background once they are left alone.
+
+Where files cannot be watched (no watches left, a network drive), the repository is scanned every `POLL_S` instead.
+"""
 
 import logging
 import time
@@ -12,179 +15,175 @@ import anyio.to_thread
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import NoIndex, ToolpostError
-from toolpost.parts.workspace.build_order import Mode
-from toolpost.parts.workspace.build_process import build_repository
-from toolpost.parts.workspace.build_queue import Turns
-from toolpost.parts.workspace.file_events import PATHS_LIMIT, Notices, open_notices
-from toolpost.parts.workspace.folders import folders_of
-from toolpost.parts.workspace.open_index import Indexes
-from toolpost.parts.workspace.scan import own_prefix, work_tree_of
-from toolpost.parts.workspace.secrets import holds_secrets, is_hidden
+from toolpost.parts.workspace.build_order import IndexMode
+from toolpost.parts.workspace.build_process import BuildQueue, build_repository
+from toolpost.parts.workspace.file_events import PATHS_LIMIT, FileChanges, folders_to_watch, watch_folders
+from toolpost.parts.workspace.open_index import OpenIndexes
+from toolpost.parts.workspace.scan import index_prefix, work_tree_of
+from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
 from toolpost.upstreams.process import tree as process_tree
 
 _log = logging.getLogger("toolpost.parts.workspace")
 
-LOOK_S: Final = 15.0
-"""How often it is looked for changes where they cannot be watched."""
+POLL_S: Final = 15.0
+"""How often a repository is scanned if it cannot be watched."""
 RETRY_LIMIT_S: Final = 60.0
 _CHANGES: Final = ("added", "changed", "renamed", "removed")
 
 OnBuilt = Callable[[JsonObject], None]
-"""Told what came of each build that changed something."""
-OnTrouble = Callable[[str, str], None]
-"""Told the name of a repository and what is wrong, once."""
+"""Called with the summary of each build that changed something."""
+OnProblem = Callable[[str, str], None]
+"""Called once with the name of a repository and what is wrong."""
 
 
-class Watch:
-    """Keeps the index of one repository up to date. What fails is said and tried again; it never raises."""
+class IndexWatcher:
+    """Keeps the index of one repository up to date. Failures are logged and retried; `run` raises nothing but cancellation."""
 
     def __init__(
         self,
         spec: WorkspaceSpec,
         repository: Repository,
-        indexes: Indexes,
-        turns: Turns,
+        indexes: OpenIndexes,
+        queue: BuildQueue,
         *,
         on_built: OnBuilt | None = None,
-        on_trouble: OnTrouble | None = None,
+        on_problem: OnProblem | None = None,
     ) -> None:
         self._spec = spec
         self._repository = repository
         self._indexes = indexes
-        self._turns = turns
+        self._queue = queue
         self._on_built = on_built
-        self._on_trouble = on_trouble
+        self._on_problem = on_problem
         self._phase = "starting"
-        self._blind: str | None = None
-        """Why changes are not watched, and it is looked for them instead."""
+        self._polling_reason: str | None = None
+        """Why the repository is polled instead of watched."""
         self._problem: str | None = None
         """Why the last build failed."""
         self._failures = 0
         self._took_s = 0.0
-        self._rested_at = 0.0
+        self._next_build_at = 0.0
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, if anything is."""
-        return self._problem or self._blind
+        """Why the last build failed, or why the repository is not watched; None if all is well."""
+        return self._problem or self._polling_reason
 
     def as_object(self) -> JsonObject:
-        """Say how it is doing: `starting`, `watching`, `indexing`, `polling` or `failing`."""
-        state = "failing" if self._problem else "polling" if self._blind else self._phase
+        """Return the state: `starting`, `watching`, `indexing`, `polling` or `failing`, with the problem."""
+        state = "failing" if self._problem else "polling" if self._polling_reason else self._phase
         return {"state": state} | ({"message": self.problem} if self.problem else {})
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Watch and build until cancelled."""
         while True:
             try:
-                await self._follow()
-            except Exception as error:  # noqa: BLE001 (whatever it is, the gateway serves on)
+                await self._watch()
+            except Exception as error:  # noqa: BLE001 (an index that cannot be updated must not end the gateway)
                 reason = _reason(error)
-                if reason != self._blind:
-                    self._say("changes are not watched", reason)
-                self._blind = reason
-                await anyio.sleep(max(LOOK_S, 4 * self._took_s))
+                if reason != self._polling_reason:
+                    self._report_problem("changes are not watched", reason)
+                self._polling_reason = reason
+                await anyio.sleep(max(POLL_S, 4 * self._took_s))
                 await self._build()
 
-    async def _follow(self) -> None:
-        """Watch the folders that there are; it ends when there are others."""
-        folders = await anyio.to_thread.run_sync(folders_of, self._repository)
-        async with open_notices(folders) as notices:
-            notices.check()
-            self._blind = None
-            # Watched first and built then: what happened before is found by looking, what happens after is noticed.
+    async def _watch(self) -> None:
+        """Build after each change; return when the set of folders has changed, to watch the new ones."""
+        folders = await anyio.to_thread.run_sync(folders_to_watch, self._repository)
+        async with watch_folders(folders) as changes:
+            changes.check()
+            self._polling_reason = None
+            # Watch first, then build: the build finds earlier changes, the watch reports later ones.
             is_done = await self._build()
             while True:
-                has_changed = await self._changed(notices, None if is_done else self._retry_s)
-                if has_changed and await anyio.to_thread.run_sync(folders_of, self._repository) != folders:
+                has_changed = await self._wait_for_changes(
+                    changes, None if is_done else min(2.0 ** min(self._failures, 10), RETRY_LIMIT_S)
+                )
+                if has_changed and await anyio.to_thread.run_sync(folders_to_watch, self._repository) != folders:
                     return
                 is_done = await self._build()
 
-    async def _changed(self, notices: Notices, limit_s: float | None) -> bool:
-        """Wait for changes that matter; False if none came in time."""
+    async def _wait_for_changes(self, changes: FileChanges, limit_s: float | None) -> bool:
+        """Wait for changes of files that may be indexed; return False if none came within `limit_s`."""
         with anyio.move_on_after(limit_s):
             while True:
-                paths = await notices.taken(settle_s=self._spec.settle_s)
-                if await anyio.to_thread.run_sync(self._matter, paths):
-                    # After a long build a long rest: what is done in the background leaves the machine to others.
-                    await anyio.sleep(max(0.0, self._rested_at - time.monotonic()))
+                paths = await changes.collect(settle_s=self._spec.settle_s)
+                if await anyio.to_thread.run_sync(self._is_relevant, paths):
+                    # After a long build wait as long again, so that building takes at most half of the time.
+                    await anyio.sleep(max(0.0, self._next_build_at - time.monotonic()))
                     return True
         return False
 
-    def _matter(self, paths: frozenset[str]) -> bool:
-        """Say whether any of these is a file that may be indexed: what git ignores, and does not know all the same, is none."""
+    def _is_relevant(self, paths: frozenset[str]) -> bool:
+        """Whether any of these files may be indexed: not hidden, not secret, and tracked or not ignored by git."""
         if len(paths) > PATHS_LIMIT:
             return True
-        root, own = self._repository.root, own_prefix(self._repository)
+        root, own = self._repository.root, index_prefix(self._repository)
         below = (PurePath(path).relative_to(root).as_posix() for path in paths)
         seen = [path for path in below if not is_hidden(path) and not (own and f"{path}/".startswith(own))]
-        seen = [path for path in seen if not holds_secrets(path) or self._repository.allows(path)]
+        seen = [path for path in seen if not may_hold_secrets(path) or self._repository.allows(path)]
         if not seen:
             return False
         tree = work_tree_of(self._repository)
         if tree is None:
             return True
-        matter = any(tree.knows(path) or not tree.ignore.leave_out(f"{tree.prefix}{path}") for path in seen)
+        is_relevant = any(tree.is_tracked(path) or not tree.ignore.ignores(f"{tree.prefix}{path}") for path in seen)
         tree.index.close()
-        return matter
+        return is_relevant
 
     async def _build(self) -> bool:
-        """Bring the index up to date; says whether it worked."""
-        async with self._turns.spared(self._repository.name):
+        """Update the index; return whether that succeeded. Errors are kept as the problem."""
+        async with self._queue.in_background(self._repository.name):
             self._phase, started = "indexing", time.monotonic()
             try:
                 with anyio.fail_after(self._spec.build_limit_s):
-                    built = await self._built()
+                    built = await self._run_build()
             except TimeoutError:
-                self._failed(f"The build took longer than {self._spec.build_limit_s:g} s.")
-            except Exception as error:  # noqa: BLE001 (whatever it is, the gateway serves on)
-                self._failed(_reason(error))
+                self._note_failure(f"The build took longer than {self._spec.build_limit_s:g} s.")
+            except Exception as error:  # noqa: BLE001 (an index that cannot be updated must not end the gateway)
+                self._note_failure(_reason(error))
             else:
                 self._problem, self._failures = None, 0
-                self._tell(built)
+                self._report_build(built)
             self._phase = "watching"
             self._took_s = time.monotonic() - started
-            self._rested_at = time.monotonic() + min(self._took_s, RETRY_LIMIT_S)
+            self._next_build_at = time.monotonic() + min(self._took_s, RETRY_LIMIT_S)
         return self._problem is None
 
-    async def _built(self) -> JsonObject:
+    async def _run_build(self) -> JsonObject:
         mode = await anyio.to_thread.run_sync(self._mode)
         return await build_repository(
             self._spec,
             self._repository,
-            _Background(),
+            _BackgroundRunner(),
             mode=mode,
             incremental=True,
             force=False,
             on_step=lambda _: None,
         )
 
-    def _mode(self) -> Mode:
-        """Return what the index holds by now: an update leaves it at that."""
+    def _mode(self) -> IndexMode:
+        """Return the mode of the present index, which an update keeps."""
         try:
-            with self._indexes.index(self._repository).reading() as manifest:
-                mode: Mode = manifest.facts()["mode"]
+            with self._indexes.get(self._repository).read_manifest() as manifest:
+                mode: IndexMode = manifest.facts()["mode"]
                 return mode
         except NoIndex:
             return "all"
 
-    @property
-    def _retry_s(self) -> float:
-        return min(2.0 ** min(self._failures, 10), RETRY_LIMIT_S)
-
-    def _failed(self, reason: str) -> None:
+    def _note_failure(self, reason: str) -> None:
         self._failures += 1
         if reason != self._problem:
-            self._say("index not updated", reason)
+            self._report_problem("index not updated", reason)
         self._problem = reason
 
-    def _say(self, what: str, reason: str) -> None:
+    def _report_problem(self, what: str, reason: str) -> None:
         event(_log, logging.WARNING, what, repo=self._repository.name, reason=reason)
-        if self._on_trouble is not None:
-            self._on_trouble(self._repository.name, reason)
+        if self._on_problem is not None:
+            self._on_problem(self._repository.name, reason)
 
-    def _tell(self, built: JsonObject) -> None:
+    def _report_build(self, built: JsonObject) -> None:
         if any(built[kind] for kind in _CHANGES):
             event(_log, logging.INFO, "index updated", **{name: built[name] for name in ("repo", *_CHANGES, "seconds")})
             if self._on_built is not None:
@@ -197,8 +196,8 @@ def _reason(error: Exception) -> str:
     return error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
 
 
-class _Background:
-    """Runs a build that no call waits for."""
+class _BackgroundRunner:
+    """A `ProcessRunner` for builds that no call waits for."""
 
     async def run(
         self,
@@ -206,9 +205,8 @@ class _Background:
         *,
         env: dict[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002 (as the context has it)
-        check: bool = True,  # noqa: ARG002 (the build says itself how it ended)
+        check: bool = True,  # noqa: ARG002 (the outcome is read from its output)
         keep_bytes: int = 16_384,
         on_line: process_tree.LineListener | None = None,
-    ) -> process_tree.Finished:
-        """Run it to its end, which comes with ours at the latest."""
+    ) -> process_tree.CompletedCommand:
         return await process_tree.run(command, env=env, input=input, tail_bytes=keep_bytes, on_line=on_line)

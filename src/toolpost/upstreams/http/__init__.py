@@ -1,1 +1,1 @@
-"""Servers over streamable HTTP."""
+"""Servers over streamable HTTP: `transport` speaks MCP, `client` speaks HTTP/1.1."""

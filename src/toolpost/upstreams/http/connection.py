@@ -1,6 +1,8 @@
-"""One HTTP/1.1 connection: a request goes out, its answer comes back. Which connection is taken is decided elsewhere.
+"""One HTTP/1.1 connection, which carries one request at a time. Part of `client`, which chooses the connection.
 
-Part of `http_client`, which is the one front door: only it and its other parts import this.
+It is an asyncio protocol: the event loop calls `buffer_updated` and `connection_lost`, and the parser of httptools calls `on_*`
+in between. An answer is complete, and the future resolved, only after the parser has seen all bytes that were read: whatever
+follows an answer must not be taken for the next one, so the connection is closed then.
 """
 
 import asyncio
@@ -17,15 +19,13 @@ import msgspec
 from toolpost.upstreams.http.events import EventListener, EventReader, EventTooLarge
 
 READ_BYTES: Final = 64 * 1024
-LINGER_S: Final = 0.25
-"""How long an event stream may stay open behind what was waited for: then it is closed, and its connection with it."""
+STREAM_LINGER_S: Final = 0.25
+"""How long an event stream may stay open after the answer; then it is closed, and its connection with it."""
 
 _FIRST_FINAL_STATUS: Final = 200
 
 
 class FailureKind(StrEnum):
-    """Why there is no answer."""
-
     CANNOT_CONNECT = "cannot_connect"
     TLS_FAILED = "tls_failed"
     CONNECT_TIMED_OUT = "connect_timed_out"
@@ -44,10 +44,7 @@ _HINTS: Final = {
 
 
 class HttpFailed(Exception):
-    """A request got no answer.
-
-    `sent` says whether the server may have seen the request: only one that was not sent is safe to repeat.
-    """
+    """A request got no answer. `sent` says whether the server may have seen it: only one that was not sent is safe to repeat."""
 
     def __init__(self, kind: FailureKind, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -59,7 +56,7 @@ class HttpFailed(Exception):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer, whatever its status. Header names are in lower case; the body of an event stream is empty."""
+    """A response of any status. Header names are in lower case; the body of an event stream is empty."""
 
     status: int
     headers: dict[bytes, bytes]
@@ -69,46 +66,43 @@ class Response(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much a server may say: in a head (or trailer), and in a body or one event."""
+class ResponseLimits:
+    """Limits in bytes, for a head (or trailer), and for a body or one event."""
 
     head: int
     body: int
 
 
-class Home(Protocol):
-    """Whoever keeps the connections."""
+class ConnectionOwner(Protocol):
+    """Is notified of connections that open and close."""
 
-    def joined(self, connection: "Connection", /) -> None:
-        """Take note of a connection that opened."""
+    def note_opened(self, connection: "HttpConnection", /) -> None: ...
 
-    def left(self, connection: "Connection", /) -> None:
-        """Take note of a connection that is gone."""
+    def note_closed(self, connection: "HttpConnection", /) -> None: ...
 
 
-class Connection(asyncio.BufferedProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """A connection that carries one request at a time.
 
-    It reads into a buffer of its own: what comes at once is told at once, and 256 KB of events, as a loop would read
-    otherwise, can take it far longer than a turn should.
+    It reads into its own buffer of 64 KiB: event loops read 256 KiB at once, and that many events can hold up the loop for
+    longer than one turn should take.
     """
 
-    def __init__(self, home: Home, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: ConnectionOwner, limits: ResponseLimits, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since_s = 0.0
-        self._home = home
+        self._owner = owner
         self._limits = limits
         self._loop = loop
         self._parser = httptools.HttpResponseParser(self)
         self.answer: asyncio.Future[Response] | None = None
-        """To what was sent last; None if that is over."""
+        """The answer to the request in flight; None if there is none."""
         self._lingering: asyncio.TimerHandle | None = None
         self.take_ahead: Callable[[Response], bool] | None = None
-        """Is told the answer to what was just sent before whoever waits for it, and says whether that was the end of it."""
+        """Called with the answer before the future is resolved; True accepts it, and ends the request."""
         self._buffer = memoryview(bytearray(READ_BYTES))
-        self._start(None, is_head_method=False)
+        self._reset(None, is_head_method=False)
 
-    def _start(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
-        """Forget the answer before."""
+    def _reset(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
         self.take_ahead = None
         self._on_event = on_event
         self._is_head_method = is_head_method
@@ -123,26 +117,26 @@ class Connection(asyncio.BufferedProtocol):
         self._is_written = False
 
     def begin(self, on_event: EventListener | None, *, is_head_method: bool = False) -> asyncio.Future[Response]:
-        """Return what the `answer` will be in to a request that is about to be written."""
-        self._start(on_event, is_head_method=is_head_method)
+        """Prepare for a request, which `write` must follow; returns the future of its answer."""
+        self._reset(on_event, is_head_method=is_head_method)
         self.answer = self._loop.create_future()
         return self.answer
 
     def write(self, request: bytes) -> bool:
-        """Write the request; False if not a byte of it could be written, and the answer never comes."""
+        """Write the request; False if not a byte of it was written, so that there will be no answer."""
         transport = self._transport
         if not transport.is_closing():
             transport.write(request)
-        # A write that failed at once wrote nothing.
+        # asyncio tries to write at once; a transport that closes on that has written nothing.
         self._is_written = not transport.is_closing()
         return self._is_written
 
     def is_reusable(self) -> bool:
-        """Whether the answer came to its proper end, and another request may follow it."""
+        """Whether the answer is complete and the connection stays open, so that another request may follow."""
         return self._is_keeping and self._response is not None and not self._transport.is_closing()
 
-    def is_spoilt(self) -> bool:
-        """Whether something came while nobody asked, which the loop has not told yet: the end, most likely."""
+    def has_unexpected_input(self) -> bool:
+        """Whether an idle connection is readable, which the event loop has not reported yet: mostly it was closed."""
         if self._transport.is_closing():
             return True
         if sys.platform == "win32":
@@ -152,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         return bool(poll.poll(0))
 
     def drop(self, failure: BaseException | None = None) -> None:
-        """Close at once; whoever waits is told why."""
+        """Close at once; the future of the answer, if any, gets the failure."""
         self._transport.abort()
         if self._lingering is not None:
             self._lingering.cancel()
@@ -163,65 +157,58 @@ class Connection(asyncio.BufferedProtocol):
                 failure.last_event_id = self._events.last_id
             answer.set_exception(failure)
 
-    # What the loop tells
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         self._transport = cast("asyncio.Transport", transport)
-        self._home.joined(self)
+        self._owner.note_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: for an answer without a length, this is how it ends properly."""
+        # A body without a length, and without chunks, ends with the connection.
         if self.answer is not None and self._response is None:
             has_all = self._events is not None and self._events.is_enough
             if has_all or (exc is None and self._ends_with_connection()):
                 self._complete()
-                self._answer()
+                self._resolve()
             else:
-                self.drop(_lost_error(self._status, exc, sent=self._is_written))
-        self._home.left(self)
+                self.drop(_make_lost_error(self._status, exc, sent=self._is_written))
+        self._owner.note_closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Say where to read to."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
         self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of the answer."""
         if self.answer is None or self.answer.done() or not self._is_written:
-            # Nobody asked, or nobody waits any more: whatever it is, the next answer must not begin with it.
-            self.drop(unsent())
+            # Bytes without a request in flight: they must not become the beginning of the next answer.
+            self.drop(make_unsent_error())
             return
         self._unread += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._stumble(error)
+            self._handle_parser_error(error)
         if self._response is not None:
-            self._answer()
+            self._resolve()
         elif self._unread > self._limits.head:
-            self.drop(_too_large("head", self._limits.head))
+            self.drop(_make_size_error("head", self._limits.head))
 
-    # What the parser tells
+    # Called by the parser
 
     def on_message_begin(self) -> None:
-        """Refuse an answer that nobody asked for."""
         if self._response is not None:
-            raise _malformed_error("there is more than one answer")
+            raise _make_malformed_error("there is more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers are not for us."""
         if self._is_in_body:
-            return
+            return  # a trailer
         name, value = name.lower(), value.rstrip()
         before = self._headers.get(name)
         self._headers[name] = value if before is None else before + b", " + value
 
     def on_headers_complete(self) -> None:
-        """Decide how the body is to be read."""
         self._status = self._parser.get_status_code()
         if self._status < _FIRST_FINAL_STATUS:
             return
@@ -233,48 +220,45 @@ class Connection(asyncio.BufferedProtocol):
         if self._headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._events = EventReader(self._limits.body, self._on_event)
         if self._headers.get(b"content-encoding", b"identity") != b"identity":
-            raise _malformed_error(f"status {self._status} with a body that was compressed unasked")
+            raise _make_malformed_error(f"status {self._status} with a body that was compressed unasked")
         if self._is_head_method:
-            # The parser cannot be told that no body follows, so it is of no more use.
+            # The parser cannot be told that no body follows, so the connection cannot be used again.
             self._is_keeping = False
             self._complete()
 
     def on_body(self, data: bytes) -> None:
-        """Collect a part of the body, or tell the events in it."""
         self._unread = 0
         if self._events is not None:
             try:
                 self._events.feed(data)
             except EventTooLarge:
-                raise _too_large("event", self._limits.body) from None
+                raise _make_size_error("event", self._limits.body) from None
             if self._events.is_enough and self._lingering is None:
-                self._lingering = self._loop.call_later(LINGER_S, self._leave)
+                self._lingering = self._loop.call_later(STREAM_LINGER_S, self._end_stream)
             return
         if len(self._body) + len(data) > self._limits.body:
-            raise _too_large("body", self._limits.body)
+            raise _make_size_error("body", self._limits.body)
         if not self._body:
             self._body = data
         else:
             if isinstance(self._body, bytes):
-                # Not a list of parts: of single bytes that would take forty times the room.
+                # Not a list of parts: if they are single bytes, a list takes forty times the memory.
                 self._body = bytearray(self._body)
             self._body += data
 
     def on_message_complete(self) -> None:
-        """Note that the answer is whole, or only an interim one (1xx) that the real one follows."""
         if self._status >= _FIRST_FINAL_STATUS:
             self._complete()
         else:
+            # An interim response (1xx): the final one follows.
             self._headers = {}
 
-    # The steps
-
-    def _leave(self) -> None:
-        """Take what has come for the answer: nobody waits for what may follow."""
+    def _end_stream(self) -> None:
+        """Complete the answer although the event stream is still open: its listener needs no further event."""
         if self.answer is not None and self._response is None:
             self._is_keeping = False
             self._complete()
-            self._answer()
+            self._resolve()
 
     def _complete(self) -> None:
         if self._lingering is not None:
@@ -286,11 +270,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._response = Response(self._status, self._headers, bytes(self._body))
 
-    def _answer(self) -> None:
-        """Hand the answer over: after the parser has seen all bytes, since what follows it spoils the connection."""
+    def _resolve(self) -> None:
+        """Resolve the future of the answer, or have `take_ahead` accept it."""
         assert self.answer is not None
         assert self._response is not None
-        # A server may answer before it has read the request, and then reads the rest of it as the next one.
+        # A server that answers before it has read the whole request may read the rest of it as the next one.
         if not self._is_keeping or self._transport.get_write_buffer_size():
             self._is_keeping = False
             self._transport.abort()
@@ -301,20 +285,20 @@ class Connection(asyncio.BufferedProtocol):
             self.answer = answer
             answer.set_result(self._response)
 
-    def _stumble(self, error: Exception) -> None:
+    def _handle_parser_error(self, error: Exception) -> None:
         self._is_keeping = False
         if self._response is not None:
             return
         if isinstance(error, httptools.HttpParserCallbackError) and error.__context__ is not None:
-            # Ours, or the listener's own: it reaches whoever made the request.
+            # Raised in a callback above, or by the event listener: it is raised to the caller of the request.
             self.drop(error.__context__)
         else:
-            self.drop(_malformed_error(str(error)))
+            self.drop(_make_malformed_error(str(error)))
 
     def _check_head(self) -> None:
-        # The bytes counted so far may hold a part of the body.
+        # The bytes counted so far may include a part of the body.
         if sum(len(name) + len(value) + 4 for name, value in self._headers.items()) > self._limits.head:
-            raise _too_large("head", self._limits.head)
+            raise _make_size_error("head", self._limits.head)
 
     def _ends_with_connection(self) -> bool:
         return (
@@ -324,22 +308,21 @@ class Connection(asyncio.BufferedProtocol):
         )
 
 
-def _lost_error(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
+def _make_lost_error(status: int, cause: Exception | None, *, sent: bool) -> HttpFailed:
     when = f"in the middle of its answer (status {status})" if status else "before it answered"
     detail = f": {cause}" if cause else ""
     return HttpFailed(FailureKind.CONNECTION_LOST, f"the server closed the connection {when}{detail}", sent=sent)
 
 
-def unsent() -> HttpFailed:
-    """Say that a connection was of no use."""
+def make_unsent_error() -> HttpFailed:
     return HttpFailed(
         FailureKind.CONNECTION_LOST, "the server closed a connection that was just to be used", sent=False
     )
 
 
-def _malformed_error(reason: str) -> HttpFailed:
+def _make_malformed_error(reason: str) -> HttpFailed:
     return HttpFailed(FailureKind.MALFORMED_ANSWER, f"the answer is not proper HTTP: {reason}", sent=True)
 
 
-def _too_large(part: str, limit: int) -> HttpFailed:
+def _make_size_error(part: str, limit: int) -> HttpFailed:
     return HttpFailed(FailureKind.TOO_LARGE, f"the answer's {part} has more than {limit} bytes, the limit", sent=True)

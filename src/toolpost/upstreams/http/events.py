@@ -1,32 +1,29 @@
-"""Server-sent events out of bytes, wherever the bytes were cut. No I/O.
-
-Part of `http_client`, which is the one front door: only it and its other parts import this.
-"""
+"""An incremental parser for server-sent events. No I/O. Part of `client`: only the modules of this package import it."""
 
 from collections.abc import Callable
 from typing import Final
 
 EventListener = Callable[[bytes], bool | None]
-"""Is told the data of an event, its lines joined, and says whether that was all that is waited for."""
+"""Takes the data of an event, its lines joined; True says that no further event is needed."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LONGEST_RETRY_DIGITS: Final = 9
 
 
 class EventTooLarge(Exception):
-    """An event is larger than the limit."""
+    pass
 
 
 class EventReader:
-    """Reads one stream of events, and never holds more than one event's limit."""
+    """Parses one event stream; buffers at most `limit` bytes, and raises `EventTooLarge` beyond that."""
 
-    def __init__(self, limit: int, tell: EventListener | None) -> None:
+    def __init__(self, limit: int, on_event: EventListener | None) -> None:
         self.last_id = b""
         self.retry_ms: int | None = None
         self.is_enough = False
-        """Whether whoever listens has heard what they waited for."""
+        """Whether the listener needs no further event."""
         self._limit = limit
-        self._tell = tell
+        self._on_event = on_event
         self._data: list[bytes] = []
         self._line = bytearray()
         self._size = 0
@@ -35,11 +32,11 @@ class EventReader:
         self._is_first_line = True
 
     def feed(self, chunk: bytes) -> None:
-        """Take a chunk, tell the events that it completes."""
+        """Parse a chunk, and pass the events that it completes to the listener."""
         if not chunk:
-            return  # it would stand between a CR and its LF, and make two line ends of them
+            return  # An empty chunk between CR and LF would make two line ends of them.
         if self._is_after_cr or b"\r" in chunk:
-            chunk = self._with_plain_ends(chunk)
+            chunk = self._normalize_line_ends(chunk)
         *ended, rest = chunk.split(b"\n")
         for end in ended:
             self._end_line(end)
@@ -47,8 +44,8 @@ class EventReader:
             self._count(rest)
             self._line += rest
 
-    def _with_plain_ends(self, chunk: bytes) -> bytes:
-        """Make every line end a newline. A CR ends its line at once, so the LF that may follow it is nothing."""
+    def _normalize_line_ends(self, chunk: bytes) -> bytes:
+        """Replace CR and CRLF by LF. A CR ends its line at once, so an LF that follows it in the next chunk is dropped."""
         if self._is_after_cr:
             chunk = chunk.removeprefix(b"\n")
             self._is_after_cr = False
@@ -79,24 +76,22 @@ class EventReader:
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
             return
-        # What is not kept takes no room: a stream of comments may last for ever.
+        # Comments and fields that are not buffered do not count: a stream of keep-alive comments may last for hours.
         self._size -= len(line)
         if name == b"id" and b"\0" not in value:
             self._pending_id = value.removeprefix(b" ")
         elif name == b"retry":
-            self._take_retry(value.removeprefix(b" "))
-
-    def _take_retry(self, value: bytes) -> None:
-        if value.isdigit() and len(value) <= _LONGEST_RETRY_DIGITS:
-            self.retry_ms = int(value)
+            digits = value.removeprefix(b" ")
+            if digits.isdigit() and len(digits) <= _LONGEST_RETRY_DIGITS:
+                self.retry_ms = int(digits)
 
     def _end_event(self) -> None:
-        # An id counts from the end of its event: a half event is to be sent again.
+        # An id takes effect at the end of its event: an event that was cut off has to be sent again.
         self.last_id = self._pending_id
         self._is_first_line = False
         self._size = 0
         if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data = []
-            if self._tell is not None and self._tell(data):
+            if self._on_event is not None and self._on_event(data):
                 self.is_enough = True

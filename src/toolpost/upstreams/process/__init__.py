@@ -1,1 +1,1 @@
-"""Processes that are started here end here, with everything that they started."""
+"""Starts processes and ends them with everything that they started. Other packages import `tree` (and `lines`) alone."""

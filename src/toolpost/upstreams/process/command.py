@@ -1,7 +1,4 @@
-"""What is to be started, made ready: the command found, its environment small, its times within the limit.
-
-Part of `process_tree`, which is the one front door: only it and its other parts import this.
-"""
+"""Prepares a command for its start: finds the executable, builds a minimal environment, limits its times. Part of `tree`."""
 
 import errno
 import os
@@ -14,7 +11,7 @@ from pathlib import Path
 from toolpost.contracts.errors import CapabilityMissing
 
 COOKIE = "TOOLPOST_PROCESS_TREE"
-"""The variable that marks every process of a tree, for the sweep."""
+"""The environment variable that marks every process of a tree, so that `strays` can find them."""
 
 LONGEST_GRACE_S = 3.5
 
@@ -27,10 +24,8 @@ _INHERITED_ON_WINDOWS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """A command that can be started as it stands."""
-
-    command: tuple[str, ...]
+class PreparedCommand:
+    argv: tuple[str, ...]
     path: str
     cwd: str | None
     environment: Mapping[str, str]
@@ -40,7 +35,7 @@ class Order:
     eof_s: float
 
 
-def order_of(
+def prepare_command(
     command: Sequence[str],
     *,
     cwd: str | os.PathLike[str] | None,
@@ -48,15 +43,15 @@ def order_of(
     stdin: bool,
     grace_s: float,
     eof_s: float,
-) -> Order:
-    """Make a command ready, or raise the `CapabilityMissing` that says why it cannot be started."""
+) -> PreparedCommand:
+    """Prepare a command; raises `CapabilityMissing` if its executable or its folder does not exist."""
     cookie = os.urandom(8).hex()
-    environment = environment_of(env) | {COOKIE: cookie}
+    environment = make_environment(env) | {COOKIE: cookie}
     folder = None if cwd is None else os.fspath(cwd)
     eof_s = min(eof_s, LONGEST_GRACE_S) if stdin else 0.0
-    return Order(
-        command=tuple(command),
-        path=_find(command[0], folder, environment),
+    return PreparedCommand(
+        argv=tuple(command),
+        path=_find_executable(command[0], folder, environment),
         cwd=folder,
         environment=environment,
         cookie=cookie,
@@ -66,11 +61,11 @@ def order_of(
     )
 
 
-def environment_of(given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what a command's environment is: a minimal set of the gateway's own, and what was given on top.
+def make_environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Make the environment of a command: a minimal set of the gateway's own variables, and the given ones.
 
-    The minimal set: PATH, HOME, USER, LANG, LC_*, TMPDIR, TZ, TERM and SHELL; on Windows also what programs
-    cannot start without. No secret of the gateway reaches a command that was not given it.
+    The minimal set: PATH, HOME, USER, LANG, LC_*, TMPDIR, TZ, TERM and SHELL; on Windows also what programs cannot start
+    without. No secret of the gateway reaches a command unless it is given.
     """
     names = _INHERITED | _INHERITED_ON_WINDOWS if sys.platform == "win32" else _INHERITED
     inherited = {name: value for name, value in os.environ.items() if name in names or name.startswith("LC_")}
@@ -79,8 +74,8 @@ def environment_of(given: Mapping[str, str] | None = None) -> dict[str, str]:
     return inherited | dict(given or {})
 
 
-def _find(name: str, cwd: str | None, environment: Mapping[str, str]) -> str:
-    """Return the absolute path of a command, sought as its own environment and folder would have it."""
+def _find_executable(name: str, cwd: str | None, environment: Mapping[str, str]) -> str:
+    """Return the absolute path of a command, searched with its own PATH and from its own folder."""
     if cwd is not None and not Path(cwd).is_dir():
         raise CapabilityMissing(
             f"the command `{name}` cannot be started in {cwd}: there is no such directory",
@@ -89,17 +84,17 @@ def _find(name: str, cwd: str | None, environment: Mapping[str, str]) -> str:
             cwd=cwd,
         )
     is_path = Path(name).name != name
-    # A relative path starts from the command's folder, not from ours.
-    wanted = str(Path(cwd or "", name).absolute()) if is_path else name
-    if path := shutil.which(wanted, path=environment.get("PATH", os.defpath)):
+    # A relative path starts from the command's folder, not from the gateway's.
+    target = str(Path(cwd or "", name).absolute()) if is_path else name
+    if path := shutil.which(target, path=environment.get("PATH", os.defpath)):
         return str(Path(path).absolute())
-    raise not_started(name, errno.EACCES if is_path and Path(wanted).exists() else errno.ENOENT)
+    raise make_start_error(name, errno.EACCES if is_path and Path(target).exists() else errno.ENOENT)
 
 
-def not_started(name: str, number: int) -> CapabilityMissing:
-    """Say why the system did not start a command, and what to do."""
+def make_start_error(name: str, number: int) -> CapabilityMissing:
+    """Make the error of a command that the system did not start; `number` is an errno."""
     hints = {
-        errno.ENOENT: "install it, or give its full path; it is sought on the PATH that the command gets",
+        errno.ENOENT: "install it, or give its full path; it is searched on the PATH that the command gets",
         errno.EACCES: "make the file executable (chmod +x), or name another command",
         errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
     }

@@ -1,7 +1,6 @@
-"""A process that outlives whoever started it: started apart, known by its id and its birth, ended by both.
+"""Processes that outlive the gateway, identified by process id and start time. Part of `tree`.
 
-The one exception from the rule that everything started here ends with us. Part of `process_tree`, which is the one front
-door: only it and its other parts import this.
+They are the one exception to the rule that every process ends with the gateway that started it.
 """
 
 import os
@@ -16,50 +15,52 @@ from pathlib import Path
 import psutil
 
 from toolpost.base.clocks import boot_id
-from toolpost.upstreams.process.command import COOKIE, not_started
+from toolpost.upstreams.process.command import COOKIE, make_start_error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """A process, told from a later one of the same id by when it was born."""
+    """A process; its start time distinguishes it from a later one with the same id."""
 
     pid: int
     born_at: float
 
 
 def start_daemon(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> Daemon:
-    """Start a command in a session of its own, with nothing to read, and its words in a file."""
-    # It is nobody's child: a sweep for ours must not find it.
+    """Start a command in its own session, with empty stdin and stderr appended to a file; stdout is dropped.
+
+    Raises `CapabilityMissing`.
+    """
+    # Without the cookie, or the sweep of `strays` would end it with the tree that started it.
     environment = {name: value for name, value in env.items() if name != COOKIE}
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.DETACHED_PROCESS
     try:
-        with log.open("ab") as words:
+        with log.open("ab") as stderr:
             process = subprocess.Popen(  # noqa: S603 - our own command
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=words,
+                stderr=stderr,
                 cwd=cwd,
                 env=environment,
                 start_new_session=True,
                 creationflags=flags,
             )
     except OSError as error:
-        raise not_started(command[0], error.errno or 0) from error
-    # While we live we are its parent, and must take note of its end.
+        raise make_start_error(command[0], error.errno or 0) from error
+    # This process is its parent, and must reap it: an unreaped one would stay a zombie, and look alive.
     threading.Thread(target=process.wait, daemon=True, name="toolpost-daemon").start()
     return daemon_of(process.pid) or Daemon(pid=process.pid, born_at=0.0)
 
 
 def this_process() -> Daemon:
-    """Return what we are known by ourselves."""
     return Daemon(pid=os.getpid(), born_at=birth_of(psutil.Process()))
 
 
 def daemon_of(pid: int) -> Daemon | None:
-    """Return the process of this id, None if there is none."""
+    """Return the process with this id, None if there is none."""
     try:
         return Daemon(pid=pid, born_at=birth_of(psutil.Process(pid)))
     except psutil.NoSuchProcess:
@@ -67,18 +68,18 @@ def daemon_of(pid: int) -> Daemon | None:
 
 
 def birth_of(process: psutil.Process) -> float:
-    """Return a number that tells a process from any other of its id, and stays the same if somebody sets the clock.
+    """Return a number that distinguishes a process from any other with its id, and does not change when the clock is set.
 
-    Raises `psutil.NoSuchProcess`. Linux knows when a process began since its boot, and psutil adds when that was by the wall
-    clock, which moves. So it is taken off again, and what this boot alone has is added: seconds since then repeat with each boot.
+    Raises `psutil.NoSuchProcess`. Linux records the start in seconds since boot; psutil adds the boot time by the wall clock,
+    which moves. So the seconds since boot are read here, and a number of this boot is added, since they repeat with each boot.
     """
     if sys.platform != "linux":
         return process.create_time()
-    fields = _stat_of(process).rpartition(b")")[2].split()
+    fields = _read_stat(process).rpartition(b")")[2].split()
     return _boot_number() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def _stat_of(process: psutil.Process) -> bytes:
+def _read_stat(process: psutil.Process) -> bytes:
     try:
         return Path(f"{psutil.PROCFS_PATH}/{process.pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError) as error:
@@ -91,13 +92,13 @@ def _boot_number() -> int:
 
 
 def is_alive(daemon: Daemon) -> bool:
-    """Whether it still runs; another process that got its id since does not count."""
-    return _found(daemon) is not None
+    """Whether it still runs; a later process with its id does not count."""
+    return _find_process(daemon) is not None
 
 
 def end_daemon(daemon: Daemon, *, grace_s: float) -> bool:
-    """Ask a process to end, and end it if it does not; False if it was gone already."""
-    process = _found(daemon)
+    """Send SIGTERM, and SIGKILL after `grace_s`; False if the process was gone already."""
+    process = _find_process(daemon)
     if process is None:
         return False
     try:
@@ -112,7 +113,7 @@ def end_daemon(daemon: Daemon, *, grace_s: float) -> bool:
     return True
 
 
-def _found(daemon: Daemon) -> psutil.Process | None:
+def _find_process(daemon: Daemon) -> psutil.Process | None:
     try:
         process = psutil.Process(daemon.pid)
         if abs(birth_of(process) - daemon.born_at) > 0.5 or process.status() == psutil.STATUS_ZOMBIE:

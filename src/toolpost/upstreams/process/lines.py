@@ -1,4 +1,4 @@
-"""The lines that a process writes to a pipe, as they come."""
+"""Reads the output of a process line by line."""
 
 import logging
 from collections.abc import Callable
@@ -16,20 +16,20 @@ LOG_LINE_LIMIT = 16_384
 
 
 async def each_line(stream: ByteReceiveStream, limit: int, take: Callable[[bytes], None]) -> None:
-    """Hand over every line, a longer one than the limit as `TooLong`, until the pipe is closed."""
+    """Pass every line to `take`, one longer than the limit as `TooLong`, until the pipe is closed."""
     await _split(stream, LineSplitter(limit), take)
 
 
 async def each_log_line(stream: ByteReceiveStream, take: Callable[[str], None]) -> None:
-    """Hand over every line as text, the last one even without its end, until the pipe is closed."""
+    """Pass every line as text to `take`, the last one also without a newline, until the pipe is closed."""
     splitter = LineSplitter(LOG_LINE_LIMIT)
 
-    def hear(line: bytes) -> None:
+    def take_bytes(line: bytes) -> None:
         take(line.decode(errors="replace").rstrip())
 
-    await _split(stream, splitter, hear)
+    await _split(stream, splitter, take_bytes)
     for line in splitter.feed(b"\n"):
-        hear(line)
+        take_bytes(line)
 
 
 async def _split(stream: ByteReceiveStream, splitter: LineSplitter, take: Callable[[bytes], None]) -> None:
@@ -39,7 +39,7 @@ async def _split(stream: ByteReceiveStream, splitter: LineSplitter, take: Callab
 
     try:
         if isinstance(stream, PipeReader):
-            await stream.tell(feed)
+            await stream.read_into(feed)
             return
         async for chunk in stream:
             feed(chunk)

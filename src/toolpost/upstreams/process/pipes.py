@@ -1,7 +1,4 @@
-"""Our ends of a command's pipes, and what it wrote through them: lines told, tails kept.
-
-Part of `process_tree`, which is the one front door: only it and its other parts import this.
-"""
+"""The gateway's ends of a command's pipes, and the capture of its output. Part of `tree`."""
 
 import asyncio
 import contextlib
@@ -15,7 +12,7 @@ import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 LineListener = Callable[[str, str], None]
-"""Is told the stream's name, `stdout` or `stderr`, and a line of it."""
+"""Takes the stream's name, `stdout` or `stderr`, and a line of it."""
 
 LINE_LIMIT_BYTES = 8_192
 CHUNK_BYTES = 65_536
@@ -23,86 +20,85 @@ SETTLE_S = 0.2
 
 
 class _PipeEnd:
-    """Our end of a pipe: waited for by the loop, closed under whoever waits."""
+    """A non-blocking end of a pipe; a task that waits for it gets `ClosedResourceError` when it is closed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         os.set_blocking(file.fileno(), False)
 
     async def aclose(self) -> None:
-        """Close the pipe, also under whoever waits for it."""
         if not self._file.closed:
             anyio.notify_closing(self._file.fileno())
             self._file.close()
 
-    def _number(self) -> int:
+    def _fileno(self) -> int:
         if self._file.closed:
             raise anyio.ClosedResourceError
         return self._file.fileno()
 
 
 class PipeReader(_PipeEnd, ByteReceiveStream):
-    """What the command writes."""
+    """The reading end of a command's stdout or stderr. Use either `read_into` or `receive`, not both."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
-        self._telling: asyncio.Future[None] | None = None
-        self._has_read: Callable[[], bool] | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._read_chunk: Callable[[], bool] | None = None
 
     async def aclose(self) -> None:
-        """Close the pipe, also under whoever is told what comes."""
-        self._has_read = None
-        if self._telling is not None and not self._telling.done():
-            asyncio.get_running_loop().remove_reader(self._number())
-            self._telling.set_exception(anyio.ClosedResourceError())
+        self._read_chunk = None
+        if self._reading is not None and not self._reading.done():
+            asyncio.get_running_loop().remove_reader(self._fileno())
+            self._reading.set_exception(anyio.ClosedResourceError())
         await super().aclose()
 
-    async def tell(self, take: Callable[[bytes], None]) -> None:
-        """Tell each chunk until nobody holds the other end: the loop itself reads, no task is woken for a chunk."""
-        loop, number = asyncio.get_running_loop(), self._number()
-        telling = self._telling = loop.create_future()
+    async def read_into(self, take: Callable[[bytes], None]) -> None:
+        """Pass each chunk to `take` until the other end is closed. The event loop reads: no task is woken for a chunk."""
+        loop, fileno = asyncio.get_running_loop(), self._fileno()
+        reading = self._reading = loop.create_future()
 
-        def has_read() -> bool:
+        def read_chunk() -> bool:
+            """Read one chunk; False if there is nothing to read yet."""
             try:
-                if chunk := os.read(number, CHUNK_BYTES):
+                if chunk := os.read(fileno, CHUNK_BYTES):
                     take(chunk)
                     return True
-                telling.set_result(None)
+                reading.set_result(None)
             except BlockingIOError:
                 return False
-            except Exception as error:  # noqa: BLE001 (whoever waits is told)
-                telling.set_exception(error)
-            self._has_read = None
-            loop.remove_reader(number)
+            except Exception as error:  # noqa: BLE001 (raised where the future is awaited)
+                reading.set_exception(error)
+            self._read_chunk = None
+            loop.remove_reader(fileno)
             return True
 
-        loop.add_reader(number, has_read)
-        self._has_read = has_read
+        loop.add_reader(fileno, read_chunk)
+        self._read_chunk = read_chunk
         try:
-            await telling
+            await reading
         finally:
-            self._has_read = None
+            self._read_chunk = None
             if not self._file.closed:
-                loop.remove_reader(number)
+                loop.remove_reader(fileno)
 
     def linger(self, limit_s: float) -> bool:
-        """Tell what comes within a moment, in this turn of the loop; False if nothing does."""
+        """Poll for a chunk within this time, in this turn of the loop; False if none came."""
         until = time.perf_counter() + limit_s
-        while self._has_read is not None:
-            if self._has_read():
+        while self._read_chunk is not None:
+            if self._read_chunk():
                 return True
             if time.perf_counter() > until:
                 break
         return False
 
     async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
-        """Wait for a chunk; `EndOfStream` once nobody holds the other end."""
+        """Wait for a chunk; raises `EndOfStream` once every process has closed the other end."""
         await anyio.lowlevel.checkpoint()
         while True:
             try:
-                chunk = os.read(self._number(), max_bytes)
+                chunk = os.read(self._fileno(), max_bytes)
             except BlockingIOError:
-                await anyio.wait_readable(self._number())
+                await anyio.wait_readable(self._fileno())
                 continue
             if not chunk:
                 raise anyio.EndOfStream
@@ -110,30 +106,29 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
 
 
 class PipeWriter(_PipeEnd, ByteSendStream):
-    """What the command reads."""
+    """The writing end of a command's stdin."""
 
     def send_now(self, item: bytes) -> int:
-        """Write as much as the pipe takes at once, and say how much; of a broken pipe `send` says more."""
+        """Write as much as the pipe takes without waiting; returns the number of bytes, 0 also if the pipe is broken."""
         try:
             return os.write(self._file.fileno(), item)
         except (BlockingIOError, BrokenPipeError, ValueError):  # the last says that it is closed
             return 0
 
     async def send(self, item: bytes) -> None:
-        """Write all of it, as fast as the command reads."""
         await anyio.lowlevel.checkpoint()
         rest = memoryview(item)
         while rest:
             try:
-                rest = rest[os.write(self._number(), rest) :]
+                rest = rest[os.write(self._fileno(), rest) :]
             except BlockingIOError:
-                await anyio.wait_writable(self._number())
+                await anyio.wait_writable(self._fileno())
             except BrokenPipeError as error:
                 raise anyio.BrokenResourceError from error
 
 
 class Capture:
-    """One output of a command: its lines told, its tail kept."""
+    """One output of a command: passes its lines on, and keeps its tail."""
 
     def __init__(self, name: str, stream: ByteReceiveStream, *, tail_bytes: int, on_line: LineListener | None) -> None:
         self.is_over = anyio.Event()
@@ -146,7 +141,6 @@ class Capture:
         self._on_line = on_line
 
     async def read_all(self) -> None:
-        """Read until nobody holds the other end."""
         async for chunk in self._stream:
             self._tail += chunk
             if len(self._tail) > self._tail_bytes:
@@ -155,38 +149,37 @@ class Capture:
             if self._on_line:
                 self._split(chunk, self._on_line)
         if self._on_line and self._line:
-            self._tell(self._on_line)
+            self._emit(self._on_line)
         self.is_over.set()
 
     def tail(self) -> str:
-        """Return the last of what was written."""
         return self._tail.decode(errors="replace")
 
     def _split(self, chunk: bytes, on_line: LineListener) -> None:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             self._append(piece)
-            self._tell(on_line)
+            self._emit(on_line)
         self._append(rest)
 
     def _append(self, piece: bytes) -> None:
         self._line += piece[: LINE_LIMIT_BYTES - len(self._line)]
 
-    def _tell(self, on_line: LineListener) -> None:
+    def _emit(self, on_line: LineListener) -> None:
         line = self._line.decode(errors="replace").removesuffix("\r")
         self._line.clear()
         on_line(self._name, line)
 
 
-async def wait_for_the_end_of(*captures: Capture) -> None:
-    """Give outputs a moment to end."""
+async def wait_for_end(*captures: Capture) -> None:
+    """Wait for outputs to end, for `SETTLE_S` at most."""
     with anyio.move_on_after(SETTLE_S):
         for capture in captures:
             await capture.is_over.wait()
 
 
 async def feed(stdin: ByteSendStream, data: bytes) -> None:
-    """Write what a command is to read, and close; a command need not read it."""
+    """Write to stdin and close it; a command that does not read it is no error."""
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await stdin.send(data)
     await stdin.aclose()

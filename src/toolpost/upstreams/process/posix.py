@@ -1,8 +1,9 @@
-"""POSIX: a command below a `reaper`, a small process that finds and ends whatever the command left.
+"""POSIX: runs a command below a `reaper`, a small process that finds and ends whatever the command left. Part of `tree`.
 
-On Linux a guard stands above the reaper, and ends the tree if the reaper is killed or stopped. Where there is none that can
-adopt orphans (not Linux), or both were killed, the sweep of `process_strays` follows.
-Part of `process_tree`, which is the one front door: only it and its other parts import this.
+On Linux the gateway starts a guard, which starts the reaper and ends the tree if the reaper is killed or stopped; elsewhere the
+two are one process. A socket, the lifeline, connects the gateway and the reaper: the reaper reports events on it, one a line, and
+ends the tree when the gateway's side is closed. Where orphans cannot be adopted (not Linux), or both were killed,
+the sweep of `strays` follows.
 """
 
 import asyncio
@@ -22,15 +23,15 @@ import anyio.to_thread
 import psutil
 
 from toolpost.contracts.errors import GatewayError
-from toolpost.upstreams.process.command import Order, not_started
+from toolpost.upstreams.process.command import PreparedCommand, make_start_error
 from toolpost.upstreams.process.pipes import CHUNK_BYTES, PipeReader, PipeWriter
-from toolpost.upstreams.process.strays import descendants, end_strays, family_of, warn_unkilled
+from toolpost.upstreams.process.strays import end_strays, find_descendants, find_tree, warn_unkilled
 
 log = logging.getLogger("toolpost.process_tree")
 
 END_LIMIT_S = 5.0
 
-_LEAVE_S = 0.2
+_GUARD_EXIT_S = 0.2
 _SWEEP_S = 1.0
 
 _REAPER = str(Path(__file__).with_name("reaper.py"))
@@ -38,13 +39,13 @@ _REAPER_ADOPTS = sys.platform == "linux"
 
 
 class ReapedTree:
-    """A command below a reaper, as the reaper tells of it."""
+    """A command below a reaper, in the state that the reaper last reported."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, command: PreparedCommand) -> None:
         try:
-            lifeline, guard = _popen_guard(order)
+            lifeline, guard = _start_guard(command)
         except OSError as error:
-            raise not_started(order.command[0], error.errno or 0) from error
+            raise make_start_error(command.argv[0], error.errno or 0) from error
         assert guard.stdout
         assert guard.stderr
         self.stdin = PipeWriter(guard.stdin) if guard.stdin else None
@@ -52,13 +53,13 @@ class ReapedTree:
         self.stderr = PipeReader(guard.stderr)
         self.pid = guard.pid
         self.returncode: int | None = None
-        self._order = order
+        self._command = command
         self._reaper: int | None = None
         self._guard = guard
         """The parent of the reaper on Linux; elsewhere it is the reaper itself."""
         self._lifeline = lifeline
-        self._heard = b""
-        self._failure: int | None = None
+        self._unparsed = b""
+        self._errno: int | None = None
         self._adopts = False
         self._is_gone = False
         self._started = anyio.Event()
@@ -67,65 +68,66 @@ class ReapedTree:
         lifeline.setblocking(False)
 
     async def start(self) -> None:
-        """Give the reaper its order, and wait until the command runs."""
+        """Send the command to the reaper, and wait until it runs; raises `CapabilityMissing` or `GatewayError`."""
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(ConnectionError):  # A reaper that died is seen right below.
-            await loop.sock_sendall(self._lifeline, _payload(self._order))
+        with contextlib.suppress(ConnectionError):  # The death of a reaper is noticed below.
+            await loop.sock_sendall(self._lifeline, _write_payload(self._command))
         loop.add_reader(self._lifeline, self._listen)
         await self._started.wait()
-        if self._failure is not None:
-            raise not_started(self._order.command[0], self._failure)
+        if self._errno is not None:
+            raise make_start_error(self._command.argv[0], self._errno)
         if not self._has_command:
-            raise GatewayError("the reaper of a command died while starting", command=self._order.command[0])
+            raise GatewayError("the reaper of a command died while starting", command=self._command.argv[0])
 
     async def wait(self) -> int:
-        """Wait for the command's exit."""
         await self._exited.wait()
         assert self.returncode is not None
         return self.returncode
 
     async def end(self) -> None:
-        """Have the reaper end the tree, then end whatever it could not adopt."""
+        """Have the reaper end the tree, then sweep what it could not adopt."""
         until = time.monotonic() + END_LIMIT_S
-        with anyio.move_on_after(self._order.eof_s):
+        # stdin is closed: most servers exit on that, and need no signal.
+        with anyio.move_on_after(self._command.eof_s):
             await self._hung_up.wait()
-        known = [] if self._adopts else await anyio.to_thread.run_sync(descendants, self._guard.pid)
+        known = [] if self._adopts else await anyio.to_thread.run_sync(find_descendants, self._guard.pid)
         try:
-            known += await self._dismiss(until)
+            known += await self._end_by_reaper(until)
         finally:
             self._hang_up()
             self._lifeline.close()
         is_swept = self._adopts and (self._is_gone or self._guard.returncode == 0)
         if self._has_command and not is_swept:
-            grace_s = self._order.grace_s if self._is_gone else 0.0
-            await anyio.to_thread.run_sync(end_strays, known, self._order.cookie, grace_s, until)
+            grace_s = self._command.grace_s if self._is_gone else 0.0
+            await anyio.to_thread.run_sync(end_strays, known, self._command.cookie, grace_s, until)
 
-    async def _dismiss(self, until: float) -> list[psutil.Process]:
-        """Have reaper and guard end the tree, and leave; return what is known of a tree that they did not end in time."""
+    async def _end_by_reaper(self, until: float) -> list[psutil.Process]:
+        """Have reaper and guard end the tree and exit; returns the processes of a tree that they did not end in time."""
         known: list[psutil.Process] = []
-        # A guard that was stopped goes on, and sees to a reaper that was killed or stopped meanwhile. A reaper without a guard
-        # is stopped for good, unless it is told to go on; while it holds the line, its number is its own.
+        # A guard that was stopped must continue, to notice a reaper that was killed or stopped. A stopped reaper without a guard
+        # would stay stopped; as long as it holds its end of the socket, its process id cannot have been reused.
         self._guard.send_signal(signal.SIGCONT)
         if self._guard.poll() is not None and self._reaper is not None and not self._hung_up.is_set():
             with contextlib.suppress(OSError):
                 os.kill(self._reaper, signal.SIGCONT)  # noqa: TID251 - this is process_tree
-        with contextlib.suppress(OSError):  # It has left by itself: the command is gone.
+        with contextlib.suppress(OSError):  # The reaper has exited, so the command is gone.
             self._lifeline.shutdown(socket.SHUT_WR)
-        with anyio.move_on_after(until - time.monotonic() - 2 * _LEAVE_S):
+        with anyio.move_on_after(until - time.monotonic() - 2 * _GUARD_EXIT_S):
             await self._hung_up.wait()
-            # A reaper that has ended its tree is followed by its guard within a millisecond; without one the guard sweeps.
-            await self._wait_for_guard(_LEAVE_S if self._is_gone else _SWEEP_S)
+            # A guard follows a reaper that has ended its tree within a millisecond; otherwise it has the tree to end.
+            await self._wait_for_guard(_GUARD_EXIT_S if self._is_gone else _SWEEP_S)
         if self._guard.poll() is None or not self._hung_up.is_set():
+            # Listed before the guard is killed: afterwards its descendants belong to init, and cannot be found by parentage.
             log.warning("the reaper of the command %d did not end it in time", self.pid)
-            known = await anyio.to_thread.run_sync(descendants, self._guard.pid)
+            known = await anyio.to_thread.run_sync(find_descendants, self._guard.pid)
             if self._reaper is not None and not self._hung_up.is_set():
-                known += await anyio.to_thread.run_sync(family_of, self._reaper)
+                known += await anyio.to_thread.run_sync(find_tree, self._reaper)
             self._guard.kill()
-            await self._wait_for_guard(_LEAVE_S)
+            await self._wait_for_guard(_GUARD_EXIT_S)
         return known
 
     async def _wait_for_guard(self, limit_s: float) -> None:
-        """Wait until the guard is gone, which nothing announces."""
+        """Wait until the guard has exited, by polling: no event announces it."""
         with anyio.move_on_after(limit_s):
             while self._guard.poll() is None:  # noqa: ASYNC110
                 await anyio.sleep(0.001)
@@ -135,7 +137,7 @@ class ReapedTree:
         return self.pid != self._guard.pid
 
     def _listen(self) -> None:
-        # To the end at once: uvloop does not call again for a line that is closed.
+        # Read to the end at once: uvloop does not call the reader again for a socket that is closed.
         while not self._hung_up.is_set():
             try:
                 chunk = self._lifeline.recv(CHUNK_BYTES)
@@ -143,23 +145,23 @@ class ReapedTree:
                 return
             except ConnectionError:
                 chunk = b""
-            self._hear(chunk)
+            self._feed(chunk)
 
-    def _hear(self, chunk: bytes) -> None:
-        *lines, self._heard = (self._heard + chunk).split(b"\n")
+    def _feed(self, chunk: bytes) -> None:
+        *lines, self._unparsed = (self._unparsed + chunk).split(b"\n")
         for line in lines:
-            self._take(*line.decode().split())
+            self._take_event(*line.decode().split())
         if not chunk:
             self._hang_up()
-            self._outlive_reaper()
+            self._kill_group()
 
-    def _take(self, event: str, *numbers: str) -> None:
+    def _take_event(self, event: str, *numbers: str) -> None:
         match event, [int(number) for number in numbers]:
             case "started", [pid, adopts, reaper]:
                 self.pid, self._adopts, self._reaper = pid, bool(adopts), reaper
                 self._started.set()
             case "failed", [number]:
-                self._failure = number
+                self._errno = number
             case "exited", [code]:
                 self.returncode = code
                 self._exited.set()
@@ -169,7 +171,7 @@ class ReapedTree:
                 self._is_gone = True
 
     def _hang_up(self) -> None:
-        """Note that no more will be heard; a reaper that was killed took its command with it."""
+        """Stop listening. A command whose exit was not reported counts as killed: it dies with its reaper."""
         if self._hung_up.is_set():
             return
         asyncio.get_running_loop().remove_reader(self._lifeline)
@@ -178,42 +180,43 @@ class ReapedTree:
         for event in (self._started, self._exited, self._hung_up):
             event.set()
 
-    def _outlive_reaper(self) -> None:
-        """End the group of a command whose reaper was killed: at once, while its number is still its own."""
+    def _kill_group(self) -> None:
+        """Kill the process group of a command whose reaper was killed: at once, before its id can be reused."""
         if self._has_command and not self._is_gone:
             log.warning("the reaper of the command %d was killed or stopped, the command ends", self.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # noqa: TID251 - this is process_tree
 
 
-def _popen_guard(order: Order) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a guard from this very thread: what it notices is the end of the thread that started it."""
-    # The reaper has no part in the command's environment; but Python may need its libraries found.
+def _start_guard(command: PreparedCommand) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start a guard from this thread: on Linux its parent death signal is sent when the thread that started it ends."""
+    # The command's environment is sent later; Python itself may need these to find its libraries.
     names = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     ours, theirs = socket.socketpair()
     with theirs, contextlib.ExitStack() as if_it_fails:
         if_it_fails.callback(ours.close)
         guard = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", _REAPER, *_reaper_options(order, theirs)],
+            [sys.executable, "-I", "-S", _REAPER, *_reaper_options(command, theirs)],
             bufsize=0,
-            stdin=subprocess.PIPE if order.stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=order.cwd,
+            cwd=command.cwd,
             env={name: os.environ[name] for name in names if name in os.environ},
             pass_fds=(theirs.fileno(),),
-            # A group of its own, in our session: if it is stopped when we die, the kernel wakes it up.
+            # A process group of its own in the gateway's session: if it is stopped when the gateway dies, its group is orphaned,
+            # and the kernel sends it SIGHUP and SIGCONT.
             process_group=0,
         )
         if_it_fails.pop_all()
     return ours, guard
 
 
-def _reaper_options(order: Order, control: socket.socket) -> Iterator[str]:
-    numbers = (control.fileno(), os.getpid(), int(_REAPER_ADOPTS), len(_payload(order)), len(order.command))
-    return map(str, (*numbers, order.grace_s))
+def _reaper_options(command: PreparedCommand, control: socket.socket) -> Iterator[str]:
+    numbers = (control.fileno(), os.getpid(), int(_REAPER_ADOPTS), len(_write_payload(command)), len(command.argv))
+    return map(str, (*numbers, command.grace_s))
 
 
-def _payload(order: Order) -> bytes:
-    variables = (f"{name}={value}" for name, value in order.environment.items())
-    return b"\0".join(os.fsencode(part) for part in (order.path, *order.command, *variables))
+def _write_payload(command: PreparedCommand) -> bytes:
+    variables = (f"{name}={value}" for name, value in command.environment.items())
+    return b"\0".join(os.fsencode(part) for part in (command.path, *command.argv, *variables))

@@ -1,7 +1,4 @@
-"""Who got away from a reaper, found by a sweep with psutil: by parentage and by a cookie in the environment.
-
-Part of `process_tree`, which is the one front door: only it and its other parts import this.
-"""
+"""Finds and ends processes that escaped a reaper, by parentage and by a cookie in the environment (psutil). Part of `tree`."""
 
 import contextlib
 import logging
@@ -16,38 +13,38 @@ from toolpost.upstreams.process.command import COOKIE
 log = logging.getLogger("toolpost.process_tree")
 
 
-def descendants(pid: int) -> list[psutil.Process]:
-    """Return everyone below a process, before it ends and they can no longer be told from others."""
+def find_descendants(pid: int) -> list[psutil.Process]:
+    """Return all descendants of a process; after its end they cannot be found this way."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 
 
-def family_of(pid: int) -> list[psutil.Process]:
-    """Return a process and everyone below it; nobody if it is gone."""
+def find_tree(pid: int) -> list[psutil.Process]:
+    """Return a process and all its descendants; empty if it is gone."""
     try:
-        return [psutil.Process(pid), *descendants(pid)]
+        return [psutil.Process(pid), *find_descendants(pid)]
     except psutil.NoSuchProcess:
         return []
 
 
 def end_strays(known: list[psutil.Process], cookie: str, grace_s: float, until: float) -> None:
-    """End who got away from the reaper: who was below it before, and who carries the cookie."""
+    """End the known processes and all that carry the cookie: SIGTERM once, SIGKILL after `grace_s`, until `until`."""
     graced_until = min(time.monotonic() + grace_s, until - 0.5)
-    asked: set[psutil.Process] = set()
-    while (strays := _alive(known, cookie)) and time.monotonic() < until:
+    terminated: set[psutil.Process] = set()
+    while (strays := _find_alive(known, cookie)) and time.monotonic() < until:
         is_graced = time.monotonic() < graced_until
-        for stray in strays - asked if is_graced else strays:
-            with contextlib.suppress(psutil.Error):  # Who is gone is gone; who refused is warned of below, once.
+        for stray in strays - terminated if is_graced else strays:
+            with contextlib.suppress(psutil.Error):  # It is gone, or cannot be killed, which is logged below.
                 stray.send_signal(signal.SIGTERM if is_graced else signal.SIGKILL)
-        asked |= strays
+        terminated |= strays
         time.sleep(0.05)
     for stray in strays:
         warn_unkilled(stray.pid, "it is still there")
 
 
-def _alive(known: Iterable[psutil.Process], cookie: str) -> set[psutil.Process]:
+def _find_alive(known: Iterable[psutil.Process], cookie: str) -> set[psutil.Process]:
     found = set(known)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -64,5 +61,4 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def warn_unkilled(pid: int, reason: str) -> None:
-    """Tell the log of a process that stays."""
     log.warning("process %d could not be ended: %s", pid, reason, extra={"pid": pid})

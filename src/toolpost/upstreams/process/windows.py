@@ -1,7 +1,4 @@
-"""Windows: a job around each command, which ends with the gateway's last handle to it.
-
-Part of `process_tree`, which is the one front door: only it and its other parts import this. Empty on other systems.
-"""
+"""Windows: a Job Object around each command, which ends with the gateway's last handle to it. Part of `tree`; empty elsewhere."""
 
 import sys
 
@@ -14,40 +11,37 @@ if sys.platform == "win32":
     import anyio
     import anyio.abc
 
-    from toolpost.upstreams.process.command import Order, not_started
+    from toolpost.upstreams.process.command import PreparedCommand, make_start_error
     from toolpost.upstreams.process.strays import warn_unkilled
 
     class JobTree:
         """A command in a Job Object, which ends with the gateway's last handle and so with the gateway."""
 
-        def __init__(self, order: Order, process: anyio.abc.Process, job: int | None) -> None:
+        def __init__(self, command: PreparedCommand, process: anyio.abc.Process, job: int | None) -> None:
             assert process.stdout
             assert process.stderr
             self.stdin = process.stdin
             self.stdout = process.stdout
             self.stderr = process.stderr
-            self._order = order
+            self._command = command
             self._process = process
             self._job = job
 
         @property
         def pid(self) -> int:
-            """Return the id of the command itself."""
             return self._process.pid
 
         @property
         def returncode(self) -> int | None:
-            """Return the exit code, or None while the command runs."""
             return self._process.returncode
 
         async def wait(self) -> int:
-            """Wait for the command's exit."""
             return await self._process.wait()
 
         async def end(self) -> None:
-            """Let the command follow the end of its stdin, as there is no SIGTERM; then end the job."""
-            if self._order.stdin:
-                with anyio.move_on_after(self._order.eof_s + self._order.grace_s):
+            """Give the command time to exit after the end of stdin, since there is no SIGTERM; then end the job."""
+            if self._command.stdin:
+                with anyio.move_on_after(self._command.eof_s + self._command.grace_s):
                     await self._process.wait()
             job, self._job = self._job, None
             if job is None or not _end_job(job):
@@ -57,19 +51,18 @@ if sys.platform == "win32":
             if self._process.returncode is None:
                 warn_unkilled(self._process.pid, "it is still there")
 
-    async def start_in_job(order: Order) -> JobTree:
-        """Start a command, and put it into a job."""
+    async def start_in_job(command: PreparedCommand) -> JobTree:
         try:
             process = await anyio.open_process(  # noqa: TID251 - this is process_tree
-                [order.path, *order.command[1:]],
-                stdin=subprocess.PIPE if order.stdin else subprocess.DEVNULL,
-                cwd=order.cwd,
-                env=order.environment,
+                [command.path, *command.argv[1:]],
+                stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+                cwd=command.cwd,
+                env=command.environment,
                 creationflags=subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP,
             )
         except OSError as error:
-            raise not_started(order.command[0], error.errno or 0) from error
-        return JobTree(order, process, _new_job(process.pid))
+            raise make_start_error(command.argv[0], error.errno or 0) from error
+        return JobTree(command, process, _new_job(process.pid))
 
     def _new_job(pid: int) -> int | None:
         """Put a process into a job that is killed when its handle closes; None where that is not allowed."""
@@ -107,7 +100,7 @@ if sys.platform == "win32":
         return kernel
 
     async def _taskkill(pid: int) -> None:
-        """End a process and its children; one that is gone already is no error."""
+        """End a process and its children; a process that is gone is no error."""
         with anyio.move_on_after(1.0):
             command = ["taskkill", "/pid", str(pid), "/T", "/F"]
             await anyio.run_process(command, check=False)  # noqa: TID251 - this is process_tree

@@ -1,1 +1,1 @@
-"""Validation that may take long, in a process that a deadline can kill."""
+"""JSON Schema validation that may take long, in processes that a deadline can kill."""

@@ -1,8 +1,9 @@
-"""What a validator may take long for: in a process of its own, which ends when the call that needs it does.
+"""Validates in processes of their own, each of which is killed when the call that needs it ends.
 
-It is native code and cannot be interrupted: on the event loop it would hold up everybody, and in a thread it would hold Python's
-lock. Few calls come here: those whose schema is not provably cheap for a value of their size (`Schema.quick_bytes`), and changed
-definitions that are not provably cheap to compare. Processes are started when they are needed; one is kept for the next.
+The validator is native code and cannot be interrupted: on the event loop it would block every call, and in a thread it would hold
+the interpreter lock. Few calls come here: those whose schema is not provably cheap for a value of their size
+(`Schema.quick_bytes`), and changed definitions that are not provably cheap to compare. Processes are started on demand; one is
+kept for the next call. `process` is the other end.
 """
 
 import os
@@ -27,28 +28,28 @@ T = TypeVar("T")
 PROCESSES: Final = 4
 WAITING: Final = 100
 JUDGE_S: Final = 20.0
-"""A judgement keeps to a budget of its own, of a second: this is for a step of it that does not."""
+"""A judgement has a budget of one second; this limit is for a single step that exceeds it."""
 
 EXPLAIN_S: Final = 2.0
-"""How long a refusal is explained; one that takes longer is a plain refusal."""
+"""How long the issues of an invalid value are collected; after that, one generic issue is returned."""
 
 KEPT: Final = 1
 CHUNK_BYTES: Final = 65_536
 
 
 class Validators:
-    """Processes that validate. A source has one of them at a time, so that none can take them all."""
+    """A pool of validating processes. A provider has one of them at a time, so that none can occupy all."""
 
     def __init__(self) -> None:
         self._tasks: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(PROCESSES)
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _ProviderLock] = {}
         self._free: list[_Validator] = []
         self._waiting = 0
 
     @asynccontextmanager
     async def open_running(self) -> AsyncIterator[None]:
-        """Let processes be started; leaving ends them."""
+        """Allow processes to be started; leaving ends them."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -57,34 +58,34 @@ class Validators:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
-    async def judge(self, old: Definition, new: Definition, *, source: str) -> Judgement:
-        """Judge a change; one that takes too long, or does not survive it, is cut short."""
+    async def judge(self, old: Definition, new: Definition, *, provider: str) -> Judgement:
+        """Judge a change; returns `cut_short()` if that takes too long, or ends the process."""
         pair = msgspec.json.encode(old), msgspec.json.encode(new)
         with anyio.move_on_after(JUDGE_S):
             try:
-                return await self._in_turn(source, lambda validator: validator.judge(*pair))
+                return await self._run_in_turn(provider, lambda validator: validator.judge(*pair))
             except ToolFailed:
                 pass
         return cut_short()
 
-    async def find_issues(self, schema: Schema, encoded: bytes, *, source: str) -> list[Issue]:
-        """List what is wrong with a value, given as JSON text; cancelling it ends the process that is at it.
+    async def find_issues(self, schema: Schema, encoded: bytes, *, provider: str) -> list[Issue]:
+        """List the issues of a value, given as JSON text; cancelling ends the process that validates it.
 
-        Raises `QueueOverloaded` if too many wait, and `ToolFailed` if the process did not survive it.
+        Raises `QueueOverloaded` if too many calls wait, and `ToolFailed` if the process ends, mostly for lack of memory.
         """
         if self._waiting >= WAITING:
             raise QueueOverloaded(
-                "Too many values wait for being validated.", hint="try again in a moment", retryAfterMs=1_000
+                "Too many values are waiting to be validated.", hint="try again in a moment", retryAfterMs=1_000
             )
         raw = msgspec.json.encode(schema.raw)
         self._waiting += 1
         try:
-            return await self._in_turn(source, lambda validator: validator.find_issues(raw, encoded))
+            return await self._run_in_turn(provider, lambda validator: validator.find_issues(raw, encoded))
         finally:
             self._waiting -= 1
 
-    async def _in_turn(self, source: str, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
-        turn = self._turns.setdefault(source, _Turn())
+    async def _run_in_turn(self, provider: str, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
+        turn = self._turns.setdefault(provider, _ProviderLock())
         turn.users += 1
         try:
             async with turn.lock, self._slots:
@@ -92,7 +93,7 @@ class Validators:
         finally:
             turn.users -= 1
             if not turn.users:
-                del self._turns[source]
+                del self._turns[provider]
 
     async def _ask(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
         validator = self._free.pop() if self._free else await self._start()
@@ -108,14 +109,14 @@ class Validators:
         return answer
 
     async def _start(self) -> "_Validator":
-        assert self._tasks is not None, "nothing is validated any more"
+        assert self._tasks is not None, "the validators are not running"
         validator = _Validator()
         await self._tasks.start(validator.run)
         return validator
 
 
-class _Turn:
-    """Whose turn it is among the calls of one source."""
+class _ProviderLock:
+    """Serializes the calls of one provider; removed when it has no users."""
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
@@ -123,7 +124,7 @@ class _Turn:
 
 
 class _Validator:
-    """One process, asked one thing at a time."""
+    """One process, which handles one request at a time."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -132,17 +133,16 @@ class _Validator:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be asked no more."""
         return self._is_over.is_set()
 
     def end(self) -> None:
-        """End the process, whatever it is doing; nobody waits for that."""
+        """Have the process ended, whatever it is doing; does not wait for that."""
         self._is_over.set()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Run the process until `end`."""
         async with open_process(
-            # Without the folder it starts in on its path: that may hold anything.
+            # -P: the current folder may contain modules that shadow others, and is not put on the path.
             [sys.executable, "-P", "-m", "toolpost.upstreams.validation.process"],
             env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
             stdin=True,
@@ -164,12 +164,10 @@ class _Validator:
             return
 
     async def judge(self, old: bytes, new: bytes) -> Judgement:
-        """Have a change judged."""
         await self._send(JUDGE, old, new)
         return msgspec.json.decode(await self._answer(), type=Judgement)
 
     async def find_issues(self, raw: bytes, encoded: bytes) -> list[Issue]:
-        """Have a value held to a schema."""
         await self._send(VALIDATE, raw, encoded)
         if await self._answer() == b"true":
             return []
@@ -178,7 +176,7 @@ class _Validator:
                 return [parse_issue(issue) for issue in msgspec.json.decode(await self._answer())]
             except ToolFailed:
                 pass
-        # It is known to be wrong: what exactly is not worth more time.
+        # The value is known to be invalid: the details are not worth more time.
         self.end()
         return [make_generic_issue()]
 
@@ -188,14 +186,14 @@ class _Validator:
         try:
             await self._process.stdin.send(HEAD.pack(kind, len(first), len(second)) + first + second)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _lost_error() from error
+            raise _make_lost_error() from error
 
     async def _answer(self) -> bytes:
         try:
             (length,) = LENGTH.unpack(await self._take(LENGTH.size))
             return await self._take(length)
         except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _lost_error() from error
+            raise _make_lost_error() from error
 
     async def _take(self, size: int) -> bytes:
         assert self._process is not None
@@ -206,7 +204,7 @@ class _Validator:
         return taken
 
 
-def _lost_error() -> ToolFailed:
+def _make_lost_error() -> ToolFailed:
     return ToolFailed(
         "The value could not be validated: the process that did it ended.",
         hint="the tool's schema needs too much memory for this value; ask for less at once",

@@ -1,9 +1,9 @@
-"""The process that does what may take long: `python -m toolpost.upstreams.validation.process`.
+"""The validating process: `python -m toolpost.upstreams.validation.process`. `pool` is the other end.
 
-It reads from stdin, until that ends, a head (what is asked, and two lengths) and two pieces of JSON. Each answer on stdout is a
-length and JSON. `validation` is the other end.
+It reads requests from stdin until that ends: a head (a kind and two lengths) and two JSON texts. Each answer on stdout is a
+length and a JSON text.
 
-- `v`, a schema and a value: whether the value is valid, and then, if it is not, what is wrong with it.
+- `v`, a schema and a value: whether the value is valid; if not, a second answer lists its issues.
 - `j`, an old and a new definition: the judgement on the change.
 """
 
@@ -25,47 +25,46 @@ VALIDATE: Final = b"v"
 JUDGE: Final = b"j"
 LENGTH: Final = struct.Struct(">I")
 MEMORY_LIMIT_BYTES: Final = 4 * 1024**3
-"""Of address space: an explanation may hold each of thousands of branches."""
+"""Of address space: the issues of a schema with thousands of branches may take a lot."""
 
 
 def main() -> None:
-    """Answer what is asked, one after the other."""
-    _be_modest()
-    asked, answers = sys.stdin.buffer, sys.stdout.buffer
-    while len(head := asked.read(HEAD.size)) == HEAD.size:
+    _limit_resources()
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    while len(head := requests.read(HEAD.size)) == HEAD.size:
         kind, first_bytes, second_bytes = HEAD.unpack(head)
-        answer_all = _validate if kind == VALIDATE else _judge_pair
-        for answer in answer_all(asked.read(first_bytes), asked.read(second_bytes)):
+        handle = _validate if kind == VALIDATE else _judge_pair
+        for answer in handle(requests.read(first_bytes), requests.read(second_bytes)):
             encoded = msgspec.json.encode(answer)
             answers.write(LENGTH.pack(len(encoded)) + encoded)
             answers.flush()
 
 
 def _validate(raw: bytes, encoded: bytes) -> Iterator[Json]:
-    schema, value = _compile_schema_of(raw), msgspec.json.decode(encoded)
+    schema, value = _compile_schema(raw), msgspec.json.decode(encoded)
     try:
         is_valid = schema.is_valid(value)
     except ValueError:
-        is_valid = False  # Not even readable: that is explained too.
+        is_valid = False  # The validator cannot read it; the issues say why.
     yield is_valid
     if not is_valid:
         yield [issue.as_object() for issue in find_issues(schema, value)]
 
 
 def _judge_pair(old: bytes, new: bytes) -> Iterator[Json]:
-    # Most of these processes validate, and need nothing of what a judge needs.
+    # Imported here: most of these processes only validate, and start faster without it.
     from toolpost.contracts.compatibility import Definition, judge
 
     yield judge(msgspec.json.decode(old, type=Definition), msgspec.json.decode(new, type=Definition))
 
 
 @lru_cache(maxsize=32)
-def _compile_schema_of(raw: bytes) -> Schema:
+def _compile_schema(raw: bytes) -> Schema:
     return compile_schema(msgspec.json.decode(raw), root_object=False)
 
 
-def _be_modest() -> None:
-    """Leave the processor to whoever needs it, and the memory to everybody."""
+def _limit_resources() -> None:
+    """Lower the priority of this process, and limit its memory."""
     if sys.platform == "win32":
         return
     import resource

@@ -1,4 +1,4 @@
-"""`toolpost workspace`: the code index built, searched and looked at from here."""
+"""`toolpost workspace`: build, search and inspect the code index."""
 
 import asyncio
 import dataclasses
@@ -21,7 +21,7 @@ from toolpost.cli.signals import on_signals
 from toolpost.parts.workspace.commands.output import print_built, print_hits, print_status, print_update
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 from toolpost.parts.workspace.part import read_workspace
-from toolpost.parts.workspace.service import Desk
+from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.settings import Config
 
 _MODES = click.Choice(["all", "code", "prose"])
@@ -70,17 +70,17 @@ def build(
     as_json: bool,
 ) -> ExitCode:
     """Build the index, or bring it up to date."""
-    arguments = _given(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
+    arguments = _drop_unset(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
     code = _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
     if watch and code is ExitCode.OK:
-        run_async(_watched, configured(config_path), repo, as_json)
+        run_async(_watch, configured(config_path), repo, as_json)
     return code
 
 
-async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
-    """Show each update, until a signal says that it is enough."""
+async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
+    """Print each update until Ctrl-C."""
     spec = read_workspace(config)
-    desk = Desk(dataclasses.replace(spec, repositories=spec.named(repo)))
+    service = WorkspaceService(dataclasses.replace(spec, repositories=spec.select(repo)))
     stop = asyncio.Event()
 
     def show(built: JsonObject) -> None:
@@ -90,7 +90,7 @@ async def _watched(config: Config, repo: str | None, as_json: bool) -> None:
             print_update(built)
 
     with on_signals(stop.set):
-        async with desk.open_watching(on_built=show, on_trouble=lambda name, what: warn(f"{name}: {what}")):
+        async with service.open_watching(on_built=show, on_problem=lambda name, what: warn(f"{name}: {what}")):
             click.echo("watching for changes (Ctrl-C ends it)", err=True)
             await stop.wait()
 
@@ -129,7 +129,7 @@ def search(
 ) -> ExitCode:
     """Search the index."""
     arguments = {"query": " ".join(query), "top": top, "context": context, "case": case, "regex": regex}
-    return _run("search", arguments | _given(**filters), config_path, print_hits, quiet=True, as_json=as_json)
+    return _run("search", arguments | _drop_unset(**filters), config_path, print_hits, quiet=True, as_json=as_json)
 
 
 @workspace.command(
@@ -145,14 +145,14 @@ def status(config_path: Path | None, *, as_json: bool) -> ExitCode:
     return _run("workspace_status", {}, config_path, print_status, quiet=True, as_json=as_json)
 
 
-def _given(**options: str | None) -> JsonObject:
+def _drop_unset(**options: str | None) -> JsonObject:
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _run(
     tool: str, arguments: JsonObject, config_path: Path | None, show: Any, *, quiet: bool, as_json: bool
 ) -> ExitCode:
-    """Call the tool through the same pipeline as any other caller, and show its answer."""
+    """Call the tool through the same middleware as any other caller, and print its answer."""
     request = CallRequest(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
     # These commands are about one plugin, whether or not it is served to clients as well.
     config = on_top(configured(config_path), bundled=("workspace",))

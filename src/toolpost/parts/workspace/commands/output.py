@@ -1,4 +1,4 @@
-"""The code index on the screen: hits in colour, builds and states as tables."""
+"""Print hits, builds and states of the code index."""
 
 import sys
 from datetime import datetime
@@ -12,11 +12,11 @@ from toolpost.cli.terminal import has_colour, printable
 
 
 def print_hits(found: JsonObject) -> None:
-    """Print each hit: where it is, what it is, and the line that matters."""
+    """Print each hit with its place, its symbol and its best line; notes go to stderr."""
     for number, hit in enumerate(found["hits"]):
         if number:
             click.echo()
-        _print_hit(hit, several=len(found["searched"]) > 1)
+        _print_hit(hit, with_repo=len(found["searched"]) > 1)
     if not found["hits"]:
         click.echo("nothing was found", err=True)
     for failure in found["failures"]:
@@ -27,34 +27,34 @@ def print_hits(found: JsonObject) -> None:
         click.echo("there may be more: the search stopped before it had seen everything", err=True)
 
 
-def _print_hit(hit: JsonObject, *, several: bool) -> None:
-    place = f"{hit['repo']}:{hit['path']}" if several else hit["path"]
+def _print_hit(hit: JsonObject, *, with_repo: bool) -> None:
+    place = f"{hit['repo']}:{hit['path']}" if with_repo else hit["path"]
     symbol = f"  {hit['kind']} {hit['symbol']}" if "symbol" in hit else ""
     stale = "  (changed since it was indexed)" if hit["stale"] else ""
     lines = f":{hit['startLine']}-{hit['endLine']}"
     click.echo(
-        f"{_styled(printable(place), 'magenta')}{_styled(lines, 'green')}{_styled(printable(symbol), 'cyan')}{stale}"
+        f"{_style(printable(place), 'magenta')}{_style(lines, 'green')}{_style(printable(symbol), 'cyan')}{stale}"
     )
     if "lines" not in hit:
         click.echo(f"{_number(hit['line'])}  {printable(hit['headline'])}")
     for line in hit.get("lines", ()):
-        is_it = line["line"] == hit["line"]
+        is_best = line["line"] == hit["line"]
         text = printable(line["text"])
-        click.echo(f"{_number(line['line'])}  {_styled(text, 'bright_white') if is_it else text}")
+        click.echo(f"{_number(line['line'])}  {_style(text, 'bright_white') if is_best else text}")
 
 
 def _number(line: int) -> str:
-    return _styled(f"{line:>6}", "green")
+    return _style(f"{line:>6}", "green")
 
 
 def print_built(built: JsonObject) -> None:
-    """Print what became of each repository."""
+    """Print a table with one row for each repository."""
     rows = [
         (
             one["repo"],
             f"{one['files']:,}",
             f"{one['lines']:,}",
-            _done(one),
+            _count_changes(one),
             f"{one['seconds']:.1f} s",
             ", ".join(f"{count} {reason}" for reason, count in one["skipped"].items()) or "-",
         )
@@ -69,18 +69,18 @@ def print_built(built: JsonObject) -> None:
 
 
 def print_update(built: JsonObject) -> None:
-    """Print what a build in the background has done, in one line."""
+    """Print the summary of a background build on one line."""
     at = datetime.now().astimezone().strftime("%H:%M:%S")
-    name = _styled(printable(built["repo"]), "magenta")
-    click.echo(f"{_styled(at, 'green')}  {name}: {_done(built)} in {built['seconds']:.1f} s")
+    name = _style(printable(built["repo"]), "magenta")
+    click.echo(f"{_style(at, 'green')}  {name}: {_count_changes(built)} in {built['seconds']:.1f} s")
 
 
-def _done(built: JsonObject) -> str:
+def _count_changes(built: JsonObject) -> str:
     return ", ".join(f"{built[kind]} {kind}" for kind in ("added", "changed", "renamed", "removed"))
 
 
 def print_status(status: JsonObject) -> None:
-    """Print how each repository's index is doing."""
+    """Print a table with the state of each index."""
     rows = [
         (
             one["repo"],
@@ -116,5 +116,5 @@ def _age(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def _styled(text: str, colour: str) -> str:
-    return click.style(text, fg=colour) if has_colour(sys.stdout) else text
+def _style(text: str, color: str) -> str:
+    return click.style(text, fg=color) if has_colour(sys.stdout) else text

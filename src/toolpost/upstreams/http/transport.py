@@ -1,0 +1,400 @@
+"""The streamable HTTP transport of MCP, in both eras: one POST for each request, whose response carries the answer.
+
+A response is plain JSON, or an event stream that also carries notifications and requests of the server; these belong to the
+request of the stream. In the handshake era there is a session id, a GET stream for messages outside requests (which are
+attributed to a call as in `peer`), and a stream that was cut can be resumed by its last event id. In the stateless era a
+cancellation is a closed connection; in the handshake era it is a notification too.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import anyio
+
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.protocol.mirrored import Headers, header_value
+from toolpost.shares import FairQueue
+from toolpost.upstreams.envelope import Envelope
+from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
+from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
+from toolpost.upstreams.message import IncomingMessage
+from toolpost.upstreams.notifications import (
+    ELICITATION_COMPLETE,
+    LOG_MESSAGE,
+    NO_CLIENTS,
+    Attribution,
+    NotificationListener,
+    send_log_to_clients,
+)
+from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
+from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
+
+_log = logging.getLogger("toolpost.upstreams")
+
+CONNECTIONS: Final = 128
+"""Connections for calls, at most: further calls wait, and callers take turns."""
+
+OWN_CONNECTIONS: Final = 8
+"""Connections for requests of the gateway itself, and for the GET stream."""
+
+CLOSE_LIMIT_S: Final = 1.0
+RESUME_S: Final = 1.0
+_SESSION_EXPIRED: Final = "it has forgotten our session"
+
+
+@asynccontextmanager
+async def open_http_server(
+    spec: ServerSpec, limits: ServerLimits, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+) -> AsyncIterator["HttpTransport"]:
+    """Open a client for the server; nothing is sent before the first request. Leaving closes the session."""
+    assert spec.url is not None
+    async with HttpClient(spec.url, headers=spec.headers, max_connections=CONNECTIONS + OWN_CONNECTIONS) as client:
+        what = f"calls waiting for a connection to `{spec.name}`"
+        # The limit on calls in flight already limits how many wait here.
+        queue = FairQueue(what, limits.callers, at_once=CONNECTIONS, waiting=sys.maxsize)
+        transport = HttpTransport(spec.name, client, on_notification=on_notification, queue=queue)
+        listening = asyncio.create_task(transport.listen(on_gone))
+        try:
+            yield transport
+        finally:
+            listening.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([listening])
+                await transport.close()
+
+
+class _DetachedOwner(NamedTuple):
+    """The owner of a server request that came on the GET stream: a call by its number, or 0 for none."""
+
+    call: int
+
+
+class _PostedRequest:
+    """A request that `send_ahead` sent."""
+
+    __slots__ = ("answer", "caller", "client_channel", "exchange", "method", "started", "take_ahead")
+
+    def __init__(
+        self,
+        method: str,
+        started: StartedRequest,
+        exchange: Exchange,
+        client_channel: ClientChannel | None,
+        caller: CallerId,
+    ) -> None:
+        self.method = method
+        self.started = started
+        self.answer = started.answer
+        self.exchange = exchange
+        self.client_channel = client_channel
+        self.caller = caller
+        self.take_ahead: Callable[[bytes], bool] | None = None
+
+
+class HttpTransport:
+    """A `Transport` over streamable HTTP."""
+
+    def __init__(
+        self, server: str, client: HttpClient, *, on_notification: NotificationListener, queue: FairQueue | None = None
+    ) -> None:
+        self._server = server
+        self._client = client
+        self._on_notification = on_notification
+        self._ids = itertools.count(1)
+        self._envelope = Envelope({})
+        self._headers: Headers = ()
+        self._lines: dict[str, HeaderLines] = {}
+        """The encoded headers of `tools/call`, by the tool's name."""
+        self._session: bytes | None = None
+        self._is_modern = False
+        self._has_session = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        self._server_requests = ServerRequests(server, self._send_in_background)
+        self._calls: dict[int, ClientChannel | None] = {}
+        self._queue = queue
+        self._callers: dict[int, CallerId] = {}
+        """The callers of requests in flight, by the request's number; the gateway's own requests have none."""
+        self._attribution = Attribution()
+
+    def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
+        self._envelope = Envelope(envelope)
+        self._is_modern = bool(envelope)
+        own = tuple((name.encode(), value.encode()) for name, value in headers.items())
+        session = ((b"mcp-session-id", self._session),) if self._session else ()
+        self._headers = (*own, *session)
+        self._lines.clear()
+
+    async def request(
+        self,
+        method: str,
+        fields: bytes = b"",
+        *,
+        meta: JsonObject | None = None,
+        name: str | None = None,
+        mirrored: Headers = (),
+        on_progress: ProgressListener | None = None,
+        client_channel: ClientChannel | None = None,
+        caller: CallerId | None = None,
+    ) -> bytes:
+        if caller is not None and self._queue is not None:
+            await self._queue.enter(caller)
+        exchange = self._begin_exchange(client_channel, caller, on_progress)
+        number, wants_progress = exchange.number, on_progress is not None
+        try:
+            body = self._envelope.request(
+                number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
+            )
+            lines = self._lines_for(method, name, mirrored)
+        except BaseException:
+            self._end(number, client_channel, caller)
+            raise
+        if method in CALLBACK_METHODS:
+            self._calls[number] = client_channel
+        responding = self._client.post(body, lines, on_event=exchange.take)
+        return await self._result(method, exchange, client_channel, caller, responding)
+
+    def send_ahead(
+        self,
+        method: str,
+        fields: bytes,
+        *,
+        name: str,
+        meta: JsonObject,
+        client_channel: ClientChannel | None,
+        caller: CallerId,
+    ) -> _PostedRequest | None:
+        if self._queue is not None and not self._queue.try_enter(caller):
+            return None
+        exchange = self._begin_exchange(client_channel, caller, None)
+        body = self._envelope.request(exchange.number, method, fields, meta=meta, client_channel=client_channel)
+        started = self._client.start(body, self._lines_for(method, name, ()), exchange.take)
+        if started is None:
+            self._callers.pop(exchange.number)
+            if self._queue is not None:
+                self._queue.leave(caller)
+            return None
+        self._calls[exchange.number] = client_channel
+        request = _PostedRequest(method, started, exchange, client_channel, caller)
+        started.connection.take_ahead = partial(self._take_ahead, request)
+        return request
+
+    async def answer_to(self, request: _PostedRequest, /) -> bytes:
+        responding = self._client.finish(request.started)
+        return await self._result(request.method, request.exchange, request.client_channel, request.caller, responding)
+
+    def _take_ahead(self, request: _PostedRequest, response: Response) -> bool:
+        if request.take_ahead is None or (result := find_plain_result(response, request.exchange)) is None:
+            return False
+        if not request.take_ahead(result):
+            return False
+        self._end(request.exchange.number, request.client_channel, request.caller)
+        self._client.release(request.started)
+        return True
+
+    def _begin_exchange(
+        self, client_channel: ClientChannel | None, caller: CallerId | None, on_progress: ProgressListener | None
+    ) -> Exchange:
+        number = next(self._ids)
+        if caller is not None:
+            self._callers[number] = caller
+        # Messages on the response to a request are about that request.
+        take_request = lambda message: self._server_requests.take(message, (client_channel,), owner=number)  # noqa: E731
+        take_notification = self._take_notification
+        if caller is not None or client_channel is not None:
+            take_notification = partial(self._take_notification, client_channel=client_channel, caller=caller)
+        return Exchange(number, on_progress=on_progress, on_notification=take_notification, on_request=take_request)
+
+    def _end(self, number: int, client_channel: ClientChannel | None, caller: CallerId | None) -> None:
+        self._calls.pop(number, None)
+        if caller is not None:
+            self._callers.pop(number, None)
+            self._attribution.note_end(caller)
+            if self._queue is not None:
+                self._queue.leave(caller)
+        if self._server_requests:
+            self._server_requests.end(number)
+            self._server_requests.end(_DetachedOwner(number), successor=self._find_successor(client_channel))
+
+    async def _result(
+        self,
+        method: str,
+        exchange: Exchange,
+        client_channel: ClientChannel | None,
+        caller: CallerId | None,
+        responding: Coroutine[Any, Any, Response],
+    ) -> bytes:
+        try:
+            response = await self._wait_for_answer(responding, exchange)
+        except asyncio.CancelledError:
+            self._cancel(exchange.number)
+            if caller is not None:
+                self._attribution.note_abandoned(caller)
+            raise
+        finally:
+            self._end(exchange.number, client_channel, caller)
+        if method == "initialize" and (session := response.headers.get(b"mcp-session-id")):
+            self._session = session
+            self._has_session.set()
+        try:
+            if exchange.answer is not None:
+                return result_of(exchange.answer)
+            if self._session is not None and is_session_expired(response):
+                # Not sent, as far as it matters: a server that does not know the session has not run the call.
+                raise ConnectionLost(_SESSION_EXPIRED, was_sent=False)
+            return parse_result(response, method=method, number=exchange.number)
+        except ServerRefused as refusal:
+            self._server_requests.note_error(refusal, client_channel)
+            raise
+
+    async def notify(self, method: str, fields: bytes = b"") -> None:
+        await _translate_failure(
+            self._client.post(_write_notification(method, fields), self._headers_for(method, None))
+        )
+
+    async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
+        if self._server_requests.allow_roots_requests(client_channel):
+            self._send_in_background(_write_notification(ROOTS_CHANGED, b""))
+
+    async def listen(self, on_gone: Callable[[str], None]) -> None:
+        """Hold the GET stream of a server of the handshake era, if it has one; `on_gone` is called when its session expired."""
+        await self._has_session.wait()
+        exchange = Exchange(0, on_progress=None, on_notification=self._take_notification, on_request=self._take_request)
+        while True:
+            try:
+                response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
+            except HttpFailed as failure:
+                event(_log, logging.DEBUG, "event stream lost", server=self._server, reason=str(failure))
+            else:
+                if response.status == 404:
+                    on_gone(_SESSION_EXPIRED)
+                if response.status != 200:
+                    return
+            await asyncio.sleep(RESUME_S)
+
+    async def close(self) -> None:
+        """Send what is still queued, then delete the session; gives up after `CLOSE_LIMIT_S`."""
+        with contextlib.suppress(HttpFailed, TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                if self._background:
+                    await asyncio.wait(self._background)
+                if self._session is not None:
+                    await self._client.request("DELETE", headers=self._headers)
+        for task in self._background:
+            task.cancel()
+
+    def _headers_for(self, method: str, name: str | None, mirrored: Headers = ()) -> Headers:
+        if not self._is_modern:
+            return self._headers
+        routing = ((b"mcp-method", method.encode()),)
+        if not name:
+            return (*self._headers, *routing)
+        return (*self._headers, *routing, (b"mcp-name", header_value(name)), *mirrored)
+
+    def _lines_for(self, method: str, name: str | None, mirrored: Headers) -> HeaderLines:
+        if method != "tools/call" or name is None or mirrored:
+            return write_headers(self._headers_for(method, name, mirrored))
+        if (lines := self._lines.get(name)) is None:
+            # Bounded: the names are those that the server lists.
+            lines = self._lines[name] = write_headers(self._headers_for(method, name))
+        return lines
+
+    async def _wait_for_answer(self, responding: Coroutine[Any, Any, Response], exchange: Exchange) -> Response:
+        """Await the response; a stream that the server cut before the answer is resumed."""
+        response = await _translate_failure(responding)
+        # Only the handshake era can resume a stream, and only one whose events have ids.
+        while exchange.answer is None and response.last_event_id and response.status == 200 and not self._is_modern:
+            response = await self._resume(response, exchange)
+        return response
+
+    async def _resume(self, response: Response, exchange: Exchange) -> Response:
+        """Request the rest of a stream by its last event id, after the pause that the server asked for."""
+        await asyncio.sleep(RESUME_S if response.retry_ms is None else min(response.retry_ms, 10_000) / 1000)
+        headers = (*self._headers, (b"last-event-id", response.last_event_id))
+        try:
+            return await self._client.request("GET", headers=headers, on_event=exchange.take)
+        except HttpFailed as failure:
+            raise UpstreamUnavailable(failure.reason) from failure
+
+    def _cancel(self, number: int) -> None:
+        """Notify a server of the handshake era, where a closed connection is no cancellation."""
+        if not self._is_modern and self._session is not None:
+            self._send_in_background(_write_notification("notifications/cancelled", b'"requestId":%d' % number))
+
+    def _take_request(self, message: IncomingMessage) -> None:
+        """Pass on a request that came on the GET stream, which does not say which call it is about."""
+        number = next(reversed(self._calls), 0)
+        candidates = [*self._calls.values()]
+        if number and self._attribution.may_serve_others(self._callers.get(number)):
+            # It may be about a call that another caller has abandoned. A second candidate makes it ambiguous, and so refused.
+            candidates.append(None)
+        self._server_requests.take(message, candidates, owner=_DetachedOwner(number))
+
+    def _find_successor(self, client_channel: ClientChannel | None) -> _DetachedOwner | None:
+        """Find another call of the same client: an open request of the GET stream may have been about that one."""
+        if client_channel is None:
+            return None
+        others = self._calls.items()
+        return next(
+            (_DetachedOwner(n) for n, other in others if other is not None and other.client == client_channel.client),
+            None,
+        )
+
+    def _take_notification(
+        self, method: str, params: bytes, client_channel: ClientChannel | None = None, caller: CallerId | None = None
+    ) -> None:
+        """Handle a notification. Those on the response to a request come with its client and caller."""
+        if method == "notifications/cancelled":
+            self._server_requests.cancel_request(params)
+            return
+        if method == ELICITATION_COMPLETE:
+            self._on_notification(method, params, self._server_requests.pop_elicitation_clients(params), None)
+        elif method != LOG_MESSAGE:
+            self._on_notification(method, params, NO_CLIENTS, None)
+        elif client_channel is not None:
+            send_log_to_clients(params, (client_channel,))
+        elif caller is not None:
+            self._on_notification(LOG_MESSAGE, params, NO_CLIENTS, caller)
+        else:
+            # It came on the GET stream, which does not say which call it is about.
+            caller = self._attribution.find_caller(self._callers.values())
+            clients = send_log_to_clients(params, self._calls.values()) if caller is not None else NO_CLIENTS
+            self._on_notification(LOG_MESSAGE, params, clients, caller)
+
+    def _send_in_background(self, body: bytes) -> None:
+        """Send a message without waiting for its response; failures are logged."""
+
+        async def run() -> None:
+            try:
+                async with asyncio.timeout(2 * CLOSE_LIMIT_S):
+                    await _translate_failure(self._client.post(body, self._headers))
+            except (UpstreamUnavailable, TimeoutError) as error:
+                event(_log, logging.DEBUG, "message not sent", server=self._server, reason=str(error))
+
+        task = asyncio.create_task(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _translate_failure(responding: Coroutine[Any, Any, Response]) -> Response:
+    """Await a response; `HttpFailed` becomes `ConnectionLost` if the request was not sent, else `UpstreamUnavailable`."""
+    try:
+        return await responding
+    except HttpFailed as failure:
+        if failure.sent:
+            # Not `ConnectionLost`, which retires the instance: other requests to the same server may succeed.
+            raise UpstreamUnavailable(failure.reason) from failure
+        raise ConnectionLost(failure.reason, was_sent=False, hint=failure.hint) from failure
+
+
+def _write_notification(method: str, fields: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), write_params(fields, {}))
