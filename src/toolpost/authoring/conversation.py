@@ -66,6 +66,11 @@ class Conversations(Protocol):
         """Where a plugin keeps values of each caller that survive a restart of the server."""
         ...
 
+    @property
+    def shelf(self) -> KeyValueStore:
+        """Deprecated name of `key_values`; reading it warns with `DeprecationWarning`."""
+        ...
+
     def has_room_for(self, standing: Principal) -> bool:
         """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
         ...

@@ -4,6 +4,7 @@ What becomes of it there is in `way`.
 """
 
 import logging
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -100,6 +101,14 @@ class Harness(UnderWay):
                 self._tasks = None
                 await self._stop_all()
                 tasks.cancel_scope.cancel()
+
+    @property
+    def shelf(self) -> KeyValueStore:
+        """Deprecated name of `key_values`."""
+        warnings.warn(
+            "`conversations.shelf` is deprecated: use `conversations.key_values`", DeprecationWarning, stacklevel=2
+        )
+        return self.key_values
 
     @property
     def default_agent(self) -> str | None:
