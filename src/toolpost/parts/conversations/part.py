@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolpost.metrics import Gauges
     from toolpost.parts.conversations.agent import Agent, AgentSpec
     from toolpost.parts.conversations.agents import ReadyAgent
-    from toolpost.parts.conversations.service import Harness
+    from toolpost.parts.conversations.service import ConversationService
     from toolpost.settings import Config
 
 CHAT_PATH: Final = "/chat"
@@ -56,35 +56,35 @@ class ConversationsPart(Part):
         from toolpost.host import Provided
         from toolpost.providers.plugin_host import candidates_from_factories
 
-        harness = _make_harness(host, self._agents)
+        service = _make_service(host, self._agents)
 
         @asynccontextmanager
         async def run(_gateway: "Gateway") -> AsyncIterator[None]:
-            async with harness.open_running():
-                await harness.hooks.notify("toolpost_conversations", conversations=harness)
+            async with service.open_running():
+                await service.hooks.notify("toolpost_conversations", conversations=service)
                 yield
 
         has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
         yield Provided(
             plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
-            routes=lambda http: _routes(http, harness),
-            gauges=lambda: _gauges(harness),
-            conversations=harness,
-            services=[harness],
+            routes=lambda http: _routes(http, service),
+            gauges=lambda: _gauges(service),
+            conversations=service,
+            services=[service],
             run=run,
         )
 
 
-def _routes(http: "HttpContext", harness: "Harness") -> "Sequence[Routes]":
+def _routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
     from toolpost.endpoints.http.pages import Pages
     from toolpost.parts.conversations.api.routes import TalkApi
 
-    api = TalkApi(http.access, harness, http.streams, body_limit=http.body_limit, health=http.health)
+    api = TalkApi(http.access, service, http.streams, body_limit=http.body_limit, health=http.health)
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
-def _gauges(harness: "Harness") -> "Gauges":
-    pool = harness.pool
+def _gauges(service: "ConversationService") -> "Gauges":
+    pool = service.pool
     return {
         "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(pool.sessions)),
         "toolpost_agent_turns_waiting": ("Turns that wait for a session.", pool.waiting),
@@ -92,12 +92,12 @@ def _gauges(harness: "Harness") -> "Gauges":
     }
 
 
-def _make_harness(host: "Host", given: "Mapping[str, Agent]") -> "Harness":
-    from toolpost.parts.conversations.agents import Crew
+def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationService":
+    from toolpost.parts.conversations.agents import AgentRegistry
     from toolpost.parts.conversations.history import HistoryLimits
     from toolpost.parts.conversations.hooks import Hooks
     from toolpost.parts.conversations.metrics import AgentMetrics
-    from toolpost.parts.conversations.service import Harness, HarnessLimits
+    from toolpost.parts.conversations.service import ConversationLimits, ConversationService
     from toolpost.parts.conversations.session_pool import PoolLimits
 
     config, store, settings = host.config, host.store, HARNESS.of(host.config)
@@ -107,18 +107,18 @@ def _make_harness(host: "Host", given: "Mapping[str, Agent]") -> "Harness":
             f"harness.default: no agent is called `{settings.default}`.",
             hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
         )
-    limits = HarnessLimits(
+    limits = ConversationLimits(
         pool=PoolLimits(
             size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting
         ),
         history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
         waiting=settings.waiting_in_thread,
         cancel_s=settings.cancel_s,
-        kept=config.limits.conversations,
+        threads=config.limits.conversations,
     )
-    return Harness(
+    return ConversationService(
         store.threads,
-        Crew(ready, store.threads, settings.default, host.tokens),
+        AgentRegistry(ready, store.threads, settings.default, host.tokens),
         Hooks(host.plugins),
         limits=limits,
         metrics=AgentMetrics(host.metrics),
