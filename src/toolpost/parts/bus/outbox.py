@@ -36,7 +36,7 @@ ORDER BY seq LIMIT 20 /*skip locked*/
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
+class TrackerUpdate:
     """One thing to tell."""
 
     seq: int
@@ -54,19 +54,19 @@ class Tracker(Protocol):
         """Raise `NotFound` for a task that the tracker does not have."""
         ...
 
-    async def tell(self, notice: Notice) -> None:
+    async def tell(self, notice: TrackerUpdate) -> None:
         """Say what became of a task; telling it twice does no harm. `NotFound` for one that is gone."""
         ...
 
 
-def post(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
+def make_update(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
     """Write something down, if there is anybody to tell it to."""
     if not times.is_tracked:
         return ()
     return (Statement(_POST, (next_number(now), task, kind, detail)),)
 
 
-class Clerk:
+class OutboxSender:
     """Tells the tracker, one thing at a time."""
 
     def __init__(self, store: Store, tracker: Tracker) -> None:
@@ -87,7 +87,7 @@ class Clerk:
                 with anyio.move_on_after(wait_s):
                     await listener.wait()
 
-    async def _tell_all(self, claimed: list[Notice]) -> None:
+    async def _tell_all(self, claimed: list[TrackerUpdate]) -> None:
         left = list(claimed)
         try:
             while left:
@@ -99,7 +99,7 @@ class Clerk:
                 with anyio.CancelScope(shield=True):
                     await self._store.scripts.run(lambda: _release(left))
 
-    async def _tell(self, notice: Notice) -> None:
+    async def _tell(self, notice: TrackerUpdate) -> None:
         try:
             await self._tracker.tell(notice)
         except NotFound as error:
@@ -109,28 +109,31 @@ class Clerk:
             event(_log, logging.WARNING, "tracker failed", task=notice.task, reason=error.message, againInS=wait_s)
             await self._store.scripts.run(lambda: _postpone(notice, wait_s))
             return
-        await self._store.scripts.run(lambda: _taken(notice))
+        await self._store.scripts.run(lambda: _delete(notice))
 
 
-def _claim() -> Script[list[Notice]]:
+def _claim() -> Script[list[TrackerUpdate]]:
     """Take what is due, the first thing of each task, so that no other server tells it at the same time."""
     ((now,),) = yield NOW
     rows = yield Statement(_NEXT, (now,))
     for row in rows:
         yield Statement("UPDATE bus_outbox SET not_before = ?2 WHERE seq = ?1", (row[0], now + CLAIM_S))
-    return [Notice(seq=seq, task=TaskId(task), kind=kind, detail=d, tries=tries) for seq, task, kind, d, tries in rows]
+    return [
+        TrackerUpdate(seq=seq, task=TaskId(task), kind=kind, detail=d, tries=tries)
+        for seq, task, kind, d, tries in rows
+    ]
 
 
-def _taken(notice: Notice) -> Script[None]:
+def _delete(notice: TrackerUpdate) -> Script[None]:
     yield Statement("DELETE FROM bus_outbox WHERE seq = ?1", (notice.seq,))
 
 
-def _release(notices: list[Notice]) -> Script[None]:
+def _release(notices: list[TrackerUpdate]) -> Script[None]:
     for notice in notices:
         yield Statement("UPDATE bus_outbox SET not_before = 0 WHERE seq = ?1", (notice.seq,))
 
 
-def _postpone(notice: Notice, wait_s: float) -> Script[None]:
+def _postpone(notice: TrackerUpdate, wait_s: float) -> Script[None]:
     ((now,),) = yield NOW
     yield Statement(
         "UPDATE bus_outbox SET tries = tries + 1, not_before = ?2 WHERE seq = ?1", (notice.seq, now + wait_s)

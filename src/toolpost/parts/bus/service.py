@@ -17,11 +17,11 @@ from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.bus import completion, polls, reports, results, submission
 from toolpost.parts.bus.dispatch import Offer
 from toolpost.parts.bus.metrics import BusMetrics
-from toolpost.parts.bus.outbox import OUTBOX, Clerk, Tracker
+from toolpost.parts.bus.outbox import OUTBOX, OutboxSender, Tracker
 from toolpost.parts.bus.polls import Polled
-from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.submission import Submission, Submitted
 from toolpost.parts.bus.tasks import Lease, PollId, State, Task, TaskId, Times, WorkerName, next_poll
-from toolpost.parts.bus.waiters import Waiter, Waiting
+from toolpost.parts.bus.waiters import Waiter, WaitingPolls
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
@@ -56,7 +56,7 @@ class Bus:
     ) -> None:
         """Take a store; with a tracker, its tasks must be there, and are kept in step."""
         self._store = store
-        self._waiting = Waiting()
+        self._waiting = WaitingPolls()
         self.times = dataclasses.replace(times, is_tracked=tracker is not None, polls=self._waiting)
         self._capacity = capacity
         self._callers = callers or Callers()
@@ -71,7 +71,7 @@ class Bus:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep)
             if self._tracker is not None:
-                tasks.start_soon(Clerk(self._store, self._tracker).run)
+                tasks.start_soon(OutboxSender(self._store, self._tracker).run)
             try:
                 yield
             finally:
@@ -79,7 +79,7 @@ class Bus:
 
     # What a planner does
 
-    async def submit(self, wish: Wish) -> Submitted:
+    async def submit(self, wish: Submission) -> Submitted:
         """Take a task in."""
         if self._tracker is not None:
             await self._tracker.check(wish.task)
@@ -120,7 +120,7 @@ class Bus:
         shown = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
         return shown, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
 
-    async def read_task(self, task: TaskId, *, by: Caller) -> results.Report:
+    async def read_task(self, task: TaskId, *, by: Caller) -> results.TaskReport:
         """Read what became of a task, as far as this caller may; times are the store's (`wall`)."""
         return await self._store.scripts.read(lambda: results.read_task(task, by))
 
@@ -245,7 +245,7 @@ class Bus:
         """End a task that could not be done."""
         return await self._end(partial(completion.end, task, "blocked", token, by, self.times, reason=reason))
 
-    async def _end(self, make: Callable[[], Script[completion.Ended]]) -> Lease:
+    async def _end(self, make: Callable[[], Script[completion.EndedLease]]) -> Lease:
         ended = await self._run(make)
         self._wake(ended.offered)
         if ended.is_awaited:

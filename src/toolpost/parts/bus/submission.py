@@ -34,7 +34,7 @@ WITH RECURSIVE upwards (id) AS (
 """
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """What a planner wants done."""
 
     task: TaskId
@@ -60,54 +60,54 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """All offers that were made on the way: their workers want to know."""
 
 
-def submit(wish: Wish, times: Times, capacity: int, callers: Callers) -> Script[Submitted]:
+def submit(wish: Submission, times: Times, capacity: int, callers: Callers) -> Script[Submitted]:
     """Take a task in; one that is there already is answered for as it is."""
     ((now,),) = yield NOW
     if wish.needs:
-        known = yield from _known(wish)
+        known = yield from _find_known(wish)
         if known is not None:
             return known
         # Two servers that each add one half of a circle at the same moment would not see each other's.
         yield alone("bus needs")
         yield from _refuse_circles(wish)
-    waits_for = yield from unmet(wish.needs)
+    waits_for = yield from list_unmet(wish.needs)
     rank = now + wish.priority * times.age_s
     ((is_over, queued, waiting, after, is_anybody_free),) = yield Statement(_OUTLOOK, (rank, wish.task, capacity))
     if callers.are_several and queued + waiting >= callers.share_of(capacity):
         # Only now can one caller have more than their share: below that, nobody is counted.
-        known = yield from _known(wish)
+        known = yield from _find_known(wish)
         if known is not None:
             return known
         yield from _refuse_over_share(wish, capacity, callers)
     state = "waiting" if waits_for else "queued"
     values = (wish.task, state, wish.priority, wish.payload, wish.dedupe_key, wish.by, now, rank)
     if is_over or queued + waiting >= capacity or not (yield change(_TAKE_IN, values)):
-        return (yield from _not_taken_in(wish, capacity))
+        return (yield from _explain_refusal(wish, capacity))
     submitted = note(wish.task, now, "submitted", detail=wish.by)
     if wish.needs:
-        yield Together((submitted, *(_needed(wish.task, needed) for needed in dict.fromkeys(wish.needs))))
+        yield Together((submitted, *(_insert_need(wish.task, needed) for needed in dict.fromkeys(wish.needs))))
     if waits_for:
         return Submitted(task=wish.task, waits_for=waits_for)
     if not is_anybody_free and not wish.needs:
         yield submitted
-        return _placed(wish.task, queued - after + 1, [])
+        return _make_submitted(wish.task, queued - after + 1, [])
     offered = yield from dispatch(now, times, *(() if wish.needs else (submitted,)), at_most=1)
-    return _placed(wish.task, queued - after + 1, offered)
+    return _make_submitted(wish.task, queued - after + 1, offered)
 
 
-def _not_taken_in(wish: Wish, capacity: int) -> Script[Submitted]:
-    known = yield from _known(wish)
+def _explain_refusal(wish: Submission, capacity: int) -> Script[Submitted]:
+    known = yield from _find_known(wish)
     if known is not None:
         return known
     yield from refuse_if_full(capacity)
     raise GatewayError("a task was taken in and ended meanwhile")
 
 
-def _needed(task: TaskId, needs: TaskId) -> Statement:
+def _insert_need(task: TaskId, needs: TaskId) -> Statement:
     return Statement("INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (task, needs))
 
 
-def _placed(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
+def _make_submitted(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
     """Say where a task is; what was offered before it is no longer before it."""
     for one, _ in offered:
         if one.id == task:
@@ -117,14 +117,14 @@ def _placed(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
 
 def resubmit(task: Task, now: float, times: Times) -> Script[Submitted]:
     """Hand out a task that was just put back."""
-    waits_for = yield from waits_of(task.id)
+    waits_for = yield from list_unmet_of(task.id)
     if waits_for:
         return Submitted(task=task.id, waits_for=waits_for)
     offered = yield from dispatch(now, times)
-    return _placed(task.id, (yield from place_of(task.id, task.rank)) + len(offered), offered)
+    return _make_submitted(task.id, (yield from count_position(task.id, task.rank)) + len(offered), offered)
 
 
-def _known(wish: Wish) -> Script[Submitted | None]:
+def _find_known(wish: Submission) -> Script[Submitted | None]:
     there = yield from find_task(wish.task)
     is_duplicate = False
     if there is None and wish.dedupe_key is not None:
@@ -149,14 +149,14 @@ def _known(wish: Wish) -> Script[Submitted | None]:
             state=there.state,
             worker=there.worker,
         )
-    waits_for = yield from waits_of(there.id)
-    position = (yield from place_of(there.id, there.rank)) if there.state == "queued" else None
+    waits_for = yield from list_unmet_of(there.id)
+    position = (yield from count_position(there.id, there.rank)) if there.state == "queued" else None
     return Submitted(
         task=there.id, worker=there.worker, position=position, waits_for=waits_for, is_duplicate=is_duplicate
     )
 
 
-def _refuse_circles(wish: Wish) -> Script[None]:
+def _refuse_circles(wish: Submission) -> Script[None]:
     for needed in wish.needs:
         if needed == wish.task or (yield Statement(_CYCLE, (needed, wish.task))):
             raise InvalidRequest(
@@ -167,7 +167,7 @@ def _refuse_circles(wish: Wish) -> Script[None]:
             )
 
 
-def _refuse_over_share(wish: Wish, capacity: int, callers: Callers) -> Script[None]:
+def _refuse_over_share(wish: Submission, capacity: int, callers: Callers) -> Script[None]:
     ((own,),) = yield Statement(
         "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (wish.by,)
     )
@@ -189,7 +189,7 @@ def refuse_if_full(capacity: int) -> Script[None]:
         )
 
 
-def unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
+def list_unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
     """Return those of these tasks that are not done."""
     missing = []
     for needed in needs:
@@ -199,13 +199,13 @@ def unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
     return tuple(missing)
 
 
-def waits_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
+def list_unmet_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
     """Return what a task waits for."""
     rows = yield Statement("SELECT needs FROM bus_needs WHERE task = ?1 ORDER BY needs", (task,))
-    return (yield from unmet(tuple(TaskId(row[0]) for row in rows)))
+    return (yield from list_unmet(tuple(TaskId(row[0]) for row in rows)))
 
 
-def place_of(task: TaskId, rank: float) -> Script[int]:
+def count_position(task: TaskId, rank: float) -> Script[int]:
     """Count how many tasks come before this one, and this one."""
     rows = yield Statement(f"SELECT count(*) FROM ({_PLACE}) AS before", (rank, task, POSITIONS))
     return int(rows[0][0])

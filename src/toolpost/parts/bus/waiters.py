@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from toolpost.parts.bus.tasks import Comer, Offered, PollId, WorkerName
+from toolpost.parts.bus.tasks import Offered, PollId, PollingWorker, WorkerName
 from toolpost.store.wakeups import Listener, Wake
 
 
@@ -21,7 +21,7 @@ class Waiter:
         """What was handed to it."""
 
 
-class Waiting:
+class WaitingPolls:
     """All of them. Two may wait for one worker, until the older one has heard that it is superseded."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Waiting:
         waiter.listener.wake(Wake.RUNG)
         return True
 
-    def compare(self, workers: Iterable[Comer]) -> None:
+    def compare(self, workers: Iterable[PollingWorker]) -> None:
         """Wake those whose worker is not as they left it."""
         known = {worker.name: worker for worker in workers}
         for waiter in self._waiters.values():

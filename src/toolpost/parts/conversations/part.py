@@ -77,9 +77,9 @@ class ConversationsPart(Part):
 
 def _routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
     from toolpost.endpoints.http.pages import Pages
-    from toolpost.parts.conversations.api.routes import TalkApi
+    from toolpost.parts.conversations.api.routes import ConversationsApi
 
-    api = TalkApi(http.access, service, http.streams, body_limit=http.body_limit, health=http.health)
+    api = ConversationsApi(http.access, service, http.streams, body_limit=http.body_limit, health=http.health)
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
@@ -130,7 +130,7 @@ def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationSe
 
 def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
     from toolpost.parts.conversations.agent import AgentSpec
-    from toolpost.parts.conversations.agent_kinds import LateAgent
+    from toolpost.parts.conversations.agent_kinds import LazyAgent
     from toolpost.parts.conversations.agents import ReadyAgent
     from toolpost.settings.masking import concealing
     from toolpost.upstreams.spec import ServerSpec
@@ -139,7 +139,7 @@ def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, 
     for spec in specs:
         concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     cwd = Path(config.project).absolute()
-    return {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs} | {
+    return {spec.name: ReadyAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
         name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()
     }
 

@@ -49,17 +49,17 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
 """What a code is in HTTP; any other is 500."""
 
 
-Handler = Callable[["TalkApi", Ask], Awaitable[Any]]
+Handler = Callable[["ConversationsApi", Ask], Awaitable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route(Described):
+class ApiRoute(Described):
     """One thing that can be asked, and who answers it."""
 
     handler: Handler
 
 
-class TalkApi:
+class ConversationsApi:
     """The paths of conversations."""
 
     def __init__(
@@ -84,7 +84,7 @@ class TalkApi:
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request, one that fails with the error object."""
         try:
-            route, thread = _found(request)
+            route, thread = _find_route(request)
             admission = await self._access.admitted(request)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
@@ -161,13 +161,13 @@ class TalkApi:
         """Show what was said."""
         after, limit = int(ask.number("after", 0, 2**53)), int(ask.number("limit", 100, PAGE_LIMIT))
         found = await self._conversations.read_messages(ask.standing, ask.thread, after=after, limit=limit)
-        return values.MessageList(messages=[values.shown_message(message) for message in found])
+        return values.MessageList(messages=[values.render_message(message) for message in found])
 
     async def list_turns(self, ask: Ask) -> values.TurnList:
         """Show how each message was answered."""
         limit = int(ask.number("limit", 50, PAGE_LIMIT))
         found = await self._conversations.list_turns(ask.standing, ask.thread, limit=limit)
-        return values.TurnList(turns=[values.shown_turn(turn) for turn in found])
+        return values.TurnList(turns=[values.render_turn(turn) for turn in found])
 
     # -- turns -----------------------------------------------------------------------------------------------------------
 
@@ -225,113 +225,117 @@ class TalkApi:
 
     def _shown(self, thread: Any) -> values.ShownThread:
         running = [str(turn) for turn in self._conversations.running_in(thread.id)]
-        return values.shown_thread(thread, is_warm=self._conversations.is_warm(thread.id), running=running)
+        return values.render_thread(thread, is_warm=self._conversations.is_warm(thread.id), running=running)
 
 
 _THREAD: Final = f"{API}/threads/{{thread}}"
 
 ROUTES: Final = (
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/openapi.json",
         summary="this description",
-        handler=TalkApi.describe,
+        handler=ConversationsApi.describe,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/health",
         summary="how the server and each plugin is doing",
-        handler=TalkApi.show_health,
+        handler=ConversationsApi.show_health,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/agents",
         summary="who answers",
-        handler=TalkApi.list_agents,
+        handler=ConversationsApi.list_agents,
         gives=values.AgentList,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/threads",
         summary="your conversations, those that changed last first",
-        handler=TalkApi.list_threads,
+        handler=ConversationsApi.list_threads,
         gives=values.ThreadList,
         query=("before", "limit"),
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{API}/threads",
         summary="begin a conversation",
-        handler=TalkApi.create_thread,
+        handler=ConversationsApi.create_thread,
         takes=values.NewThread,
         gives=values.ShownThread,
         status=201,
         refuses=(429, 503),
     ),
-    Route(
-        method="GET", path=_THREAD, summary="one conversation", handler=TalkApi.show_thread, gives=values.ShownThread
+    ApiRoute(
+        method="GET",
+        path=_THREAD,
+        summary="one conversation",
+        handler=ConversationsApi.show_thread,
+        gives=values.ShownThread,
     ),
-    Route(
+    ApiRoute(
         method="PATCH",
         path=_THREAD,
         summary="rename a conversation, or have another agent or model answer",
-        handler=TalkApi.change_thread,
+        handler=ConversationsApi.change_thread,
         takes=values.ThreadChange,
         gives=values.ShownThread,
     ),
-    Route(
+    ApiRoute(
         method="DELETE",
         path=_THREAD,
         summary="forget a conversation with all that was said in it",
-        handler=TalkApi.delete_thread,
+        handler=ConversationsApi.delete_thread,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{_THREAD}/messages",
         summary="what was said, in order",
-        handler=TalkApi.list_messages,
+        handler=ConversationsApi.list_messages,
         gives=values.MessageList,
         query=("after", "limit"),
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{_THREAD}/messages",
         summary="say something; answered when the turn has ended, or event by event to `Accept: text/event-stream`",
-        handler=TalkApi.say,
+        handler=ConversationsApi.say,
         takes=values.NewMessage,
         gives=TurnEnded,
         streams=True,
         refuses=(429, 502, 503, 504),
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{_THREAD}/turns",
         summary="how each message was answered, the latest first",
-        handler=TalkApi.list_turns,
+        handler=ConversationsApi.list_turns,
         gives=values.TurnList,
         query=("limit",),
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{_THREAD}/events",
         summary="all that happens in a conversation from now on, whoever speaks",
-        handler=TalkApi.follow,
+        handler=ConversationsApi.follow,
         streams=True,
         refuses=(429, 503),
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{_THREAD}/cancel",
         summary="stop a turn, or all that run or wait",
-        handler=TalkApi.cancel,
+        handler=ConversationsApi.cancel,
         takes=values.Cancellation,
         gives=values.Cancelled,
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{API}/prewarm",
         summary="have the session of a conversation ready before its next message",
-        handler=TalkApi.prewarm,
+        handler=ConversationsApi.prewarm,
         takes=values.Prewarming,
         gives=values.Prewarmed,
         refuses=(404, 429, 502, 503, 504),
@@ -340,7 +344,7 @@ ROUTES: Final = (
 """Every path, and what it does."""
 
 
-def _found(request: HttpRequest) -> tuple[Route, ThreadId]:
+def _find_route(request: HttpRequest) -> tuple[ApiRoute, ThreadId]:
     parts = request.path.split("/")
     methods = []
     for route in ROUTES:
