@@ -1,4 +1,4 @@
-"""What waits meets who waits: queued tasks offered to workers, and taken from them again."""
+"""Dispatch: queued tasks are offered to free workers, and taken from them again."""
 
 import secrets
 from typing import Final, NamedTuple

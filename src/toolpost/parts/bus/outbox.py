@@ -1,6 +1,7 @@
-"""What the tracker that tasks come from is to be told: written down with the change itself, told in order, until it is taken.
+"""The outbox of updates for the tracker that tasks come from.
 
-A tracker that fails, or is not there for a while, is told later. Nobody who uses the bus waits for it.
+An update is stored in the transaction of the change itself, and sent in order of each task until the tracker has taken it. A
+tracker that fails is tried again later; no user of the bus waits for it.
 """
 
 import logging
@@ -18,10 +19,10 @@ from toolpost.store.scripts import NOW, Script, Statement
 _log = logging.getLogger("toolpost.parts.bus")
 
 OUTBOX: Final = "bus outbox"
-"""The topic that is rung when something was written down."""
+"""The wake-up topic of new updates."""
 
 CLAIM_S: Final = 60.0
-"""How long one server may take to tell the tracker before another does."""
+"""How long one server may take to send an update before another sends it."""
 
 RETRY_S: Final = 1.0
 RETRY_LIMIT_S: Final = 600.0
@@ -37,7 +38,7 @@ ORDER BY seq LIMIT 20 /*skip locked*/
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerUpdate:
-    """One thing to tell."""
+    """One update for the tracker."""
 
     seq: int
     task: TaskId
@@ -48,33 +49,33 @@ class TrackerUpdate:
 
 
 class Tracker(Protocol):
-    """Where tasks come from."""
+    """The issue tracker that tasks come from."""
 
     async def check(self, task: TaskId) -> None:
         """Raise `NotFound` for a task that the tracker does not have."""
         ...
 
     async def tell(self, notice: TrackerUpdate) -> None:
-        """Say what became of a task; telling it twice does no harm. `NotFound` for one that is gone."""
+        """Send an update; sending it twice does no harm. Raises `NotFound` for a task that the tracker no longer has."""
         ...
 
 
 def make_update(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
-    """Write something down, if there is anybody to tell it to."""
+    """Return the statement that stores an update; none without a tracker."""
     if not times.is_tracked:
         return ()
     return (Statement(_POST, (next_number(now), task, kind, detail)),)
 
 
 class OutboxSender:
-    """Tells the tracker, one thing at a time."""
+    """Sends updates to the tracker, one at a time."""
 
     def __init__(self, store: Store, tracker: Tracker) -> None:
         self._store = store
         self._tracker = tracker
 
     async def run(self) -> None:
-        """Tell what there is to tell, until cancelled."""
+        """Send updates until cancelled."""
         async with self._store.wakeups.open_listener(OUTBOX) as listener:
             while True:
                 wait_s = LOOK_S
@@ -95,7 +96,7 @@ class OutboxSender:
                 left.pop(0)
         finally:
             if left:
-                # Whoever comes after us need not wait until our claim has run out.
+                # Another server need not wait until this claim has run out.
                 with anyio.CancelScope(shield=True):
                     await self._store.scripts.run(lambda: _release(left))
 
@@ -113,7 +114,7 @@ class OutboxSender:
 
 
 def _claim() -> Script[list[TrackerUpdate]]:
-    """Take what is due, the first thing of each task, so that no other server tells it at the same time."""
+    """Claim the first due update of each task, so that no other server sends it at the same time."""
     ((now,),) = yield NOW
     rows = yield Statement(_NEXT, (now,))
     for row in rows:

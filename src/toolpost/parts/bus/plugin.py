@@ -58,7 +58,7 @@ class _Handlers:
         self._bus = bus
 
     async def submit_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        wish = Submission(
+        submission = Submission(
             task=TaskId(arguments["bead_id"]),
             priority=arguments.get("priority", USUAL_PRIORITY),
             payload=_encode_bounded(arguments, "payload"),
@@ -66,7 +66,7 @@ class _Handlers:
             dedupe_key=arguments.get("dedupe_key"),
             by=context.caller.id,
         )
-        return render_submission(await self._bus.submit(wish))
+        return render_submission(await self._bus.submit(submission))
 
     async def worker_done(self, arguments: JsonObject, context: Context) -> JsonObject:
         result = _encode_bounded(arguments, "result")

@@ -1,4 +1,4 @@
-"""A worker comes for a task: registered under a name of its own, given what is its turn, or told that there is nothing."""
+"""Workers: their registration under a unique name, and their polls for the next task."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
 
 NAMES_TRIED: Final = 1_000
 FRESH_S: Final = 1.0
-"""How old an offer may be that is fetched as it is: its time need not begin anew."""
+"""Up to this age an offer is fetched without extending its lease."""
 
 _COMER: Final = POLLING_COLUMNS.split(", ")
 _OFFERED: Final = OFFERED_COLUMNS.split(", ")
@@ -46,7 +46,7 @@ _RESERVED: Final = (
 
 
 class Polled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is told."""
+    """The answer to a poll; without a task and a reason, its time is up."""
 
     task: Offered | None = None
     is_superseded: bool = False
@@ -90,17 +90,17 @@ def forget_workers(now: float, times: Times, name: str | None = None) -> Stateme
 
 
 class StartedPoll(msgspec.Struct, frozen=True, kw_only=True):
-    """How a poll began."""
+    """The first answer of a poll, and what later looks compare with."""
 
     polled: Polled
     resets: int
-    """How often the worker was reset before."""
+    """How often the worker had been reset when the poll started."""
     supersedes: bool
-    """Whether another poll of the same worker waits in vain from now on."""
+    """Whether it ends an older poll of the same worker."""
 
 
 def start_poll(name: str, poll: PollId, wait_s: float, by: Caller, times: Times) -> Script[StartedPoll]:
-    """Begin to wait, in the place of whoever waited under this name."""
+    """Start a poll of a worker, which ends an older one; return the task if there is one."""
     ((now,),) = yield NOW
     worker, held = yield from _find_polling(name, by)
     task = yield from _take_next(worker, held, now, times, (name, poll, now + wait_s, now))
@@ -109,7 +109,7 @@ def start_poll(name: str, poll: PollId, wait_s: float, by: Caller, times: Times)
 
 
 def look(name: str, poll: PollId, resets: int, by: Caller, times: Times) -> Script[Polled]:
-    """Look whether something has come for a worker that waits."""
+    """Return what has come for a poll that waits: a task, a reset, or a newer poll."""
     ((now,),) = yield NOW
     worker, held = yield from _find_polling(name, by)
     if worker.resets != resets:
@@ -120,7 +120,7 @@ def look(name: str, poll: PollId, resets: int, by: Caller, times: Times) -> Scri
 
 
 def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Script[list[Offer]]:
-    """Stop waiting; an offer that nobody will read goes back at once."""
+    """End a poll; with `give_back`, an offer that its worker has not read is queued again."""
     ((now,),) = yield NOW
     worker = yield from find_worker(name)
     if worker is None or worker.poll != poll:
@@ -138,7 +138,7 @@ def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Scrip
 
 
 def require_worker(name: str, by: Caller) -> Script[Worker]:
-    """Find a worker that this caller may act on, or say how one comes to be."""
+    """Return a worker that this caller may act on; raises `NotFound` or `Forbidden`."""
     worker = yield from find_worker(name)
     if worker is None:
         raise _make_unknown(name)
@@ -148,7 +148,6 @@ def require_worker(name: str, by: Caller) -> Script[Worker]:
 
 
 def make_not_yours(name: str) -> Forbidden:
-    """Say that a worker belongs to another caller."""
     return Forbidden(
         f"The worker `{name}` was registered by another caller.",
         hint="`register_worker` gives you one of your own; its own caller or an administrator can reset this one",
@@ -179,7 +178,7 @@ def _find_polling(name: str, by: Caller) -> Script[tuple[PollingWorker, Offered 
 def _take_next(
     worker: PollingWorker, held: Offered | None, now: float, times: Times, waits: Row | None
 ) -> Script[Offered | None]:
-    """Give a worker what is its turn, and have it wait as `waits` says."""
+    """Offer a worker its next task; `waits` is what is stored of its poll, None if that is stored already."""
     if held is not None and held.state == "running":
         raise _make_busy(worker)
     waiting = () if waits is None else (Statement(_WAIT, (*waits,)),)
@@ -228,7 +227,7 @@ def _make_busy(worker: PollingWorker) -> InvalidRequest:
 
 
 def _take_reserved(now: float) -> Script[Offered | None]:
-    """Take what is kept for a worker that is not there to take it."""
+    """Take a task that is offered to a worker which does not poll."""
     found = parse_offered((yield Statement(_RESERVED, (now,))))
     if not found:
         return None

@@ -66,7 +66,7 @@ def submit(
     arguments: JsonObject = {"bead_id": task, "priority": priority, "depends_on": list(dict.fromkeys(needs))}
     arguments |= {"dedupe_key": dedupe_key} if dedupe_key is not None else {}
     _check("submit_task", arguments)
-    wish = Submission(
+    submission = Submission(
         task=TaskId(task),
         priority=priority,
         payload=_json_text(payload),
@@ -74,7 +74,7 @@ def submit(
         dedupe_key=dedupe_key,
         by=OPERATOR.id,
     )
-    _tell_submitted(run_async(_submit, chosen(project), wish), as_json=as_json)
+    _tell_submitted(run_async(_submit, chosen(project), submission), as_json=as_json)
 
 
 @click.command(
@@ -188,9 +188,9 @@ def log(task: str, project: Path | None, *, as_json: bool) -> None:
         click.echo(printable(f"result: {found.result}"))
 
 
-async def _submit(project: Path, wish: Submission) -> Submitted:
+async def _submit(project: Path, submission: Submission) -> Submitted:
     async with open_bus(project, make=True) as bus:
-        return await bus.submit(wish)
+        return await bus.submit(submission)
 
 
 async def _retry(project: Path, task: TaskId) -> Submitted:
