@@ -16,7 +16,7 @@ from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNote
 from toolpost.parts.tasks.records import McpTaskId, TaskRecord
 from toolpost.parts.tasks.runner import TaskRunner
-from toolpost.parts.tasks.server_requests import TaskRespondent
+from toolpost.parts.tasks.server_requests import TaskClientChannel
 from toolpost.protocol.rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -41,13 +41,13 @@ class TaskEndpoint:
     def __init__(self, runner: TaskRunner) -> None:
         self._runner = runner
 
-    def client_channel_for(self, caller: Caller, meta: JsonObject) -> TaskRespondent:
+    def client_channel_for(self, caller: Caller, meta: JsonObject) -> TaskClientChannel:
         """Return what answers the server requests of a call that becomes a task."""
-        return TaskRespondent(caller.id, meta)
+        return TaskClientChannel(caller.id, meta)
 
     def keeps(self, call: Call) -> bool:
         """Whether a call becomes a task."""
-        return isinstance(call.context.client_channel, TaskRespondent)
+        return isinstance(call.context.client_channel, TaskClientChannel)
 
     def hear(self, note: ProgressNote) -> None:
         """Take a call's progress, which is shown as the task's message instead of sent."""

@@ -20,7 +20,7 @@ from toolpost.parts.tasks.orphans import HOLD_S, Orphans, task_topic
 from toolpost.parts.tasks.owners import new_owner
 from toolpost.parts.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
 from toolpost.parts.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
-from toolpost.parts.tasks.server_requests import TaskRespondent
+from toolpost.parts.tasks.server_requests import TaskClientChannel
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
@@ -136,11 +136,11 @@ class TaskRunner:
             return replace(run.kept, status_message=run.message) if run.message else run.kept
         return await self._run(lambda: records.find(name, caller))
 
-    def find_requests(self, name: McpTaskId, caller: CallerId) -> TaskRespondent | None:
+    def find_requests(self, name: McpTaskId, caller: CallerId) -> TaskClientChannel | None:
         """Return the server requests of a task; None if it does not run in this process."""
         run = self._own(name, caller)
         client_channel = None if run is None else run.call.context.client_channel
-        return client_channel if isinstance(client_channel, TaskRespondent) else None
+        return client_channel if isinstance(client_channel, TaskClientChannel) else None
 
     def open_listener(self, name: McpTaskId) -> AbstractAsyncContextManager[Listener]:
         """Listen for changes of a task's status, whichever gateway runs it."""
@@ -192,7 +192,7 @@ class TaskRunner:
         if self._open is None:
             raise GatewayError("The server is shutting down: no task is started any more.")
         self._runs[run.id] = self._by_call[run.call.id] = run
-        if isinstance(run.call.context.client_channel, TaskRespondent):
+        if isinstance(run.call.context.client_channel, TaskClientChannel):
             run.call.context.client_channel.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
         self._has_runs.set()
         tasks, gateway = self._open

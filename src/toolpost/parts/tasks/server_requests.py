@@ -19,7 +19,7 @@ class _PendingRequest:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
 
-class TaskRespondent:
+class TaskClientChannel:
     """Stands for a client that is not connected while its call runs, and polls."""
 
     takes_input_required = False
