@@ -50,6 +50,8 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     """A server's own result, field by field, to be sent on as it came."""
     refusal: UpstreamRefused | None = None
     """A server's own protocol error, to be sent on as one."""
+    error: ToolpostError | None = None
+    """What the payload tells of, for callers in this process."""
     style: ResultStyle
     """How the payload is shaped."""
     facts: JsonObject | None = None
@@ -241,6 +243,7 @@ def _failure(call: Call, error: ToolpostError) -> Answer:
         code=error.code.value,
         content=error.content if isinstance(error, InvalidResult) else (),
         refusal=error if isinstance(error, UpstreamRefused) else None,
+        error=error,
     )
 
 

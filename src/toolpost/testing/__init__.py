@@ -18,12 +18,15 @@ from toolpost.parts.conversations import Agent, ConversationService
 from toolpost.parts.conversations.part import ConversationsPart
 from toolpost.registry import BUNDLED
 from toolpost.running import App
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 
 __all__ = [
+    "Config",
+    "LimitSettings",
     "ScriptedAgent",
     "ScriptedSession",
+    "StoreSettings",
     "acp_agent_command",
     "assert_each_argument_matters",
     "client_of",
