@@ -13,7 +13,7 @@ import uvloop
 from bench.load import BenchError
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Wish
+from toolpost.parts.bus.submission import Submission
 from toolpost.parts.bus.tasks import TaskId, WorkerName
 from toolpost.store import open_store
 
@@ -45,7 +45,7 @@ class _Round:
     async def submit(self) -> None:
         name = f"{self.mark}-{next(self.numbers)}"
         self.submitted_at[name] = time.perf_counter()
-        await self.bus.submit(Wish(task=TaskId(name), priority=2, payload='{"n":1}'))
+        await self.bus.submit(Submission(task=TaskId(name), priority=2, payload='{"n":1}'))
 
     async def work(self, number: int) -> None:
         name = WorkerName(await self.bus.register(f"{self.mark}-{number}", "bench", by=OPERATOR))

@@ -1,4 +1,4 @@
-"""Toolpost: one MCP endpoint where every tool is held to its contract. This page is what a tool's author imports.
+"""Toolpost: one MCP endpoint where every tool is held to its contract. This page is what authors and applications import.
 
 The names are looked up when they are first used: the command line loads this package, and does not need most of them.
 """
@@ -11,14 +11,21 @@ if TYPE_CHECKING:
         CallRequest,
         CallResult,
         Context,
+        Conversations,
+        InvokeOptions,
         Middleware,
         Next,
         Plugin,
         Result,
         Tool,
+        ToolCall,
+        TurnInfo,
         tool,
     )
     from toolpost.authoring.hookspecs import hookimpl
+    from toolpost.base.caller import Caller, Principal
+    from toolpost.base.ids import CallerId, ThreadId, TurnId
+    from toolpost.base.turns import TurnEnded
     from toolpost.base.version import __version__
     from toolpost.contracts.contract import Keyed
     from toolpost.contracts.envelope import ResultStyle
@@ -35,20 +42,29 @@ if TYPE_CHECKING:
         Unauthorized,
         UpstreamUnavailable,
     )
+    from toolpost.embedded import OpenToolpost, Toolpost
+    from toolpost.store.key_values import Item
 
 _HOMES = {
     "toolpost.authoring": (
         "CallRequest",
         "CallResult",
         "Context",
+        "Conversations",
+        "InvokeOptions",
         "Middleware",
         "Next",
         "Plugin",
         "Result",
         "Tool",
+        "ToolCall",
+        "TurnInfo",
         "tool",
     ),
     "toolpost.authoring.hookspecs": ("hookimpl",),
+    "toolpost.base.caller": ("Caller", "Principal"),
+    "toolpost.base.ids": ("CallerId", "ThreadId", "TurnId"),
+    "toolpost.base.turns": ("TurnEnded",),
     "toolpost.contracts.contract": ("Keyed",),
     "toolpost.contracts.envelope": ("ResultStyle",),
     "toolpost.contracts.errors": (
@@ -65,29 +81,44 @@ _HOMES = {
         "UpstreamUnavailable",
     ),
     "toolpost.base.version": ("__version__",),
+    "toolpost.embedded": ("OpenToolpost", "Toolpost"),
+    "toolpost.store.key_values": ("Item",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CallRequest",
     "CallResult",
+    "Caller",
+    "CallerId",
     "CapabilityMissing",
     "Context",
+    "Conversations",
     "ErrorCode",
     "Forbidden",
     "InvalidArguments",
+    "InvokeOptions",
+    "Item",
     "Keyed",
     "Middleware",
     "Next",
     "NoIndex",
     "NotFound",
+    "OpenToolpost",
     "Plugin",
+    "Principal",
     "QueueOverloaded",
     "Result",
     "ResultStyle",
+    "ThreadId",
     "Tool",
+    "ToolCall",
     "ToolFailed",
+    "Toolpost",
     "ToolpostError",
+    "TurnEnded",
+    "TurnId",
+    "TurnInfo",
     "Unauthorized",
     "UpstreamUnavailable",
     "__version__",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from anyio import CancelScope, create_task_group
 
-from toolpost.authoring import Plugin
+from toolpost.authoring import Middleware, Plugin
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING
@@ -80,6 +80,8 @@ async def open_app(
     *,
     plugins: Sequence[Plugin] = (),
     parts: Sequence[Part] | None = None,
+    more_parts: Sequence[Part] = (),
+    middleware: Sequence[Middleware] = (),
     bundled: bool = True,
     servers: Sequence[ServerSpec] | None = None,
     holds: bool = True,
@@ -89,7 +91,8 @@ async def open_app(
 ) -> AsyncIterator[App]:
     """Open a gateway: store, parts, plugins, servers. Leaving it cancels what is in flight, and keeps it.
 
-    `parts` are those that come with Toolpost and those that are installed, unless given. Without `bundled`, neither plugins
+    `parts` are those that come with Toolpost and those that are installed, unless given; `more_parts` are opened after them.
+    `middleware` runs around every call, outside of what is configured. Without `bundled`, neither plugins
     that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `holds` is false.
     `learn_limit_s` is how long servers whose tools are not known yet are waited for; later their tools come by themselves;
     `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command.
@@ -108,6 +111,8 @@ async def open_app(
     if parts is None:
         # Before the project's folder is on the path: what lies there is loaded only where it is configured.
         parts = _load_parts(config, plugin_host, installed=bundled and config.plugins.installed)
+    parts = [*parts, *more_parts]
+    plugin_host.add_middleware(middleware)
     _find_beside(config)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
@@ -378,30 +383,8 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
     """
     host, port = app.config.address
     app.roster.replace(members_of(app.config))
-    app.changes.is_served = True
-    access = Access(
-        host=host,
-        roster=app.roster,
-        allowed_hosts=app.config.http.allowed_hosts,
-        allowed_origins=app.config.http.allowed_origins,
-    )
-    body_limit = app.config.http.body_limit_bytes
     connections = Connections(limits_of(app.config), app.gateway.metrics)
-    admin = Admin(access, lambda: app.servers.providers, app.servers.findings, concealing)
-    http = HttpContext(access=access, streams=app.shares.streams, body_limit=body_limit, health=app.health)
-    endpoint = HttpEndpoint(
-        app.call_handler,
-        app.sdk,
-        access,
-        body_limit=body_limit,
-        health=app.health,
-        metrics=lambda: app.metrics(connections),
-        admin=admin,
-        routes=app.parts.routes(http),
-        shares=app.shares,
-        loads_early=loads_early,
-        bare_names=app.config.http.bare_names,
-    )
+    endpoint = _make_endpoint(app, host, connections, loads_early=loads_early)
     with bind_socket(host, port) as listener:
         async with open_http_server(endpoint, listener, connections):
             shown = f"[{host}]" if ":" in host else host
@@ -412,6 +395,52 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
             finally:
                 with CancelScope(shield=True):
                     await app.gateway.drain(app.config.limits.grace_s)
+
+
+@asynccontextmanager
+async def open_asgi(app: App) -> AsyncIterator[HttpEndpoint]:
+    """Open the ASGI application for a server that is not ours; leaving it gives calls in flight their grace.
+
+    Which names that server goes by is not known here. Where every request shows a token they do not matter, as for a listener
+    of ours off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
+    """
+    app.roster.replace(members_of(app.config))
+    endpoint = _make_endpoint(app, "127.0.0.1" if app.roster.members.is_open else "0.0.0.0")  # noqa: S104 (nothing is bound)
+    async with create_task_group() as tasks:
+        await tasks.start(endpoint.run)
+        try:
+            yield endpoint
+        finally:
+            with CancelScope(shield=True):
+                await app.gateway.drain(app.config.limits.grace_s)
+            tasks.cancel_scope.cancel()
+
+
+def _make_endpoint(
+    app: App, host: str, connections: Connections | None = None, *, loads_early: bool = True
+) -> HttpEndpoint:
+    app.changes.is_served = True
+    access = Access(
+        host=host,
+        roster=app.roster,
+        allowed_hosts=app.config.http.allowed_hosts,
+        allowed_origins=app.config.http.allowed_origins,
+    )
+    body_limit = app.config.http.body_limit_bytes
+    http = HttpContext(access=access, streams=app.shares.streams, body_limit=body_limit, health=app.health)
+    return HttpEndpoint(
+        app.call_handler,
+        app.sdk,
+        access,
+        body_limit=body_limit,
+        health=app.health,
+        metrics=lambda: app.metrics(connections),
+        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, concealing),
+        routes=app.parts.routes(http),
+        shares=app.shares,
+        loads_early=loads_early,
+        bare_names=app.config.http.bare_names,
+    )
 
 
 async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:

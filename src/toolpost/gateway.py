@@ -50,6 +50,8 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     """An upstream server's own result, field by field, to be sent on unchanged."""
     refusal: UpstreamRefused | None = None
     """An upstream server's own protocol error, to be sent on as one."""
+    error: ToolpostError | None = None
+    """What the payload tells of, for callers in this process."""
     style: ResultStyle
     facts: JsonObject | None = None
     """Sent beside the answer, under our key in `_meta`."""
@@ -240,6 +242,7 @@ def _failure_answer(call: Call, error: ToolpostError) -> Answer:
         code=error.code.value,
         content=error.content if isinstance(error, InvalidResult) else (),
         refusal=error if isinstance(error, UpstreamRefused) else None,
+        error=error,
     )
 
 

@@ -16,7 +16,7 @@ from tests.ways import IN_MEMORY, MODERN, TOOLPOST, server_environment
 from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.bus.commands.project import ProjectServer, project_config
-from toolpost.parts.conversations.agent_kinds import LateAgent
+from toolpost.parts.conversations.agent_kinds import LazyAgent
 from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.settings.locations import state_folder
 from toolpost.testing import conversations_of
@@ -145,7 +145,7 @@ async def test_unset_variable_of_an_agent_keeps_no_tool_away() -> None:
     async with open_app(config) as app:
         assert len(app.gateway.catalog) > 0
         with pytest.raises(CapabilityMissing, match="NOT_SET_HERE, which is not set"):
-            await LateAgent(conversations_of(app).crew.agents["helper"].spec).load()
+            await LazyAgent(conversations_of(app).agents.agents["helper"].spec).load()
 
 
 def test_bus_of_a_folder_that_is_no_project_leaves_nothing_there(tmp_path: Path) -> None:

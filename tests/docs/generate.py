@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.hostile_suite import attacks_page
+from tests.docs.python_api import api_page
 from tests.docs.rules import rules_page
 from toolpost.settings import config_schema
 
@@ -60,6 +61,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs/reference/configuration.md": "\n".join(_configuration(schema)),
         ROOT / "docs/reference/compatibility-rules.md": rules_page(COMMAND),
         ROOT / "docs/reference/hostile-suite.md": attacks_page(COMMAND),
+        ROOT / "docs/reference/python-api.md": api_page(COMMAND),
         ROOT / "schemas/toolpost.schema.json": json.dumps(schema, indent=2) + "\n",
     }
 

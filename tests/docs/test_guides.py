@@ -2,9 +2,9 @@
 
 - python, toml, sql, js and html: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
-  started and stopped, and runs while a command names its address; `pytest` waits for the end of the page, when all tests have
-  been written; `pip install .` is imitated, and what needs a network is left out. `test_install.py`
-  follows how the README installs Toolpost.
+  started and stopped, and runs while a command names its address; `uvicorn` is started and stopped; `pytest` waits for the end
+  of the page, when all tests have been written; `pip install .` is imitated, and what needs a network is left out.
+  `test_install.py` follows how the README installs Toolpost.
 - yaml: the commands of ours in it are run.
 - json: parsed.
 
@@ -145,6 +145,8 @@ class _Folder:
                 self._install()
         elif command.startswith("toolpost serve"):
             self._serve(command, place)
+        elif command.startswith("uvicorn "):
+            self._serve_with_uvicorn(command, place)
         elif GATEWAY in command:
             self._serve("toolpost serve", place, meanwhile=command)
         else:
@@ -202,6 +204,32 @@ class _Folder:
             server.wait()
         assert server.returncode == 0, f"{place}: {command}\n{stderr}"
         assert is_stdio or json.loads(ready)["status"] == "ok", f"{place}: {command}\n{ready}"
+
+    def _serve_with_uvicorn(self, command: str, place: str) -> None:
+        """Start an application as the page says, but on a free port; end it once it serves."""
+        words = shlex.split(command)
+        server = subprocess.Popen(
+            [BIN / words[0], *words[1:], "--port", "0"],
+            cwd=self._path,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.stderr is not None
+            lines = []
+            for line in server.stderr:
+                lines.append(line)
+                if "Uvicorn running on" in line:
+                    server.send_signal(signal.SIGINT)
+            server.wait(20)
+        finally:
+            server.kill()
+            server.communicate()
+        told = "".join(lines)
+        assert "Uvicorn running on" in told, f"{place}: {command}\n{told}"
+        assert "Application shutdown complete" in told, f"{place}: {command}\n{told}"
 
     def _listen_of(self, words: list[str]) -> str:
         # By the reader's own Toolpost: only there the sections of a part that they have installed are known.

@@ -29,7 +29,7 @@ from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId, Times
 from toolpost.parts.conversations import process_id
 from toolpost.parts.conversations.plugins import schedule
-from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.parts.tasks import orphans, owners
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import open_store
@@ -185,7 +185,9 @@ async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump
 
     async with open_store("sqlite::memory:") as store:
         conversations = SimpleNamespace(key_values=store.key_values, handle_message=handle_message)
-        clock = schedule._Clock(cast("Lead", SimpleNamespace(conversations=conversations, is_ready=True)))
+        clock = schedule._Clock(
+            cast("ConversationsHandle", SimpleNamespace(conversations=conversations, is_ready=True))
+        )
         for number in range(50):
             value: JsonObject = {
                 "thread": "t",

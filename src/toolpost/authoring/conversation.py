@@ -1,17 +1,20 @@
-"""What a plugin is told of conversations, and how it leads one itself."""
+"""Conversations as plugins, the HTTP API and the chat command see them: one interface, and the values that it takes and gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+import anyio
 
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
 from toolpost.base.turns import TurnEnded, TurnEvent
 from toolpost.store.key_values import KeyValueStore
-from toolpost.store.threads import Message, Thread
+from toolpost.store.threads import Message, Thread, Turn
 
 Listener = Callable[[TurnEvent], None]
-"""Is told what happens in a turn, as it happens."""
+"""Called with each event of a turn, as it happens; one that raises is not called again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class TurnInfo:
     trace_id: TraceId
     caller: Caller
     agent: str
-    """The name that the configuration has for it; empty where nobody answers but plugins."""
+    """Its name in the configuration; empty where no agent is configured and only plugins answer."""
     model: str | None
 
 
@@ -58,56 +61,157 @@ class InvokeOptions:
     on_event: Listener | None = None
 
 
+class AcceptedTurn(Protocol):
+    """A turn whose message was accepted; it goes on whether or not anything waits for it."""
+
+    @property
+    def info(self) -> TurnInfo:
+        """Its ids, caller and agent."""
+        ...
+
+    @property
+    def done(self) -> anyio.Event:
+        """Set when it has ended."""
+        ...
+
+    @property
+    def ended(self) -> TurnEnded | None:
+        """How it ended; None until `done` is set."""
+        ...
+
+    def stop(self, kind: Literal["cancelled", "timeout", "closing"], reason: str) -> None:
+        """Stop it; does nothing if it is stopping already or has ended."""
+        ...
+
+
+class AgentInfo(Protocol):
+    """An agent that answers."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """How it is run, such as `acp` or `claude`."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model that it is configured with; None is its own default."""
+        ...
+
+
 class Conversations(Protocol):
-    """All conversations of a server, for a plugin that leads one itself, in the name of a caller."""
+    """All conversations of a server.
+
+    A `Principal` says in the name of which caller a method acts, and within which limits. Threads of other callers do not
+    exist for it: methods that take a thread raise `NotFound` for them.
+    """
 
     @property
     def key_values(self) -> KeyValueStore:
         """Where a plugin keeps values of each caller that survive a restart of the server."""
         ...
 
+    @property
+    def shelf(self) -> KeyValueStore:
+        """Deprecated name of `key_values`; reading it warns with `DeprecationWarning`."""
+        ...
+
+    # -- agents and their sessions
+
+    @property
+    def default_agent(self) -> str | None:
+        """The agent that answers where none is named; None if no agent is configured."""
+        ...
+
+    def list_agents(self) -> Sequence[AgentInfo]:
+        """Return the agents as configured."""
+        ...
+
     def has_room_for(self, standing: Principal) -> bool:
         """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
         ...
 
-    def standing_in(self, thread: ThreadId) -> Principal | None:
-        """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
+    def is_warm(self, thread: ThreadId) -> bool:
+        """Whether a thread has a session that is open."""
         ...
+
+    async def prewarm(self, standing: Principal, thread: ThreadId, options: InvokeOptions | None = None) -> object:
+        """Open the session that the next message of a thread will use; return once it is open."""
+        ...
+
+    # -- threads
 
     async def create_thread(
         self, standing: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
     ) -> Thread:
-        """Begin a conversation."""
+        """Start a conversation; a long title is cut. Raises `QueueOverloaded` over the limit of threads."""
         ...
 
     async def find_thread(self, standing: Principal, thread: ThreadId) -> Thread:
-        """Return a thread of this caller's; anybody else's is not there."""
+        """Return a thread of this caller; raises `NotFound` for a thread of another caller, too."""
         ...
 
     async def list_threads(self, standing: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
-        """Return this caller's threads, those that changed last first."""
+        """Return this caller's threads that changed before a time, the latest first."""
+        ...
+
+    async def change_thread(
+        self, standing: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
+    ) -> Thread:
+        """Change the title, agent or model of a thread; None leaves it, an empty agent or model unsets it."""
+        ...
+
+    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
+        """Delete a thread with its messages; turns that run in it are stopped first."""
         ...
 
     async def read_messages(
         self, standing: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
     ) -> list[Message]:
-        """Return what was said in a thread."""
+        """Return the first messages of a thread past a `seq`, in order."""
         ...
+
+    async def list_turns(self, standing: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
+        """Return the turns of a thread, the latest first."""
+        ...
+
+    # -- turns
 
     async def handle_message(
         self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnEnded:
-        """Answer a message, and return how that ended. Whoever is cancelled while waiting for it cancels the turn."""
+        """Answer a message, and return how its turn ended; cancelling this cancels the turn."""
+        ...
+
+    async def start_message(
+        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
+    ) -> AcceptedTurn:
+        """Accept a message and return its turn, which goes on without the caller. What is wrong with it is raised at once."""
         ...
 
     async def invoke(self, standing: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
-        """Ask an agent and keep nothing: in the session of a thread, else in one that is named, else in the caller's own."""
+        """Ask an agent and record nothing: in the session of a thread, else in one that is named, else in the caller's own."""
         ...
 
     async def cancel(self, standing: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
-        """Stop a turn of a thread, or all that have not ended; returns which were."""
+        """Stop a turn of a thread, or all that have not ended; return which are being stopped.
+
+        Raises `NotFound` if a turn is named and does not run.
+        """
         ...
 
-    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
-        """Forget a thread; a turn that runs in it is stopped."""
+    def running_in(self, thread: ThreadId) -> list[TurnId]:
+        """Return the turns that run or wait in a thread in this process, in order."""
+        ...
+
+    def open_listener(self, thread: ThreadId, listener: Listener) -> AbstractContextManager[None]:
+        """Pass every event of a thread to a listener until the block is left; access is not checked."""
+        ...
+
+    def standing_in(self, thread: ThreadId) -> Principal | None:
+        """Return the caller in whose name the agent of a thread acts, with its limits; None while no turn runs."""
         ...

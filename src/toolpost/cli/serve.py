@@ -137,11 +137,11 @@ async def serve_until_stopped(
             stop.app = app
             spare_collector()
             if wire is not None:
-                _announce(app, None, manner)
+                announce(app, None, manner)
                 await serve_on_stdio(app, wire, stop.event)
                 return
             async with open_http(app) as url, presence(app, url, stop):
-                _announce(app, url, manner)
+                announce(app, url, manner)
                 await stop.event.wait()
 
 
@@ -162,7 +162,7 @@ async def _following(app: App, again: Again, stop: "Stop") -> AsyncIterator[None
         tasks.cancel_scope.cancel()
 
 
-def _announce(app: App, url: str | None, manner: Manner) -> None:
+def announce(app: App, url: str | None, manner: Manner) -> None:
     """Say what is served, what is not and why, and how to end it."""
     _PLUGIN_LOG.setLevel(logging.NOTSET)
     count = len(app.gateway.catalog)

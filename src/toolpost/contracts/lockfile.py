@@ -5,6 +5,7 @@ Text in, text out: reading and writing the file is left to `cli.lock` and `setti
 
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -202,6 +203,18 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> Verdict:
         """What it means for today's callers of the tool."""
         return Verdict.BREAKING if self.kind == "removed" else self.judgement.verdict
+
+    @property
+    def fault(self) -> CheckFailure | None:
+        """Deprecated name of `failure`."""
+        warnings.warn("`Drift.fault` is deprecated: use `Drift.failure`", DeprecationWarning, stacklevel=2)
+        return self.failure
+
+    @property
+    def suspicions(self) -> Sequence[Finding]:
+        """Deprecated name of `findings`."""
+        warnings.warn("`Drift.suspicions` is deprecated: use `Drift.findings`", DeprecationWarning, stacklevel=2)
+        return self.findings
 
     @property
     def failure(self) -> CheckFailure | None:

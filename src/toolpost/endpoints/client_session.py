@@ -73,7 +73,7 @@ class HandshakeClient:
         return bytes(answer.result)
 
 
-class HandshakeRespondent:
+class HandshakeClientChannel:
     """A client of the handshake era during a call: `send` writes to the channel of that call."""
 
     takes_input_required = False

@@ -13,7 +13,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.calls import METHODS, CallHandler, log_refused
-from toolpost.endpoints.client_session import HandshakeClient, HandshakeRespondent
+from toolpost.endpoints.client_session import HandshakeClient, HandshakeClientChannel
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.tasks import TASK_METHODS, Tasks
@@ -64,7 +64,7 @@ class ClientConnection:
         self._revision: era.Revision | None = None
         """Agreed in a handshake; None before one, and in the stateless era."""
         self._client: HandshakeClient | None = None
-        self._client_channel: HandshakeRespondent | None = None
+        self._client_channel: HandshakeClientChannel | None = None
         """The client, for server requests; None before a handshake."""
         self._calls = InFlight()
         self._sdk_requests: dict[str, anyio.Event] = {}
@@ -257,7 +257,7 @@ class ClientConnection:
             self._client.set_log_level(rpc.params_object(message))
         if message.method == "initialize":
             self._client = HandshakeClient((self._caller.id, self._caller.session), capabilities)
-            self._client_channel = HandshakeRespondent(self._client, self._send)
+            self._client_channel = HandshakeClientChannel(self._client, self._send)
             # Read no further message until this is answered: how it is read depends on the revision that is agreed.
             await answered.wait()
 

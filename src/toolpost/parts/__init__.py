@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolpost.settings.loader import load_config
     from toolpost.settings.model import Config
     from toolpost.settings.section import Section
+    from toolpost.store import Store
     from toolpost.store.part_migrations import open_part_store
     from toolpost.store.scripts import NOW, Script, Statement, change
 
@@ -43,6 +44,7 @@ _HOMES = {
     "toolpost.settings.model": ("Config",),
     "toolpost.settings.loader": ("load_config",),
     "toolpost.settings.section": ("Section",),
+    "toolpost.store": ("Store",),
     "toolpost.store.part_migrations": ("open_part_store",),
     "toolpost.store.scripts": ("NOW", "Script", "Statement", "change"),
 }
@@ -70,6 +72,7 @@ __all__ = [
     "Script",
     "Section",
     "Statement",
+    "Store",
     "change",
     "config_option",
     "json_option",

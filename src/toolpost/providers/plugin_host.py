@@ -67,10 +67,10 @@ def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate
     return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
 
 
-_SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
+MIDDLEWARE_SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
 
 
-def _problem_of(middleware: Any) -> str | None:
+def problem_of_middleware(middleware: Any) -> str | None:
     """Describe why an object is no middleware; None if it may be one."""
     if not callable(middleware):
         return "is not a function"
@@ -149,9 +149,15 @@ class PluginHost:
                     f"middleware.load: `{reference}` cannot be loaded: {type(error).__name__}: {error}",
                     hint="write package.module:function, of a module beside the configuration or an installed one",
                 ) from error
-            if problem := _problem_of(found):
-                raise BadConfiguration(f"middleware.load: `{reference}` {problem}.", hint=_SIGNATURE)
+            if problem := problem_of_middleware(found):
+                raise BadConfiguration(f"middleware.load: `{reference}` {problem}.", hint=MIDDLEWARE_SIGNATURE)
             self._configured.append(NamedMiddleware(reference, found))
+
+    def add_middleware(self, middleware: Iterable[Middleware]) -> None:
+        """Take middleware that a program gives, inside what was added or loaded before."""
+        self._configured += [
+            NamedMiddleware(getattr(function, "__name__", type(function).__name__), function) for function in middleware
+        ]
 
     def serves(self, name: str) -> bool:
         """Whether a plugin of this name was loaded, and has tools."""
@@ -238,8 +244,8 @@ class PluginHost:
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
         loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())
         for function in loaded.middleware:
-            if problem := _problem_of(function):
-                raise PluginFailed(f"middleware {function!r} {problem}", hint=_SIGNATURE)
+            if problem := problem_of_middleware(function):
+                raise PluginFailed(f"middleware {function!r} {problem}", hint=MIDDLEWARE_SIGNATURE)
         loaded.provider = FunctionProvider(
             loaded.name,
             tools,

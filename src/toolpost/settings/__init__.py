@@ -19,7 +19,7 @@ json_edit     one member of such a file set or removed, without losing a byte of
 
 from toolpost.settings.callers import CallerSettings, OAuthSettings
 from toolpost.settings.client_files import ClientServers, FoundServer, read_client_file
-from toolpost.settings.loader import config_schema, load_config
+from toolpost.settings.loader import config_schema, convert_settings, load_config
 from toolpost.settings.model import (
     CONFIG_NAME,
     Config,
@@ -51,6 +51,7 @@ __all__ = [
     "StdioSettings",
     "StoreSettings",
     "config_schema",
+    "convert_settings",
     "load_config",
     "parse_address",
     "read_client_file",

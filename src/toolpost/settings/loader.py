@@ -2,7 +2,7 @@
 
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
@@ -20,11 +20,13 @@ from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
 from toolpost.settings.model import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
 from toolpost.settings.section import (
+    HasSections,
     Section,
     bundled_sections,
     check_loadable,
     installed_sections,
     known_sections,
+    sections_of,
 )
 from toolpost.settings.servers import ServerSettings, check_server
 
@@ -37,8 +39,11 @@ _log = logging.getLogger("toolpost.settings")
 _Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
-def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
-    """Read the named file, else `toolpost.toml` in the folder, else take the defaults."""
+def load_config(path: Path | None = None, *, folder: Path | None = None, parts: Sequence[HasSections] = ()) -> Config:
+    """Read the named file, else `toolpost.toml` in the folder, else take the defaults.
+
+    `parts` may have sections in it, beside those that come with Toolpost and those that are installed.
+    """
     folder = folder or Path.cwd()
     if path is None:
         path = folder / CONFIG_NAME
@@ -52,7 +57,15 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
     except (ValueError, RecursionError) as error:
         # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
-    return _convert_config(values, path)
+    return _convert_config(values, path, parts)
+
+
+def convert_settings(values: Mapping[str, Any], *, place: str, parts: Sequence[HasSections] = ()) -> Config:
+    """Read settings that a program gives, shaped as in `toolpost.toml`; `place` names them in errors.
+
+    Relative paths start from the current folder.
+    """
+    return _convert_config(values, Path(place), parts)
 
 
 def with_state_of(config: Config) -> Config:
@@ -106,8 +119,8 @@ def _from_client(text: str, path: Path, folder: Path) -> Config:
     return with_state_of(Config(servers=servers, project=str(found.project)))
 
 
-def _convert_config(values: Mapping[str, Any], path: Path) -> Config:
-    sections = known_sections(values)
+def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSections] = ()) -> Config:
+    sections = known_sections(values) | sections_of(parts)
     whole = _file_type(sections)
     for name in values.keys() - {field.name for field in msgspec.structs.fields(whole)}:
         with _naming(path):
@@ -117,17 +130,17 @@ def _convert_config(values: Mapping[str, Any], path: Path) -> Config:
     servers = _convert_servers(values.get("servers", {}), path)
     callers = _convert_callers(values.get("callers", {}), path)
     tables = [section for section in sections.values() if section.table is not None]
-    parts = {table.name: _convert_table(values[table.name], table, path) for table in tables if table.name in values}
-    rest = {key: value for key, value in values.items() if key not in _TABLES and key not in parts}
+    of_parts = {table.name: _convert_table(values[table.name], table, path) for table in tables if table.name in values}
+    rest = {key: value for key, value in values.items() if key not in _TABLES and key not in of_parts}
     try:
         read: Any = msgspec.convert(rest, whole)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}.") from error
-    parts |= {name: getattr(read, name) for name in sections if name in rest}
+    of_parts |= {name: getattr(read, name) for name in sections if name in rest}
     kernel = {
         field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name != "parts"
     }
-    config = Config(**kernel, parts=parts)
+    config = Config(**kernel, parts=of_parts)
     parse_address(config.http.listen)
     with _naming(path):
         check_bundled(config.plugins.bundled, "plugins.bundled")

@@ -1,6 +1,6 @@
 """A section of `toolpost.toml` that a part brings: its name, its type, its default, and what else has to hold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -57,7 +57,7 @@ class HasSections(Protocol):
 
 def bundled_sections() -> dict[str, Section[Any]]:
     """Return the sections of the parts that come with Toolpost, by name."""
-    return _by_name(entry.load() for entry in BUNDLED)
+    return sections_of(entry.load() for entry in BUNDLED)
 
 
 def known_sections(names: Mapping[str, Any]) -> dict[str, Section[Any]]:
@@ -79,7 +79,7 @@ def installed_sections() -> dict[str, Section[Any]]:
     found: dict[str, Section[Any]] = {}
     for entry in installed_parts():
         try:
-            found |= _by_name([entry.load()])
+            found |= sections_of([entry.load()])
         except Exception:  # noqa: BLE001, S112 (a part may raise anything)
             continue
     return found
@@ -108,5 +108,6 @@ def plain_values(config: "Config") -> JsonObject:
     return values | {name: msgspec.to_builtins(section.of(config)) for name, section in sections.items()}
 
 
-def _by_name(parts: Any) -> dict[str, Section[Any]]:
+def sections_of(parts: Iterable[HasSections]) -> dict[str, Section[Any]]:
+    """Return the sections of these parts, by name."""
     return {section.name: section for part in parts for section in part.sections}

@@ -18,7 +18,7 @@ _THIS: Final = "WHERE plugin = ?1 AND owner = ?2 AND id = ?3 AND value = ?4"
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A value, whose it is, and its id."""
+    """An entry of the key-value store: a value, its owner and its id."""
 
     owner: CallerId
     id: str

@@ -14,16 +14,19 @@ from toolpost.authoring import Plugin
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.host import Part
-from toolpost.parts.conversations import Agent, Harness
+from toolpost.parts.conversations import Agent, ConversationService
 from toolpost.parts.conversations.part import ConversationsPart
 from toolpost.registry import BUNDLED
 from toolpost.running import App
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 
 __all__ = [
+    "Config",
+    "LimitSettings",
     "ScriptedAgent",
     "ScriptedSession",
+    "StoreSettings",
     "acp_agent_command",
     "assert_each_argument_matters",
     "client_of",
@@ -58,9 +61,9 @@ def parts_with(agents: Mapping[str, Agent] | None) -> list[Part]:
     return [ConversationsPart(agents), *others]
 
 
-def conversations_of(app: App) -> Harness:
+def conversations_of(app: App) -> ConversationService:
     """Return what leads the conversations of a gateway in this process."""
-    return app.service(Harness)
+    return app.service(ConversationService)
 
 
 @asynccontextmanager

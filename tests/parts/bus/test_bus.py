@@ -13,7 +13,7 @@ from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
 from toolpost.parts.bus.polls import Polled
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.submission import Submission, Submitted
 from toolpost.parts.bus.tasks import Offered, TaskId, Times, WorkerName
 from toolpost.shares import Callers
 from toolpost.store import open_store
@@ -28,8 +28,8 @@ ME = Caller(id=CallerId("me"), transport="memory")
 QUICK = Times(offer_s=0.2, run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
 
 
-def wish(task: str, priority: int = 2, by: str = ME.id, **options: object) -> Wish:
-    return Wish(task=TaskId(task), priority=priority, by=by, **options)  # type: ignore[arg-type]
+def wish(task: str, priority: int = 2, by: str = ME.id, **options: object) -> Submission:
+    return Submission(task=TaskId(task), priority=priority, by=by, **options)  # type: ignore[arg-type]
 
 
 async def given(bus: Bus, name: str, wait_s: float = 5) -> Offered:

@@ -5,15 +5,15 @@ import pytest
 
 from toolpost.parts.bus.tasks import (
     COLUMNS,
-    COMER_COLUMNS,
     ENDED_COLUMNS,
     LEASE_COLUMNS,
     OFFERED_COLUMNS,
+    POLLING_COLUMNS,
     WORKER_COLUMNS,
-    Comer,
     EndedTask,
     Lease,
     Offered,
+    PollingWorker,
     Task,
     Worker,
 )
@@ -27,7 +27,7 @@ from toolpost.store.tables import TABLES
         (Offered, OFFERED_COLUMNS),
         (Task, COLUMNS),
         (EndedTask, ENDED_COLUMNS),
-        (Comer, COMER_COLUMNS),
+        (PollingWorker, POLLING_COLUMNS),
         (Worker, WORKER_COLUMNS),
     ],
 )

@@ -17,8 +17,8 @@ from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
 from toolpost.parts.bus import completion
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Wish
-from toolpost.parts.bus.tasks import COLUMNS, Task, TaskId, Times, WorkerName, tasks_of
+from toolpost.parts.bus.submission import Submission
+from toolpost.parts.bus.tasks import COLUMNS, Task, TaskId, Times, WorkerName, parse_tasks
 from toolpost.store import Store, open_store
 from toolpost.store.scripts import Script, Statement
 
@@ -87,7 +87,9 @@ class BusMachine(RuleBasedStateMachine):
     @rule(task=TASKS, priority=st.integers(0, 4), needs=st.sets(TASKS, max_size=2), by=CALLERS)
     def submit(self, task: str, priority: int, needs: set[str], by: str) -> None:
         before = self.model.state.get(task)
-        wish = Wish(task=TaskId(task), priority=priority, needs=tuple(TaskId(one) for one in sorted(needs)), by=by)
+        wish = Submission(
+            task=TaskId(task), priority=priority, needs=tuple(TaskId(one) for one in sorted(needs)), by=by
+        )
         said = self.said(self.bus.submit(wish))
         if before in (*OVER, "held"):
             assert said is InvalidRequest
@@ -304,8 +306,8 @@ def _expired(task: str) -> Script[None]:
 
 
 def _everything() -> Script[tuple[list[Task], list[Task], list[tuple[str, str | None]]]]:
-    tasks = tasks_of((yield Statement(f"SELECT {COLUMNS} FROM bus_tasks ORDER BY id")))
-    archived = tasks_of((yield Statement(f"SELECT {COLUMNS} FROM bus_archive ORDER BY id")))
+    tasks = parse_tasks((yield Statement(f"SELECT {COLUMNS} FROM bus_tasks ORDER BY id")))
+    archived = parse_tasks((yield Statement(f"SELECT {COLUMNS} FROM bus_archive ORDER BY id")))
     workers = yield Statement("SELECT name, task FROM bus_workers ORDER BY name")
     return tasks, archived, [(name, task) for name, task in workers]
 

@@ -159,12 +159,12 @@ async def test_whoever_listens_and_reads_no_more_is_let_go(monkeypatch: pytest.M
             deaf.connect(address)
             deaf.sendall(f"GET /api/threads/{thread}/events HTTP/1.1\r\nHost: {address[0]}\r\n\r\n".encode())
             with anyio.fail_after(10):
-                while not conversations_of(site.app)._listeners:
+                while not conversations_of(site.app).running._listeners:
                     await anyio.sleep(0.01)
             ended = await site.say(thread, "go on")
 
             with anyio.fail_after(10):
-                while conversations_of(site.app)._listeners:
+                while conversations_of(site.app).running._listeners:
                     await anyio.sleep(0.01)
     assert (ended["state"], len(ended["text"])) == ("done", 8_000_000)
 

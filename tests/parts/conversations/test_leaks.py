@@ -56,10 +56,10 @@ async def test_many_threads_over_few_sessions_leave_nothing_behind(count: int, m
         assert len(me.children()) <= most + 1
         assert me.num_fds() <= files + 5
         assert me.memory_info().rss < memory * 1.25 + 16 * 1024 * 1024
-        assert (conversations_of(app).pool.waiting, conversations_of(app).runs, conversations_of(app)._lines) == (
+        assert (conversations_of(app).pool.waiting, conversations_of(app).runs, len(conversations_of(app).queues)) == (
             0,
             [],
-            {},
+            0,
         )
     with anyio.fail_after(10):
         while me.children(recursive=True):

@@ -16,15 +16,15 @@ from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut
 from toolpost.parts.conversations import (
     AgentGone,
     AgentSpec,
-    Pool,
     PoolKey,
     PoolLimits,
     SessionOrder,
+    SessionPool,
     pool_key,
     profile_of,
 )
 from toolpost.parts.conversations.metrics import AgentMetrics
-from toolpost.parts.conversations.session_pool import OnGone, Opened, Opener
+from toolpost.parts.conversations.session_pool import OnGone, OpenedSession, SessionOpener
 from toolpost.shares import Callers
 from toolpost.testing import ScriptedAgent
 
@@ -38,23 +38,23 @@ def key(thread: str | None = "t-1", standing: Principal = ADA, **options: Any) -
     return pool_key(standing.caller, profile, thread=ThreadId(thread) if thread else None, **options)
 
 
-def opener(agent: ScriptedAgent) -> Opener:
+def opener(agent: ScriptedAgent) -> SessionOpener:
     @asynccontextmanager
-    async def opened(on_gone: OnGone) -> AsyncIterator[Opened]:
+    async def opened(on_gone: OnGone) -> AsyncIterator[OpenedSession]:
         order = SessionOrder(
             thread=None, model=None, cwd=Path(), permissions="deny", door=None, resume=None, on_gone=on_gone
         )
         async with agent.open(order) as session:
-            yield Opened(session=session)
+            yield OpenedSession(session=session)
 
     return opened
 
 
 @asynccontextmanager
-async def pool_of(*, are_several: bool = False, **limits: Any) -> AsyncIterator[Pool]:
+async def pool_of(*, are_several: bool = False, **limits: Any) -> AsyncIterator[SessionPool]:
     callers = Callers()
     callers.are_several = are_several
-    pool = Pool(PoolLimits(**limits), AgentMetrics(), callers)
+    pool = SessionPool(PoolLimits(**limits), AgentMetrics(), callers)
     async with pool.open_running():
         yield pool
 
@@ -199,7 +199,7 @@ async def test_a_queue_that_is_full_refuses_and_says_so() -> None:
     assert all(session.is_closed for session in agent.sessions)
 
 
-async def used(pool: Pool, agent: ScriptedAgent, *keys: PoolKey) -> None:
+async def used(pool: SessionPool, agent: ScriptedAgent, *keys: PoolKey) -> None:
     for one in keys:
         async with pool.lease(one, opener(agent)):
             pass
@@ -387,7 +387,7 @@ async def test_two_hundred_threads_share_eight_sessions_and_leave_nothing() -> N
         async with anyio.create_task_group() as tasks:
             for number in range(600):
                 tasks.start_soon(ask, number)
-        assert (most, pool.waiting, len(pool._lines), len(pool._wanting)) == (8, 0, 0, 0)
+        assert (most, pool.waiting, len(pool.queues), len(pool._waiting_for_slot)) == (8, 0, 0, 0)
 
     assert all(session.is_closed for session in agent.sessions)
     assert not pool._leaving

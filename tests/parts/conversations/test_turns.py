@@ -524,6 +524,23 @@ async def test_a_plugin_leads_a_conversation_itself() -> None:
     assert ended.text == "from a plugin"
 
 
+async def test_the_key_value_store_is_found_under_its_old_name_too() -> None:
+    plugin = Plugin("leader")
+    given: list[Conversations] = []
+
+    @plugin.hook
+    def toolpost_conversations(conversations: Conversations) -> None:
+        given.append(conversations)
+
+    async with conversing(ScriptedAgent(), plugin):
+        with pytest.warns(DeprecationWarning, match=r"use `conversations\.key_values`") as warned:
+            old = given[0].shelf
+
+        assert old is given[0].key_values
+
+    assert warned[0].filename == __file__
+
+
 async def test_a_hook_of_no_such_name_is_refused() -> None:
     with pytest.raises(PluginFailed, match="no hook is called"):
 

@@ -76,22 +76,22 @@ class Group:
 
 
 def ok(check: str, message: str) -> Finding:
-    """Find nothing wrong."""
+    """Make a finding: nothing is wrong."""
     return Finding(level=Level.OK, check=check, message=message)
 
 
 def note(check: str, message: str) -> Finding:
-    """Find something to know."""
+    """Make a finding: something to know."""
     return Finding(level=Level.NOTE, check=check, message=message)
 
 
 def warning(check: str, message: str, *, hint: str | None = None) -> Finding:
-    """Find something that may go wrong."""
+    """Make a finding: something may go wrong."""
     return Finding(level=Level.WARNING, check=check, message=message, hint=hint)
 
 
 def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, lines: Iterable[str] = ()) -> Finding:
-    """Find something that does not work."""
+    """Make a finding: something does not work."""
     message, given = (as_clause(error.message), error.hint) if isinstance(error, ToolpostError) else (error, None)
     return Finding(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))
 

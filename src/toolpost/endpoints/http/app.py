@@ -17,7 +17,7 @@ from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.calls import METHODS, CallHandler, log_refused, progress_token
-from toolpost.endpoints.client_session import HandshakeRespondent
+from toolpost.endpoints.client_session import HandshakeClientChannel
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.connection import HttpConnection
 from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
@@ -156,7 +156,7 @@ class HttpEndpoint:
             return False
         client_channel = None
         if session is not None and session.client.is_open and head.takes_events:
-            client_channel = HandshakeRespondent(session.client, connection.sender(lambda: session.open_log(call)))
+            client_channel = HandshakeClientChannel(session.client, connection.sender(lambda: session.open_log(call)))
         caller = session.caller if session else head.admission.caller
         view = head.admission.view
         call = self._handler.admit(
@@ -347,7 +347,7 @@ class HttpEndpoint:
         may_notify = progress_token(meta) is not None or era.LOG_LEVEL in meta
         may_notify = may_notify or (session is not None and session.client.is_open)
         stream = EventStream(request.send, session) if may_notify and request.accepts(b"text/event-stream") else None
-        client_channel = HandshakeRespondent(session.client, stream.notify) if session and stream else None
+        client_channel = HandshakeClientChannel(session.client, stream.notify) if session and stream else None
         if session is not None:
             _check_new(session, message)
         call = self._handler.admit(

@@ -14,7 +14,7 @@ from toolpost.upstreams.server_requests import INTERNAL_ERROR, ROOTS_LIMIT_S, se
 from toolpost.upstreams.transport import ServerRefused
 
 
-class SdkRespondent:
+class SdkClientChannel:
     """Asks a client of the handshake era through the SDK's session. In the stateless era it is a `MultiRoundRequest` instead."""
 
     takes_input_required = False
@@ -48,7 +48,7 @@ class SdkRespondent:
         """Do nothing, in accordance with `wants_log`."""
 
 
-class StandingRespondent(SdkRespondent):
+class StandingClientChannel(SdkClientChannel):
     """Asks a client that has no request in flight, on the stream that belongs to no request."""
 
     @property

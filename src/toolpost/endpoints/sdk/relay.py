@@ -15,7 +15,7 @@ from toolpost.discovery import View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.http.paths import read_view
 from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
-from toolpost.endpoints.sdk.client import SdkRespondent
+from toolpost.endpoints.sdk.client import SdkClientChannel
 from toolpost.endpoints.sdk.passthrough import stash_result
 from toolpost.endpoints.sdk.read import TimedRead
 from toolpost.endpoints.sdk.request_context import VIEWER
@@ -105,7 +105,7 @@ class RelayHandlers:
         request, raw_params = self._find_request(context, f"{context.method} {name}", raw_params)
         timed_read = TimedRead(name, limit_s=servers.limit_s)
         if request is None:
-            client_channel = None if _is_modern(context) else SdkRespondent(context, caller)
+            client_channel = None if _is_modern(context) else SdkClientChannel(context, caller)
             return await self._read_and_record(
                 context.method, raw_params, read, _make_requester(context, client_channel), timed_read
             )

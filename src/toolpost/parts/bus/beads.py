@@ -14,7 +14,7 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolFailed
-from toolpost.parts.bus.outbox import Notice
+from toolpost.parts.bus.outbox import TrackerUpdate
 from toolpost.parts.bus.tasks import TaskId
 from toolpost.upstreams.process.tree import CompletedCommand, run
 
@@ -52,9 +52,9 @@ class Beads:
         except (ToolFailed, CapabilityMissing) as error:
             event(_log, logging.WARNING, "bead not checked", task=task, reason=error.message)
 
-    async def tell(self, notice: Notice) -> None:
+    async def tell(self, notice: TrackerUpdate) -> None:
         """Write down what became of a task."""
-        note = _note(notice)
+        note = _make_comment(notice)
         if note is not None:
             await self._bd("comments", "add", "--json", "--", notice.task, note)
         if notice.kind in _STATUS:
@@ -75,7 +75,7 @@ class Beads:
         raise ToolFailed(f"`bd {arguments[0]}` ended with {ended.returncode}: {words[:500]}")
 
 
-def _note(notice: Notice) -> str | None:
+def _make_comment(notice: TrackerUpdate) -> str | None:
     """Write a comment for what has something to say."""
     if notice.kind in ("blocked", "dead", "cancelled"):
         return f"{notice.kind}: {notice.detail or 'no reason was given'}"[:NOTE_LIMIT]

@@ -21,7 +21,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.contracts.errors import CallerError, Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
 from toolpost.parts.bus.definitions import LEAVES, ONCE, RENEWS, poll_wait_s
-from toolpost.parts.bus.link import BusLink, facts
+from toolpost.parts.bus.link import BusLink, make_meta
 from toolpost.parts.bus.plugin import Handler, plugin_of
 
 _log = logging.getLogger("toolpost.parts.bus")
@@ -112,7 +112,7 @@ class BusClient:
         if tool in _NEEDS_TOKEN:
             arguments = self._with_token(tool, arguments)
         if tool in _SAID:
-            meta = meta | facts(**_SAID[tool]())
+            meta = meta | make_meta(**_SAID[tool]())
         repeats: list[None] = []
         try:
             answer = await self._link.ask(
@@ -217,7 +217,7 @@ class BusClient:
                 return
             try:
                 answer = await self._link.ask(
-                    "ack_task", arguments, meta=facts(renews=True), may_repeat=True, patience_s=lease.lease_s / 3
+                    "ack_task", arguments, meta=make_meta(renews=True), may_repeat=True, patience_s=lease.lease_s / 3
                 )
             except (StaleLease, Forbidden, NotFound, InvalidRequest) as error:
                 lease.is_over = True

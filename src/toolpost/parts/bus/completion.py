@@ -8,10 +8,10 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease
-from toolpost.parts.bus.dispatch import Offer, dispatch, freed, held_by, pass_on, requeue
-from toolpost.parts.bus.outbox import post
-from toolpost.parts.bus.polls import forgotten, not_yours, required_worker
-from toolpost.parts.bus.submission import Submitted, resubmit, waits_of
+from toolpost.parts.bus.dispatch import Offer, dispatch, find_held, free_worker, pass_on, requeue
+from toolpost.parts.bus.outbox import make_update
+from toolpost.parts.bus.polls import forget_workers, make_not_yours, require_worker
+from toolpost.parts.bus.submission import Submitted, list_unmet_of, resubmit
 from toolpost.parts.bus.tasks import (
     COLUMNS,
     ENDED_COLUMNS,
@@ -30,7 +30,7 @@ from toolpost.parts.bus.tasks import (
     find_task,
     find_worker,
     note,
-    tasks_of,
+    parse_tasks,
 )
 from toolpost.store.scripts import NOW, Script, Statement, Together
 
@@ -76,7 +76,7 @@ WHERE state || '' = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs 
 """
 
 
-class Ended(NamedTuple):
+class EndedLease(NamedTuple):
     """A task that its worker has ended."""
 
     task: Lease
@@ -89,14 +89,14 @@ class Ended(NamedTuple):
 def acknowledge(name: str, task_id: str, token: str | None, by: Caller, times: Times, *, renews: bool) -> Script[Lease]:
     """Begin a task, or say that it goes on: both extend the lease."""
     ((now,),) = yield NOW
-    task, caller = yield from _required(task_id)
+    task, caller = yield from _require_lease(task_id)
     if task.worker != name:
         worker = yield from find_worker(name)
         if worker is not None and worker.caller != by.id:
-            raise not_yours(name)
-        raise _stale(task, f"it is with {_who(task)}")
+            raise make_not_yours(name)
+        raise _make_stale(task, f"it is with {_describe_holder(task)}")
     if caller != by.id:
-        raise not_yours(name)
+        raise make_not_yours(name)
     _check_token(task, token)
     is_first = task.state == "offered"
     begun = msgspec.structs.replace(
@@ -109,7 +109,7 @@ def acknowledge(name: str, task_id: str, token: str | None, by: Caller, times: T
     written = [Statement(_BEGIN, (task.id, begun.attempt, begun.expires_at, begun.changed_at))]
     if is_first:
         written += (note(task.id, now, "acknowledged", worker=name, attempt=begun.attempt),)
-        written += post(task.id, "begun", now, times, detail=name)
+        written += make_update(task.id, "begun", now, times, detail=name)
     yield Together(tuple(written))
     return begun
 
@@ -123,7 +123,7 @@ def end(
     *,
     result: str | None = None,
     reason: str | None = None,
-) -> Script[Ended]:
+) -> Script[EndedLease]:
     """End a task that a worker of this caller runs; saying it twice is saying it once.
 
     Without a token the word counts for whichever of the caller's workers has the task.
@@ -131,29 +131,29 @@ def end(
     ((now,),) = yield NOW
     rows = yield Statement(_HELD, (task_id,))
     if not rows:
-        over = yield from _required_ended(task_id)
+        over = yield from _require_ended(task_id)
         _check_repetition(over, state, token, by, result=result, reason=reason)
-        return Ended(over, [], is_awaited=False)
+        return EndedLease(over, [], is_awaited=False)
     *row, caller, is_needed, is_awaited = rows[0]
     task = Lease(*row)
     # Who shows an old token had the task before, and is told so below.
     if task.worker is not None and caller != by.id and token in (None, task.token):
-        raise _with_another_caller(task)
-    _check_that_it_runs(task, token)
-    written = _written_off(task, state, now, times, result=result, reason=reason, ended_by=by.id)
+        raise _make_not_yours(task)
+    _check_running(task, token)
+    written = _make_archive(task, state, now, times, result=result, reason=reason, ended_by=by.id)
     if not (state == "done" and is_needed):
-        return Ended(task, (yield from pass_on(task, now, times, *written)), is_awaited)
-    yield Together((*written, freed(task, now, seen_at=now)))
+        return EndedLease(task, (yield from pass_on(task, now, times, *written)), is_awaited)
+    yield Together((*written, free_worker(task, now, seen_at=now)))
     yield Statement(_RELEASE, (task.id, now, times.age_s))
-    return Ended(task, (yield from dispatch(now, times)), is_awaited)
+    return EndedLease(task, (yield from dispatch(now, times)), is_awaited)
 
 
-def _check_that_it_runs(task: Lease, token: str | None) -> None:
+def _check_running(task: Lease, token: str | None) -> None:
     if task.state in ("queued", "waiting") and token is not None:
-        raise _stale(task, "its lease has run out, and it is queued again")
+        raise _make_stale(task, "its lease has run out, and it is queued again")
     if task.state == "offered":
         if token is not None and token != task.token:
-            raise _stale(task, "its lease has run out, and it is offered to another worker")
+            raise _make_stale(task, "its lease has run out, and it is offered to another worker")
         raise InvalidRequest(
             f"The task `{task.id}` has not been acknowledged.",
             hint="`ack_task` first",
@@ -169,10 +169,10 @@ def _check_that_it_runs(task: Lease, token: str | None) -> None:
 
 def archive(task: Lease, state: State, now: float, times: Times, *, reason: str) -> Script[None]:
     """Put a task that nobody ended where tasks are kept that are over, and let its worker have another one."""
-    yield Together((*_written_off(task, state, now, times, reason=reason), freed(task, now)))
+    yield Together((*_make_archive(task, state, now, times, reason=reason), free_worker(task, now)))
 
 
-def _written_off(
+def _make_archive(
     task: Lease,
     state: State,
     now: float,
@@ -187,7 +187,7 @@ def _written_off(
         Statement(_ARCHIVE, (task.id, state, reason, result, now, ended_by)),
         Statement(_REMOVE, (task.id,)),
         note(task.id, now, state, worker=task.worker, attempt=task.attempt, detail=reason),
-        *post(task.id, state, now, times, detail=result if state == "done" else reason),
+        *make_update(task.id, state, now, times, detail=result if state == "done" else reason),
     )
 
 
@@ -199,9 +199,9 @@ def retry(task_id: str, by: Caller, times: Times) -> Script[Submitted]:
     ((now,),) = yield NOW
     task = yield from find_task(task_id)
     if task is None:
-        over = yield from _required_ended(task_id)
+        over = yield from _require_ended(task_id)
         _check_may_retry(over, over.ended_by, by)
-        task = yield from _revived(over, now, times)
+        task = yield from _revive(over, now, times)
     else:
         _check_may_retry(task, (yield from find_holder(task_id)), by)
         if task.state in ("offered", "running"):
@@ -224,9 +224,9 @@ def cancel(task_id: str, times: Times, reason: str) -> Script[tuple[Task, list[O
     ((now,),) = yield NOW
     task = yield from find_task(task_id)
     if task is None:
-        over = yield from _required_ended(task_id)
+        over = yield from _require_ended(task_id)
         if over.state != "cancelled":
-            raise _is_over(over)
+            raise _make_over(over)
         return over, []
     yield from archive(task, "cancelled", now, times, reason=reason)
     return task, (yield from dispatch(now, times))
@@ -238,8 +238,8 @@ def reset(name: str, by: Caller, times: Times, *, leaves: bool = False) -> Scrip
     One that leaves is forgotten; but what it has begun may still be ended by whoever did it, until the lease runs out.
     """
     ((now,),) = yield NOW
-    worker = yield from required_worker(name, by)
-    held = yield from held_by(worker)
+    worker = yield from require_worker(name, by)
+    held = yield from find_held(worker)
     if leaves and held is not None and held.state == "running":
         yield Statement("UPDATE bus_workers SET poll = NULL, poll_until = NULL WHERE name = ?1", (name,))
         return None, []
@@ -275,7 +275,7 @@ def shorten_leases(times: Times) -> Script[None]:
 def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     """Take back what was not acknowledged or not finished in time; when to look again, the offers that follow, what it was."""
     ((now,),) = yield NOW
-    expired = tasks_of(
+    expired = parse_tasks(
         (
             yield Statement(
                 f"SELECT {COLUMNS} FROM bus_tasks WHERE worker IS NOT NULL AND expires_at <= ?1"
@@ -285,8 +285,8 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
         )
     )
     for task in expired:
-        yield from _expired(task, now, times)
-    yield forgotten(now, times)
+        yield from _expire(task, now, times)
+    yield forget_workers(now, times)
     yield Statement("DELETE FROM bus_watches WHERE until < ?1", (now,))
     offered = yield from dispatch(now, times)
     rows = yield Statement(
@@ -298,7 +298,7 @@ def sweep(times: Times) -> Script[tuple[float | None, list[Offer], list[Task]]]:
     return (None if due is None else max(0.0, due - now)), offered, expired
 
 
-def _expired(task: Task, now: float, times: Times) -> Script[None]:
+def _expire(task: Task, now: float, times: Times) -> Script[None]:
     if task.state == "offered":
         # Whoever took it and did not say so is not there.
         yield Statement(
@@ -322,14 +322,14 @@ def backoff_s(attempt: int, times: Times) -> float:
     return min(times.retry_limit_s, usual * random.uniform(0.8, 1.2))  # noqa: S311
 
 
-def _required(task_id: str) -> Script[tuple[Lease, CallerId | None]]:
+def _require_lease(task_id: str) -> Script[tuple[Lease, CallerId | None]]:
     found = yield from find_lease(task_id)
     if found is not None:
         return found
-    raise _is_over((yield from _required_ended(task_id)))
+    raise _make_over((yield from _require_ended(task_id)))
 
 
-def _required_ended(task_id: str) -> Script[EndedTask]:
+def _require_ended(task_id: str) -> Script[EndedTask]:
     over = yield from find_archived(task_id)
     if over is None:
         raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
@@ -341,11 +341,11 @@ def _check_repetition(
 ) -> None:
     """Refuse every word about a task that is over but the one that ended it."""
     if token is not None and token != over.token:
-        raise _stale(over, f"it is over: {over.state}")
+        raise _make_stale(over, f"it is over: {over.state}")
     if over.ended_by not in (by.id, None):
-        raise _with_another_caller(over)
+        raise _make_not_yours(over)
     if over.state != state:
-        raise _is_over(over)
+        raise _make_over(over)
     # Who sends no result the second time says only that it is done.
     if (state == "done" and result is not None and not _is_same(result, over.result)) or reason != over.reason:
         what = "result" if state == "done" else "reason"
@@ -365,26 +365,26 @@ def _is_same(text: str, other: str | None) -> bool:
     return first == second
 
 
-def _is_over(over: EndedTask) -> InvalidRequest:
+def _make_over(over: EndedTask) -> InvalidRequest:
     return InvalidRequest(f"The task `{over.id}` is over: {over.state}.", bead_id=over.id, state=over.state)
 
 
-def _revived(over: EndedTask, now: float, times: Times) -> Script[Task]:
+def _revive(over: EndedTask, now: float, times: Times) -> Script[Task]:
     rank = now + over.priority * times.age_s
-    state = "waiting" if (yield from waits_of(over.id)) else "queued"
+    state = "waiting" if (yield from list_unmet_of(over.id)) else "queued"
     # Its dedupe key may be another task's by now.
     rows = yield Statement(_REVIVE, (over.id, rank, now, state))
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (over.id,))
-    yield Together((note(over.id, now, "retried"), *post(over.id, "retried", now, times)))
-    return tasks_of(rows)[0]
+    yield Together((note(over.id, now, "retried"), *make_update(over.id, "retried", now, times)))
+    return parse_tasks(rows)[0]
 
 
 def _check_token(task: Lease, token: str | None) -> None:
     if token is not None and token != task.token:
-        raise _stale(task, "it was given out again meanwhile")
+        raise _make_stale(task, "it was given out again meanwhile")
 
 
-def _with_another_caller(task: Lease) -> Forbidden:
+def _make_not_yours(task: Lease) -> Forbidden:
     return Forbidden(
         f"The task `{task.id}` was given to the worker `{task.worker}`, which another caller registered.",
         hint="only that caller can end it; `poll_task` gives you a task of your own",
@@ -393,7 +393,7 @@ def _with_another_caller(task: Lease) -> Forbidden:
     )
 
 
-def _stale(task: Lease, why: str) -> StaleLease:
+def _make_stale(task: Lease, why: str) -> StaleLease:
     return StaleLease(
         f"The lease on the task `{task.id}` is not yours any more: {why}.",
         hint="leave it, and poll for another",
@@ -402,5 +402,5 @@ def _stale(task: Lease, why: str) -> StaleLease:
     )
 
 
-def _who(task: Lease) -> str:
+def _describe_holder(task: Lease) -> str:
     return "nobody" if task.worker is None else f"the worker `{WorkerName(task.worker)}`"

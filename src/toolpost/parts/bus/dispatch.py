@@ -1,4 +1,4 @@
-"""What waits meets who waits: queued tasks offered to workers, and taken from them again."""
+"""Dispatch: queued tasks are offered to free workers, and taken from them again."""
 
 import secrets
 from typing import Final, NamedTuple
@@ -7,16 +7,16 @@ import msgspec
 
 from toolpost.parts.bus.tasks import (
     OFFERED_COLUMNS,
-    Comer,
     Lease,
     LeaseToken,
     Offered,
     PollId,
+    PollingWorker,
     Times,
     WorkerName,
     find_offered,
     note,
-    offered_of,
+    parse_offered,
 )
 from toolpost.store.scripts import Row, Script, Statement, Together
 
@@ -79,7 +79,7 @@ def dispatch(now: float, times: Times, *on_the_way: Statement, at_most: int = AT
     match = Statement(_MATCH, (now, now - times.present_s))
     rows = yield Together((match, *on_the_way)) if on_the_way else match
     while rows and rows[0][-1] is not None:
-        offers.append((yield from _matched(rows[0], now, times)))
+        offers.append((yield from _offer_match(rows[0], now, times)))
         if len(offers) >= at_most:
             break
         rows = yield match
@@ -94,7 +94,7 @@ def pass_on(over: Lease, now: float, times: Times, *on_the_way: Statement) -> Sc
     who = f"{_NOBODY} {over.worker}"
     rows = yield Together((Statement(_MATCH_OR, (now, now - times.present_s, who)), *on_the_way))
     if not rows:
-        yield freed(over, now, seen_at=now)
+        yield free_worker(over, now, seen_at=now)
         return []
     task, attempt, leases, found = rows[0]
     if found == who and over.worker is not None:
@@ -104,11 +104,11 @@ def pass_on(over: Lease, now: float, times: Times, *on_the_way: Statement) -> Sc
             (Statement(_OFFER, values), given, note(task, now, "offered", worker=over.worker, attempt=attempt))
         )
         return []
-    rows = yield Together((Statement(_MATCHED, (task,)), freed(over, now, seen_at=now)))
-    return [(yield from _matched((*rows[0], found), now, times))]
+    rows = yield Together((Statement(_MATCHED, (task,)), free_worker(over, now, seen_at=now)))
+    return [(yield from _offer_match((*rows[0], found), now, times))]
 
 
-def _matched(row: Row, now: float, times: Times) -> Script[Offer]:
+def _offer_match(row: Row, now: float, times: Times) -> Script[Offer]:
     *columns, who = row
     poll, _, name = who.partition(" ")
     task = Offered(*columns)
@@ -119,7 +119,7 @@ def _matched(row: Row, now: float, times: Times) -> Script[Offer]:
 def next_task(now: float) -> Script[Offered | None]:
     """Find the task whose turn it is, and keep it for this transaction."""
     rows = yield Statement(_NEXT_TASK, (now,))
-    return offered_of(rows)[0] if rows else None
+    return parse_offered(rows)[0] if rows else None
 
 
 def offer(
@@ -151,13 +151,13 @@ def requeue(task: Lease, now: float, kind: str, *, not_before: float = 0.0, deta
     yield Together(
         (
             Statement(_REQUEUE, (task.id, not_before, now)),
-            freed(task, now),
+            free_worker(task, now),
             note(task.id, now, kind, worker=task.worker, attempt=task.attempt, detail=detail),
         )
     )
 
 
-def freed(task: Lease, now: float, *, seen_at: float | None = None) -> Statement:
+def free_worker(task: Lease, now: float, *, seen_at: float | None = None) -> Statement:
     """Let the worker of a task have another one."""
     if task.state != "running":
         return Statement(_FREE, (task.worker, task.id, now))
@@ -166,7 +166,7 @@ def freed(task: Lease, now: float, *, seen_at: float | None = None) -> Statement
     )
 
 
-def held_by(worker: Comer) -> Script[Offered | None]:
+def find_held(worker: PollingWorker) -> Script[Offered | None]:
     """Find the task that a worker has; None if it has none, or no longer."""
     if worker.task is None:
         return None

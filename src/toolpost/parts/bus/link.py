@@ -57,7 +57,7 @@ Find = Callable[[Address | None], Awaitable[Address]]
 """Says where the server is; is told the address that does not answer any more, if there was one."""
 
 
-class _Lost(Exception):
+class _ServerLost(Exception):
     """No answer came."""
 
     def __init__(self, reason: str, *, was_sent: bool) -> None:
@@ -115,7 +115,7 @@ class BusLink:
         while True:
             try:
                 return await self._asked(tool, arguments, meta or {})
-            except _Lost as lost:
+            except _ServerLost as lost:
                 if lost.was_sent and not may_repeat:
                     raise self._unavailable(
                         f"was lost before it answered: {lost}",
@@ -134,15 +134,15 @@ class BusLink:
     async def _asked(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
         wire = await self._connected()
         try:
-            return _answer(await self._sent(wire, tool, arguments, meta))
+            return _parse_answer(await self._sent(wire, tool, arguments, meta))
         except ConnectionLost as lost:
             await self._drop(wire)
-            raise _Lost(lost.message, was_sent=lost.was_sent) from lost
+            raise _ServerLost(lost.message, was_sent=lost.was_sent) from lost
         except UpstreamUnavailable as error:
-            raise _Lost(error.message, was_sent=True) from error
+            raise _ServerLost(error.message, was_sent=True) from error
         except CallCancelled as error:
             # Nobody here gave up: the server ends.
-            raise _Lost(error.message, was_sent=True) from error
+            raise _ServerLost(error.message, was_sent=True) from error
 
     async def _sent(self, wire: HttpTransport, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
         for prefix in (self._prefix, "" if self._prefix else _INSIDE_A_GATEWAY):
@@ -152,7 +152,7 @@ class BusLink:
                 raw = await wire.request("tools/call", fields, name=name, meta=meta)
             except ServerRefused as refusal:
                 if not _is_unknown_tool(refusal):
-                    raise _told_by(refusal) from refusal
+                    raise _error_of(refusal) from refusal
             else:
                 self._prefix = prefix
                 return raw
@@ -190,7 +190,7 @@ class BusLink:
         return UpstreamUnavailable(f"The bus server at {self._url} {what}.", hint=hint)
 
 
-def facts(**ours: Json) -> JsonObject:
+def make_meta(**ours: Json) -> JsonObject:
     """Write what goes besides the arguments, in `_meta` under our key."""
     return {META_KEY: ours}
 
@@ -199,7 +199,7 @@ def _is_unknown_tool(refusal: ServerRefused) -> bool:
     return refusal.code == -32602 and isinstance(refusal.data, dict) and "tool" in (refusal.data.get("details") or {})
 
 
-def _answer(raw: bytes) -> JsonObject:
+def _parse_answer(raw: bytes) -> JsonObject:
     """Take what a tool returned out of its result, or raise the error that it is."""
     try:
         result: Any = msgspec.json.decode(raw)
@@ -211,20 +211,20 @@ def _answer(raw: bytes) -> JsonObject:
         code = ErrorCode(shown["code"])
     except (msgspec.DecodeError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise errors.ToolFailed("The bus server answered with something that is no result of a bus.") from error
-    raise _made(code, shown)
+    raise _make_error(code, shown)
 
 
-def _told_by(refusal: ServerRefused) -> ToolpostError:
+def _error_of(refusal: ServerRefused) -> ToolpostError:
     data = refusal.data if isinstance(refusal.data, dict) else {}
     try:
         code = ErrorCode(str(data.get("code")))
     except ValueError:
         code = ErrorCode.HANDLER_ERROR
     hint = "its token goes into TOOLPOST_TOKEN" if code is ErrorCode.UNAUTHORIZED else data.get("hint")
-    return _made(code, {"message": refusal.message, "hint": hint})
+    return _make_error(code, {"message": refusal.message, "hint": hint})
 
 
-def _made(code: ErrorCode, shown: JsonObject) -> ToolpostError:
+def _make_error(code: ErrorCode, shown: JsonObject) -> ToolpostError:
     """Make the error again that the server raised."""
     kind = _KINDS.get(code, errors.ToolFailed)
     details = shown.get("details")

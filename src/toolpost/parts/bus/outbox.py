@@ -1,6 +1,7 @@
-"""What the tracker that tasks come from is to be told: written down with the change itself, told in order, until it is taken.
+"""The outbox of updates for the tracker that tasks come from.
 
-A tracker that fails, or is not there for a while, is told later. Nobody who uses the bus waits for it.
+An update is stored in the transaction of the change itself, and sent in order of each task until the tracker has taken it. A
+tracker that fails is tried again later; no user of the bus waits for it.
 """
 
 import logging
@@ -18,10 +19,10 @@ from toolpost.store.scripts import NOW, Script, Statement
 _log = logging.getLogger("toolpost.parts.bus")
 
 OUTBOX: Final = "bus outbox"
-"""The topic that is rung when something was written down."""
+"""The wake-up topic of new updates."""
 
 CLAIM_S: Final = 60.0
-"""How long one server may take to tell the tracker before another does."""
+"""How long one server may take to send an update before another sends it."""
 
 RETRY_S: Final = 1.0
 RETRY_LIMIT_S: Final = 600.0
@@ -36,8 +37,8 @@ ORDER BY seq LIMIT 20 /*skip locked*/
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
-    """One thing to tell."""
+class TrackerUpdate:
+    """One update for the tracker."""
 
     seq: int
     task: TaskId
@@ -48,33 +49,33 @@ class Notice:
 
 
 class Tracker(Protocol):
-    """Where tasks come from."""
+    """The issue tracker that tasks come from."""
 
     async def check(self, task: TaskId) -> None:
         """Raise `NotFound` for a task that the tracker does not have."""
         ...
 
-    async def tell(self, notice: Notice) -> None:
-        """Say what became of a task; telling it twice does no harm. `NotFound` for one that is gone."""
+    async def tell(self, notice: TrackerUpdate) -> None:
+        """Send an update; sending it twice does no harm. Raises `NotFound` for a task that the tracker no longer has."""
         ...
 
 
-def post(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
-    """Write something down, if there is anybody to tell it to."""
+def make_update(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
+    """Return the statement that stores an update; none without a tracker."""
     if not times.is_tracked:
         return ()
     return (Statement(_POST, (next_number(now), task, kind, detail)),)
 
 
-class Clerk:
-    """Tells the tracker, one thing at a time."""
+class OutboxSender:
+    """Sends updates to the tracker, one at a time."""
 
     def __init__(self, store: Store, tracker: Tracker) -> None:
         self._store = store
         self._tracker = tracker
 
     async def run(self) -> None:
-        """Tell what there is to tell, until cancelled."""
+        """Send updates until cancelled."""
         async with self._store.wakeups.open_listener(OUTBOX) as listener:
             while True:
                 wait_s = LOOK_S
@@ -87,7 +88,7 @@ class Clerk:
                 with anyio.move_on_after(wait_s):
                     await listener.wait()
 
-    async def _tell_all(self, claimed: list[Notice]) -> None:
+    async def _tell_all(self, claimed: list[TrackerUpdate]) -> None:
         left = list(claimed)
         try:
             while left:
@@ -95,11 +96,11 @@ class Clerk:
                 left.pop(0)
         finally:
             if left:
-                # Whoever comes after us need not wait until our claim has run out.
+                # Another server need not wait until this claim has run out.
                 with anyio.CancelScope(shield=True):
                     await self._store.scripts.run(lambda: _release(left))
 
-    async def _tell(self, notice: Notice) -> None:
+    async def _tell(self, notice: TrackerUpdate) -> None:
         try:
             await self._tracker.tell(notice)
         except NotFound as error:
@@ -109,28 +110,31 @@ class Clerk:
             event(_log, logging.WARNING, "tracker failed", task=notice.task, reason=error.message, againInS=wait_s)
             await self._store.scripts.run(lambda: _postpone(notice, wait_s))
             return
-        await self._store.scripts.run(lambda: _taken(notice))
+        await self._store.scripts.run(lambda: _delete(notice))
 
 
-def _claim() -> Script[list[Notice]]:
-    """Take what is due, the first thing of each task, so that no other server tells it at the same time."""
+def _claim() -> Script[list[TrackerUpdate]]:
+    """Claim the first due update of each task, so that no other server sends it at the same time."""
     ((now,),) = yield NOW
     rows = yield Statement(_NEXT, (now,))
     for row in rows:
         yield Statement("UPDATE bus_outbox SET not_before = ?2 WHERE seq = ?1", (row[0], now + CLAIM_S))
-    return [Notice(seq=seq, task=TaskId(task), kind=kind, detail=d, tries=tries) for seq, task, kind, d, tries in rows]
+    return [
+        TrackerUpdate(seq=seq, task=TaskId(task), kind=kind, detail=d, tries=tries)
+        for seq, task, kind, d, tries in rows
+    ]
 
 
-def _taken(notice: Notice) -> Script[None]:
+def _delete(notice: TrackerUpdate) -> Script[None]:
     yield Statement("DELETE FROM bus_outbox WHERE seq = ?1", (notice.seq,))
 
 
-def _release(notices: list[Notice]) -> Script[None]:
+def _release(notices: list[TrackerUpdate]) -> Script[None]:
     for notice in notices:
         yield Statement("UPDATE bus_outbox SET not_before = 0 WHERE seq = ?1", (notice.seq,))
 
 
-def _postpone(notice: Notice, wait_s: float) -> Script[None]:
+def _postpone(notice: TrackerUpdate, wait_s: float) -> Script[None]:
     ((now,),) = yield NOW
     yield Statement(
         "UPDATE bus_outbox SET tries = tries + 1, not_before = ?2 WHERE seq = ?1", (notice.seq, now + wait_s)

@@ -14,9 +14,9 @@ from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.bus.definitions import BUS_TOOLS, LEAVES, LIST_LIMIT, ONCE, POLL_MS, RENEWS, TIMEOUT_S, poll_wait_s
 from toolpost.parts.bus.reports import Overview
-from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Report, Summary
+from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Summary, TaskReport
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.submission import Submission, Submitted
 from toolpost.parts.bus.tasks import USUAL_PRIORITY, Lease, Offered, State, Task, TaskId, Worker, WorkerName
 
 VALUE_LIMIT_BYTES: Final = 256 * 1024
@@ -58,24 +58,24 @@ class _Handlers:
         self._bus = bus
 
     async def submit_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        wish = Wish(
+        submission = Submission(
             task=TaskId(arguments["bead_id"]),
             priority=arguments.get("priority", USUAL_PRIORITY),
-            payload=_written(arguments, "payload"),
+            payload=_encode_bounded(arguments, "payload"),
             needs=tuple(TaskId(needed) for needed in arguments.get("depends_on", ())),
             dedupe_key=arguments.get("dedupe_key"),
             by=context.caller.id,
         )
-        return shown_submission(await self._bus.submit(wish))
+        return render_submission(await self._bus.submit(submission))
 
     async def worker_done(self, arguments: JsonObject, context: Context) -> JsonObject:
-        result = _written(arguments, "result")
+        result = _encode_bounded(arguments, "result")
         token = arguments.get("lease_token")
         task = await self._bus.done(TaskId(arguments["bead_id"]), token, result, by=context.caller)
         return {"success": True, "bead_id": task.id, "worker": task.worker}
 
     async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
-        return _status(await self._bus.overview(), self._bus.wall)
+        return _render_status(await self._bus.overview(), self._bus.wall)
 
     async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
@@ -83,7 +83,7 @@ class _Handlers:
         return {"success": True, "worker": name, "previous_task": task}
 
     async def retry_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        return shown_submission(await self._bus.retry(TaskId(arguments["bead_id"]), by=context.caller))
+        return render_submission(await self._bus.retry(TaskId(arguments["bead_id"]), by=context.caller))
 
     async def task_failed(self, arguments: JsonObject, context: Context) -> JsonObject:
         reason = arguments["reason"]
@@ -129,7 +129,7 @@ class _Handlers:
         }
 
     async def get_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        return shown_report(await self._bus.read_task(TaskId(arguments["bead_id"]), by=context.caller), self._bus.wall)
+        return render_report(await self._bus.read_task(TaskId(arguments["bead_id"]), by=context.caller), self._bus.wall)
 
     async def wait_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
         wants_all = arguments.get("all", True)
@@ -139,24 +139,24 @@ class _Handlers:
             by=context.caller,
             wants_all=wants_all,
         )
-        answer: JsonObject = {"tasks": [_shown_end(one, results, self._bus.wall) for one in tasks]}
+        answer: JsonObject = {"tasks": [_render_end(one, results, self._bus.wall) for one in tasks]}
         is_over = (all if wants_all else any)(one.is_over for one in tasks)
         return answer if is_over else answer | {"timeout": True}
 
     async def list_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
-        after = position_of(arguments["cursor"]) if "cursor" in arguments else None
+        after = parse_cursor(arguments["cursor"]) if "cursor" in arguments else None
         page = await self._bus.list_tasks(
-            states_named(arguments.get("state")),
+            parse_states(arguments.get("state")),
             by=context.caller,
             limit=arguments.get("limit", LIST_LIMIT),
             after=after,
         )
-        return shown_page(page, self._bus.wall)
+        return render_page(page, self._bus.wall)
 
     def _held(self, task: Offered) -> JsonObject:
         held: JsonObject = {
             "bead_id": task.id,
-            "assigned_at": _moment(self._bus.wall(task.changed_at)),
+            "assigned_at": _format_time(self._bus.wall(task.changed_at)),
             "attempt": task.attempt + 1,
             "priority": task.priority,
             **self._lease(task),
@@ -164,7 +164,7 @@ class _Handlers:
         return held | ({"payload": task.payload_json} if task.payload is not None else {})
 
     def _lease(self, task: Lease) -> JsonObject:
-        return {"lease_token": task.token, "lease_expires_at": _moment(self._bus.wall(task.expires_at or 0))}
+        return {"lease_token": task.token, "lease_expires_at": _format_time(self._bus.wall(task.expires_at or 0))}
 
 
 def _facts(context: Context) -> JsonObject:
@@ -173,7 +173,7 @@ def _facts(context: Context) -> JsonObject:
     return facts if isinstance(facts, dict) else {}
 
 
-def shown_submission(submitted: Submitted) -> JsonObject:
+def render_submission(submitted: Submitted) -> JsonObject:
     """Say what became of a submission."""
     answer: JsonObject = {
         "bead_id": submitted.task,
@@ -191,12 +191,12 @@ def shown_submission(submitted: Submitted) -> JsonObject:
     return answer
 
 
-def shown_report(report: Report, wall: Callable[[float], float]) -> JsonObject:
+def render_report(report: TaskReport, wall: Callable[[float], float]) -> JsonObject:
     """Show one task: all of it, or what `get_status` shows everybody."""
     task = report.task
     if not report.is_whole:
-        return _shown_on_the_board(task, wall)
-    shown = _shown_summary(task, wall) | {"attempts": [_shown_attempt(one, wall) for one in report.attempts]}
+        return _render_public(task, wall)
+    shown = _render_summary(task, wall) | {"attempts": [_render_attempt(one, wall) for one in report.attempts]}
     if report.waits_for:
         shown["waits_for"] = list(report.waits_for)
     if task.payload is not None:
@@ -206,66 +206,66 @@ def shown_report(report: Report, wall: Callable[[float], float]) -> JsonObject:
     return shown
 
 
-def shown_page(page: Page, wall: Callable[[float], float]) -> JsonObject:
+def render_page(page: Page, wall: Callable[[float], float]) -> JsonObject:
     """Show a part of a list of tasks."""
-    shown: JsonObject = {"tasks": [_shown_summary(one, wall) for one in page.tasks]}
+    shown: JsonObject = {"tasks": [_render_summary(one, wall) for one in page.tasks]}
     if page.next is not None:
         shown["next_cursor"] = urlsafe_b64encode(msgspec.json.encode(page.next)).decode()
     return shown
 
 
-def states_named(name: str | None) -> tuple[State, ...]:
+def parse_states(name: str | None) -> tuple[State, ...]:
     """Return the states that `list_tasks` calls by one name; all of them without one."""
     groups = {None: (*ACTIVE, *FINISHED), "active": ACTIVE, "finished": FINISHED}
     return groups[name] if name in groups else (cast("State", name),)
 
 
-def _shown_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[float], float]) -> JsonObject:
-    shown = _shown_summary(task, wall)
+def _render_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[float], float]) -> JsonObject:
+    shown = _render_summary(task, wall)
     if task.id in results:
         return shown | {"result": msgspec.json.decode(results[task.id])}
     return shown | ({"result_omitted": True} if task.result_chars else {})
 
 
-def _shown_summary(task: Task | Summary, wall: Callable[[float], float]) -> JsonObject:
+def _render_summary(task: Task | Summary, wall: Callable[[float], float]) -> JsonObject:
     shown: JsonObject = {
         "bead_id": task.id,
         "state": task.state,
         "priority": task.priority,
         "attempt": task.attempt,
         "worker": task.worker,
-        "submitted_at": _moment(wall(task.submitted_at)),
-        "changed_at": _moment(wall(task.changed_at)),
+        "submitted_at": _format_time(wall(task.submitted_at)),
+        "changed_at": _format_time(wall(task.changed_at)),
     }
     if task.reason is not None:
         shown["reason"] = task.reason
     if task.expires_at is not None:
-        shown["lease_expires_at"] = _moment(wall(task.expires_at))
+        shown["lease_expires_at"] = _format_time(wall(task.expires_at))
     return shown
 
 
-def _shown_on_the_board(task: Task, wall: Callable[[float], float]) -> JsonObject:
+def _render_public(task: Task, wall: Callable[[float], float]) -> JsonObject:
     shown: JsonObject = {"bead_id": task.id, "state": task.state}
     if task.state in ("offered", "running"):
         shown |= {"worker": task.worker, "attempt": task.attempt}
-        shown |= {"lease_expires_at": _moment(wall(task.expires_at))} if task.expires_at is not None else {}
+        shown |= {"lease_expires_at": _format_time(wall(task.expires_at))} if task.expires_at is not None else {}
     if task.state == "blocked" and task.reason is not None:
         shown["reason"] = task.reason
     return shown
 
 
-def _shown_attempt(attempt: Attempt, wall: Callable[[float], float]) -> JsonObject:
+def _render_attempt(attempt: Attempt, wall: Callable[[float], float]) -> JsonObject:
     shown: JsonObject = {
         "attempt": attempt.number,
         "worker": attempt.worker,
-        "started_at": _moment(wall(attempt.started_at)),
+        "started_at": _format_time(wall(attempt.started_at)),
     }
     if attempt.ended_at is not None:
-        shown |= {"ended_at": _moment(wall(attempt.ended_at)), "outcome": attempt.outcome}
+        shown |= {"ended_at": _format_time(wall(attempt.ended_at)), "outcome": attempt.outcome}
     return shown | ({"error": attempt.error} if attempt.error is not None else {})
 
 
-def position_of(cursor: str) -> Position:
+def parse_cursor(cursor: str) -> Position:
     """Read a `next_cursor`; raises `InvalidArguments` for what is none."""
     try:
         position = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Position)
@@ -278,8 +278,8 @@ def position_of(cursor: str) -> Position:
     return position
 
 
-def _status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:
-    workers = [_worker(worker, overview, wall) for worker in overview.workers]
+def _render_status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:
+    workers = [_render_worker(worker, overview, wall) for worker in overview.workers]
     return {
         "workers": workers,
         "queued_tasks": overview.counts.get("queued", 0),
@@ -294,7 +294,7 @@ def _status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:
     }
 
 
-def _worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) -> JsonObject:
+def _render_worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) -> JsonObject:
     held = overview.held.get(worker.task) if worker.task is not None else None
     is_running = held is not None and held.state == "running"
     status = "executing" if is_running else "pending" if held is not None else None
@@ -306,15 +306,15 @@ def _worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) 
         "pending_task": held.id if held is not None and not is_running else None,
     }
     if held is not None and held.expires_at is not None:
-        shown |= {"lease_expires_at": _moment(wall(held.expires_at)), "attempt": held.attempt}
+        shown |= {"lease_expires_at": _format_time(wall(held.expires_at)), "attempt": held.attempt}
     return shown
 
 
-def _moment(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _written(arguments: JsonObject, name: str) -> str | None:
+def _encode_bounded(arguments: JsonObject, name: str) -> str | None:
     """Write a value as JSON, bounded."""
     if name not in arguments:
         return None

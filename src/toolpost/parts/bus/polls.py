@@ -1,4 +1,4 @@
-"""A worker comes for a task: registered under a name of its own, given what is its turn, or told that there is nothing."""
+"""Workers: their registration under a unique name, and their polls for the next task."""
 
 from typing import Final
 
@@ -6,27 +6,27 @@ import msgspec
 
 from toolpost.base.caller import Caller
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded
-from toolpost.parts.bus.dispatch import GIVE, Offer, dispatch, held_by, next_task, offer, requeue
+from toolpost.parts.bus.dispatch import GIVE, Offer, dispatch, find_held, next_task, offer, requeue
 from toolpost.parts.bus.tasks import (
-    COMER_COLUMNS,
     OFFERED_COLUMNS,
-    Comer,
+    POLLING_COLUMNS,
     Offered,
     PollId,
+    PollingWorker,
     Times,
     Worker,
     WorkerName,
     find_worker,
     note,
-    offered_of,
+    parse_offered,
 )
 from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
 
 NAMES_TRIED: Final = 1_000
 FRESH_S: Final = 1.0
-"""How old an offer may be that is fetched as it is: its time need not begin anew."""
+"""Up to this age an offer is fetched without extending its lease."""
 
-_COMER: Final = COMER_COLUMNS.split(", ")
+_COMER: Final = POLLING_COLUMNS.split(", ")
 _OFFERED: Final = OFFERED_COLUMNS.split(", ")
 _COMING: Final = (
     f"SELECT {', '.join(f'w.{column}' for column in _COMER)}, {', '.join(f't.{column}' for column in _OFFERED)}"
@@ -46,7 +46,7 @@ _RESERVED: Final = (
 
 
 class Polled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is told."""
+    """The answer to a poll; without a task and a reason, its time is up."""
 
     task: Offered | None = None
     is_superseded: bool = False
@@ -62,7 +62,7 @@ def register(name: str, owner: str, by: Caller, times: Times) -> Script[tuple[Wo
     ((now,),) = yield NOW
     for number in range(NAMES_TRIED):
         tried = WorkerName(name if number == 0 else f"{name[:59]}-{number}")
-        yield forgotten(now, times, tried)
+        yield forget_workers(now, times, tried)
         rows = yield Statement(
             "INSERT INTO bus_workers (name, owner, registered_at, seen_at, idle_since, resets, caller)"
             " VALUES (?1, ?2, ?3, ?3, ?3, 0, ?4) ON CONFLICT DO NOTHING RETURNING name",
@@ -80,7 +80,7 @@ def register(name: str, owner: str, by: Caller, times: Times) -> Script[tuple[Wo
     )
 
 
-def forgotten(now: float, times: Times, name: str | None = None) -> Statement:
+def forget_workers(now: float, times: Times, name: str | None = None) -> Statement:
     """Remove workers of whom nothing was heard for long, or the one of this name if it is such a one."""
     return Statement(
         "DELETE FROM bus_workers WHERE task IS NULL AND seen_at < ?1 AND idle_since < ?1 AND coalesce(poll_until, 0) < ?2"
@@ -89,38 +89,38 @@ def forgotten(now: float, times: Times, name: str | None = None) -> Statement:
     )
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """How a poll began."""
+class StartedPoll(msgspec.Struct, frozen=True, kw_only=True):
+    """The first answer of a poll, and what later looks compare with."""
 
     polled: Polled
     resets: int
-    """How often the worker was reset before."""
+    """How often the worker had been reset when the poll started."""
     supersedes: bool
-    """Whether another poll of the same worker waits in vain from now on."""
+    """Whether it ends an older poll of the same worker."""
 
 
-def start_poll(name: str, poll: PollId, wait_s: float, by: Caller, times: Times) -> Script[Started]:
-    """Begin to wait, in the place of whoever waited under this name."""
+def start_poll(name: str, poll: PollId, wait_s: float, by: Caller, times: Times) -> Script[StartedPoll]:
+    """Start a poll of a worker, which ends an older one; return the task if there is one."""
     ((now,),) = yield NOW
-    worker, held = yield from _coming(name, by)
-    task = yield from _taken(worker, held, now, times, (name, poll, now + wait_s, now))
+    worker, held = yield from _find_polling(name, by)
+    task = yield from _take_next(worker, held, now, times, (name, poll, now + wait_s, now))
     supersedes = worker.is_polling(now) and worker.poll != poll
-    return Started(polled=Polled(task=task), resets=worker.resets, supersedes=supersedes)
+    return StartedPoll(polled=Polled(task=task), resets=worker.resets, supersedes=supersedes)
 
 
 def look(name: str, poll: PollId, resets: int, by: Caller, times: Times) -> Script[Polled]:
-    """Look whether something has come for a worker that waits."""
+    """Return what has come for a poll that waits: a task, a reset, or a newer poll."""
     ((now,),) = yield NOW
-    worker, held = yield from _coming(name, by)
+    worker, held = yield from _find_polling(name, by)
     if worker.resets != resets:
         return Polled(was_reset=True)
     if worker.poll != poll:
         return Polled(is_superseded=True)
-    return Polled(task=(yield from _taken(worker, held, now, times, None)))
+    return Polled(task=(yield from _take_next(worker, held, now, times, None)))
 
 
 def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Script[list[Offer]]:
-    """Stop waiting; an offer that nobody will read goes back at once."""
+    """End a poll; with `give_back`, an offer that its worker has not read is queued again."""
     ((now,),) = yield NOW
     worker = yield from find_worker(name)
     if worker is None or worker.poll != poll:
@@ -131,24 +131,23 @@ def end_poll(name: str, poll: PollId, times: Times, *, give_back: bool) -> Scrip
     )
     if not give_back:
         return []
-    task = yield from held_by(worker)
+    task = yield from find_held(worker)
     if task is not None and task.state == "offered":
         yield from requeue(task, now, "given back")
     return (yield from dispatch(now, times))
 
 
-def required_worker(name: str, by: Caller) -> Script[Worker]:
-    """Find a worker that this caller may act on, or say how one comes to be."""
+def require_worker(name: str, by: Caller) -> Script[Worker]:
+    """Return a worker that this caller may act on; raises `NotFound` or `Forbidden`."""
     worker = yield from find_worker(name)
     if worker is None:
-        raise _unknown(name)
+        raise _make_unknown(name)
     if worker.caller != by.id and not by.is_admin:
-        raise not_yours(name)
+        raise make_not_yours(name)
     return worker
 
 
-def not_yours(name: str) -> Forbidden:
-    """Say that a worker belongs to another caller."""
+def make_not_yours(name: str) -> Forbidden:
     return Forbidden(
         f"The worker `{name}` was registered by another caller.",
         hint="`register_worker` gives you one of your own; its own caller or an administrator can reset this one",
@@ -156,30 +155,32 @@ def not_yours(name: str) -> Forbidden:
     )
 
 
-def _unknown(name: str) -> NotFound:
+def _make_unknown(name: str) -> NotFound:
     return NotFound(f"No worker is called `{name}`.", hint="`register_worker` first", worker=name)
 
 
-def _coming(name: str, by: Caller) -> Script[tuple[Comer, Offered | None]]:
+def _find_polling(name: str, by: Caller) -> Script[tuple[PollingWorker, Offered | None]]:
     """Find a worker of this caller, and the task that it has."""
     rows = yield Statement(_COMING, (name,))
     if not rows:
-        raise _unknown(name)
-    worker = Comer(*rows[0][: len(_COMER)])
+        raise _make_unknown(name)
+    worker = PollingWorker(*rows[0][: len(_COMER)])
     # Not even an administrator polls for another caller: the answer has the lease token.
     if worker.caller != by.id:
-        raise not_yours(name)
+        raise make_not_yours(name)
     if worker.task is None:
         return worker, None
     row = rows[0][len(_COMER) :]
     # Not there: it was given just now, by somebody whom this one waited for.
-    return worker, Offered(*row) if row[0] is not None else (yield from held_by(worker))
+    return worker, Offered(*row) if row[0] is not None else (yield from find_held(worker))
 
 
-def _taken(worker: Comer, held: Offered | None, now: float, times: Times, waits: Row | None) -> Script[Offered | None]:
-    """Give a worker what is its turn, and have it wait as `waits` says."""
+def _take_next(
+    worker: PollingWorker, held: Offered | None, now: float, times: Times, waits: Row | None
+) -> Script[Offered | None]:
+    """Offer a worker its next task; `waits` is what is stored of its poll, None if that is stored already."""
     if held is not None and held.state == "running":
-        raise _busy(worker)
+        raise _make_busy(worker)
     waiting = () if waits is None else (Statement(_WAIT, (*waits,)),)
     if held is not None and waits is not None and _is_fresh(held, now, times):
         # Whoever looks for offers that nobody comes for sees by the poll that somebody has.
@@ -187,10 +188,10 @@ def _taken(worker: Comer, held: Offered | None, now: float, times: Times, waits:
         yield Statement(_WAIT, (name, poll, max(until, held.expires_at), now))
         return held
     if held is not None:
-        return (yield from _fetched(worker, held, now + times.offer_s, waiting))
+        return (yield from _fetch(worker, held, now + times.offer_s, waiting))
     task = yield from next_task(now)
     if task is None:
-        task = yield from _reserved_elsewhere(now)
+        task = yield from _take_reserved(now)
     if task is not None:
         given = Statement(GIVE, (worker.name, task.id)) if waits is None else Statement(_WAIT_WITH, (*waits, task.id))
         return (yield from offer(task, worker.name, now, times, given, is_fetched=True))
@@ -203,18 +204,20 @@ def _is_fresh(held: Offered, now: float, times: Times) -> bool:
     return held.expires_at is not None and held.expires_at > now + times.offer_s - min(FRESH_S, times.offer_s / 10)
 
 
-def _fetched(worker: Comer, held: Offered, expires_at: float, waiting: tuple[Statement, ...]) -> Script[Offered | None]:
+def _fetch(
+    worker: PollingWorker, held: Offered, expires_at: float, waiting: tuple[Statement, ...]
+) -> Script[Offered | None]:
     """Give a worker what was offered to it."""
     fetch = change(_FETCH, (held.id, held.token, expires_at))
     if (yield Together((fetch, *waiting))):
         return msgspec.structs.replace(held, is_fetched=1, expires_at=expires_at)
-    found = yield from held_by(worker)
+    found = yield from find_held(worker)
     if found is not None and found.state == "running":
-        raise _busy(worker)
+        raise _make_busy(worker)
     return None
 
 
-def _busy(worker: Comer) -> InvalidRequest:
+def _make_busy(worker: PollingWorker) -> InvalidRequest:
     return InvalidRequest(
         f"The worker `{worker.name}` has the task `{worker.task}`.",
         hint="end it with `worker_done` or `task_failed`, or let it go: `reset_worker`",
@@ -223,9 +226,9 @@ def _busy(worker: Comer) -> InvalidRequest:
     )
 
 
-def _reserved_elsewhere(now: float) -> Script[Offered | None]:
-    """Take what is kept for a worker that is not there to take it."""
-    found = offered_of((yield Statement(_RESERVED, (now,))))
+def _take_reserved(now: float) -> Script[Offered | None]:
+    """Take a task that is offered to a worker which does not poll."""
+    found = parse_offered((yield Statement(_RESERVED, (now,))))
     if not found:
         return None
     (task,) = found

@@ -12,8 +12,8 @@ from toolpost.parts.bus.tasks import (
     Worker,
     find_archived,
     find_task,
-    tasks_of,
-    workers_of,
+    parse_tasks,
+    parse_workers,
 )
 from toolpost.store.scripts import NOW, Script, Statement
 
@@ -49,12 +49,12 @@ class Event:
 def overview() -> Script[Overview]:
     """Look at everything at once."""
     ((now,),) = yield NOW
-    workers = workers_of((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers ORDER BY name")))
-    held = tasks_of((yield _tasks("worker IS NOT NULL", "rank, id", 10_000)))
-    queue = tasks_of((yield _tasks("state = 'queued'", "rank, id", SHOWN)))
+    workers = parse_workers((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers ORDER BY name")))
+    held = parse_tasks((yield _tasks("worker IS NOT NULL", "rank, id", 10_000)))
+    queue = parse_tasks((yield _tasks("state = 'queued'", "rank, id", SHOWN)))
     active = yield Statement("SELECT state, count(*) FROM bus_tasks GROUP BY state")
     ended = yield Statement("SELECT state, count(*) FROM bus_archive WHERE state <> 'done' GROUP BY state")
-    troubled = tasks_of(
+    troubled = parse_tasks(
         (
             yield Statement(
                 f"SELECT {COLUMNS} FROM bus_archive WHERE state IN ('dead', 'blocked') AND state <> 'done'"
@@ -102,7 +102,7 @@ def depth() -> Script[Depth]:
 
 def polls() -> Script[list[Worker]]:
     """Find the workers that wait."""
-    return workers_of((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE poll IS NOT NULL")))
+    return parse_workers((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE poll IS NOT NULL")))
 
 
 def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:

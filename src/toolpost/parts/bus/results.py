@@ -13,7 +13,7 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, NotFound
-from toolpost.parts.bus.submission import waits_of
+from toolpost.parts.bus.submission import list_unmet_of
 from toolpost.parts.bus.tasks import COLUMNS, HELD_BY, PollId, State, Task, TaskId, WorkerName
 from toolpost.store.scripts import NOW, Row, Script, Statement, Together
 
@@ -64,7 +64,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """One task, as a caller may read it."""
 
     task: Task
@@ -112,20 +112,20 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """None where the list ends."""
 
 
-def read_task(task_id: TaskId, by: Caller) -> Script[Report]:
+def read_task(task_id: TaskId, by: Caller) -> Script[TaskReport]:
     """Read one task; raises `NotFound`, and `Forbidden` for one of others that `get_status` does not show."""
     rows = yield Statement(_WHOLE, (task_id,))
     if not rows:
-        raise _unknown(task_id)
+        raise _make_unknown(task_id)
     *columns, caller = rows[0]
     task = Task(*columns)
     if not _may_read(by, task.submitted_by, caller):
         if task.state not in _ON_THE_BOARD:
-            raise _not_yours(task_id)
-        return Report(task=task, is_whole=False)
-    attempts = _attempts((yield Statement(_ATTEMPTS, (task_id,))))
-    waits_for = (yield from waits_of(task_id)) if task.state == "waiting" else ()
-    return Report(task=task, is_whole=True, attempts=attempts, waits_for=waits_for)
+            raise _make_not_yours(task_id)
+        return TaskReport(task=task, is_whole=False)
+    attempts = _parse_attempts((yield Statement(_ATTEMPTS, (task_id,))))
+    waits_for = (yield from list_unmet_of(task_id)) if task.state == "waiting" else ()
+    return TaskReport(task=task, is_whole=True, attempts=attempts, waits_for=waits_for)
 
 
 def list_tasks(states: Collection[State], by: Caller, limit: int, after: Position | None) -> Script[Page]:
@@ -163,9 +163,9 @@ def summarize(tasks: Sequence[TaskId], by: Caller) -> Script[list[Summary]]:
     found = {row[0]: Summary(*row) for row in (yield Statement(sql, tuple(tasks)))}
     for task in tasks:
         if task not in found:
-            raise _unknown(task)
+            raise _make_unknown(task)
         if not _may_read(by, found[task].submitted_by, found[task].caller):
-            raise _not_yours(task)
+            raise _make_not_yours(task)
     return [found[task] for task in tasks]
 
 
@@ -199,7 +199,7 @@ def unwatch(tasks: Sequence[TaskId], waiter: PollId) -> Script[None]:
     yield Together(tuple(Statement(delete, (task, waiter)) for task in tasks))
 
 
-def _attempts(latest_first: list[Row]) -> list[Attempt]:
+def _parse_attempts(latest_first: list[Row]) -> list[Attempt]:
     """Put the lines of a history together to attempts, the first one first."""
     attempts: list[Attempt] = []
     for at, kind, worker, number, detail in reversed(latest_first):
@@ -218,11 +218,11 @@ def _may_read(by: Caller, submitted_by: str, caller: CallerId | None) -> bool:
     return by.is_admin or by.id in (submitted_by, caller)
 
 
-def _unknown(task: TaskId) -> NotFound:
+def _make_unknown(task: TaskId) -> NotFound:
     return NotFound(f"No task is called `{task}`.", hint="`submit_task` first", bead_id=task)
 
 
-def _not_yours(task: TaskId) -> Forbidden:
+def _make_not_yours(task: TaskId) -> Forbidden:
     return Forbidden(
         f"The task `{task}` was submitted by another caller, and no worker of yours has it or ended it.",
         hint="its submitter, the caller whose worker has it or ended it, or an administrator can read it",

@@ -1,4 +1,4 @@
-"""The bus: tasks handed to workers and never lost. Every step is a transaction; whoever waits for one is woken by it."""
+"""The bus: tasks for workers, which are never lost. Every step is one transaction, which wakes the waiters it concerns."""
 
 import dataclasses
 import logging
@@ -17,11 +17,11 @@ from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.bus import completion, polls, reports, results, submission
 from toolpost.parts.bus.dispatch import Offer
 from toolpost.parts.bus.metrics import BusMetrics
-from toolpost.parts.bus.outbox import OUTBOX, Clerk, Tracker
+from toolpost.parts.bus.outbox import OUTBOX, OutboxSender, Tracker
 from toolpost.parts.bus.polls import Polled
-from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.submission import Submission, Submitted
 from toolpost.parts.bus.tasks import Lease, PollId, State, Task, TaskId, Times, WorkerName, next_poll
-from toolpost.parts.bus.waiters import Waiter, Waiting
+from toolpost.parts.bus.waiters import Waiter, WaitingPolls
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 class Bus:
-    """All that can be done with tasks and workers."""
+    """Every operation on tasks and workers."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Bus:
     ) -> None:
         """Take a store; with a tracker, its tasks must be there, and are kept in step."""
         self._store = store
-        self._waiting = Waiting()
+        self._waiting = WaitingPolls()
         self.times = dataclasses.replace(times, is_tracked=tracker is not None, polls=self._waiting)
         self._capacity = capacity
         self._callers = callers or Callers()
@@ -67,37 +67,37 @@ class Bus:
 
     @asynccontextmanager
     async def open_sweeping(self) -> AsyncIterator[None]:
-        """Take back what has expired, for as long as this is open."""
+        """Requeue expired tasks, and send updates to the tracker, until the block is left."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep)
             if self._tracker is not None:
-                tasks.start_soon(Clerk(self._store, self._tracker).run)
+                tasks.start_soon(OutboxSender(self._store, self._tracker).run)
             try:
                 yield
             finally:
                 tasks.cancel_scope.cancel()
 
-    # What a planner does
+    # -- planners
 
-    async def submit(self, wish: Wish) -> Submitted:
+    async def submit(self, new: Submission) -> Submitted:
         """Take a task in."""
         if self._tracker is not None:
-            await self._tracker.check(wish.task)
-        make = partial(submission.submit, wish, self.times, self._capacity, self._callers)
+            await self._tracker.check(new.task)
+        make = partial(submission.submit, new, self.times, self._capacity, self._callers)
         # One that waits for others may wait for a lock too, which nobody else should wait for with it.
-        submitted = await self._store.scripts.run(make, is_short=not wish.needs)
+        submitted = await self._store.scripts.run(make, is_short=not new.needs)
         self._wake(submitted.offered)
         return submitted
 
     async def retry(self, task: TaskId, *, by: Caller) -> Submitted:
-        """Have a task done again."""
+        """Queue a task again, whether it runs or is over."""
         submitted = await self._run(lambda: completion.retry(task, by, self.times))
         self._wake(submitted.offered)
-        self._tell()
+        self._wake_outbox()
         return submitted
 
     async def cancel(self, task: TaskId, reason: str) -> Task:
-        """Call a task off."""
+        """Cancel a task, whichever worker has it."""
         ended, offered = await self._run(lambda: completion.cancel(task, self.times, reason))
         self._wake(offered)
         self._announce_end(task)
@@ -111,16 +111,16 @@ class Bus:
         return task
 
     async def overview(self) -> reports.Overview:
-        """Look at everything."""
+        """Return all workers, and the tasks that are queued, held or in trouble."""
         return await self._store.scripts.read(reports.overview)
 
     async def history(self, task: TaskId) -> tuple[Task, list[reports.Event]]:
-        """Tell one task's story, by the wall clock."""
+        """Return a task and its events; times are by the wall clock."""
         found, events = await self._store.scripts.read(lambda: reports.history(task))
         shown = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
         return shown, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
 
-    async def read_task(self, task: TaskId, *, by: Caller) -> results.Report:
+    async def read_task(self, task: TaskId, *, by: Caller) -> results.TaskReport:
         """Read what became of a task, as far as this caller may; times are the store's (`wall`)."""
         return await self._store.scripts.read(lambda: results.read_task(task, by))
 
@@ -172,7 +172,7 @@ class Bus:
         """Return what the wall clock shows at a moment of a task or a worker."""
         return self._store.scripts.wall(at)
 
-    # What a worker does
+    # -- workers
 
     async def register(self, name: str, owner: str, *, by: Caller) -> WorkerName:
         """Take a worker in, which only this caller may use; returns the name that it got.
@@ -184,13 +184,13 @@ class Bus:
         return registered
 
     async def poll(self, name: WorkerName, wait_s: float, *, by: Caller) -> Polled:
-        """Wait for a task this long; whoever stops waiting gives back what was offered."""
+        """Wait up to `wait_s` for a task; if cancelled, an offered task is queued again."""
         is_heard = False
         async with self._store.wakeups.open_listener(_topic(name)) as listener:
             waiter = Waiter(name, next_poll(), listener)
             self._waiting.join(waiter)
             try:
-                polled = await self._polled(waiter, wait_s, by)
+                polled = await self._wait_for_task(waiter, wait_s, by)
                 is_heard = True
             finally:
                 try:
@@ -204,7 +204,7 @@ class Bus:
             self._metrics.dispatch_seconds.add(max(0.0, time.time() - self.wall(polled.task.changed_at)))
         return polled
 
-    async def _polled(self, waiter: Waiter, wait_s: float, by: Caller) -> Polled:
+    async def _wait_for_task(self, waiter: Waiter, wait_s: float, by: Caller) -> Polled:
         name, poll = waiter.name, waiter.poll
         started = await self._run_poll(lambda: polls.start_poll(name, poll, wait_s, by, self.times))
         if started.supersedes:
@@ -232,28 +232,28 @@ class Bus:
     async def acknowledge(
         self, name: WorkerName, task: TaskId, token: str | None, *, by: Caller, renews: bool
     ) -> Lease:
-        """Begin a task, or extend the lease on it."""
+        """Start an offered task, or extend the lease on a running one."""
         begun = await self._run(lambda: completion.acknowledge(name, task, token, by, self.times, renews=renews))
-        self._tell()
+        self._wake_outbox()
         return begun
 
     async def done(self, task: TaskId, token: str | None, result: str | None, *, by: Caller) -> Lease:
-        """End a task well."""
+        """End a task as done."""
         return await self._end(partial(completion.end, task, "done", token, by, self.times, result=result))
 
     async def failed(self, task: TaskId, token: str | None, reason: str, *, by: Caller) -> Lease:
-        """End a task that could not be done."""
+        """End a task as blocked, with the reason."""
         return await self._end(partial(completion.end, task, "blocked", token, by, self.times, reason=reason))
 
-    async def _end(self, make: Callable[[], Script[completion.Ended]]) -> Lease:
+    async def _end(self, make: Callable[[], Script[completion.EndedLease]]) -> Lease:
         ended = await self._run(make)
         self._wake(ended.offered)
         if ended.is_awaited:
             self._announce_end(ended.task.id)
-        self._tell()
+        self._wake_outbox()
         return ended.task
 
-    # What happens by itself
+    # -- periodic work
 
     async def _sweep(self) -> None:
         looked_at = anyio.current_time()
@@ -274,14 +274,14 @@ class Bus:
                         self._announce_end(task.id)
                 self.depth = await self._store.scripts.read(reports.depth)
                 self._wake(offered)
-                self._tell()
+                self._wake_outbox()
             except ToolpostError as error:
                 event(_log, logging.WARNING, "expired tasks not taken back", reason=error.message)
             limit_s = self.times.sweep_s
             await anyio.sleep(limit_s if wait_s is None else min(limit_s, max(0.01, wait_s)))
 
     async def _look_for_polls(self) -> None:
-        """Wake the polls for which something has come unheard: one look for all of them."""
+        """Wake polls that missed a wake-up, with one read for all of them."""
         if self._waiting:
             self._waiting.compare(await self._store.scripts.read(reports.polls))
 
@@ -289,7 +289,7 @@ class Bus:
         return self._store.scripts.run(make, full=full, is_short=True)
 
     def _run_poll(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
-        """Run a step of a poll. An offer that a power cut undoes is one that was never made: the poll is gone too."""
+        """Run a step of a poll without waiting for the disk: a power cut that undoes an offer ends its poll, too."""
         return self._run(make, full=False)
 
     def _wake(self, offered: Iterable[Offer]) -> None:
@@ -297,7 +297,7 @@ class Bus:
             if poll is not None and task.worker and not (task.is_fetched and self._waiting.hand_over(poll, task)):
                 self._ring(task.worker)
 
-    def _tell(self) -> None:
+    def _wake_outbox(self) -> None:
         if self._tracker is not None:
             self._store.wakeups.ring(OUTBOX)
 

@@ -1,4 +1,4 @@
-"""A task comes in: once, in its place, and never in a circle."""
+"""Submission of tasks: each is stored once, ranked by priority and age, and never waits for itself."""
 
 from typing import Final
 
@@ -34,8 +34,8 @@ WITH RECURSIVE upwards (id) AS (
 """
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a planner wants done."""
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as a planner submits it."""
 
     task: TaskId
     priority: int
@@ -47,68 +47,68 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a wish."""
+    """Where a submitted task is."""
 
     task: TaskId
     worker: WorkerName | None = None
-    """Who has it already."""
+    """The worker that has it; None while it is queued."""
     position: int | None = None
-    """How many come before it, and one; None while it waits for others."""
+    """Its position in the queue, from 1; None while it waits for other tasks."""
     waits_for: tuple[TaskId, ...] = ()
     is_duplicate: bool = False
     offered: tuple[Offer, ...] = ()
-    """All offers that were made on the way: their workers want to know."""
+    """All offers that the transaction made: their workers have to be woken."""
 
 
-def submit(wish: Wish, times: Times, capacity: int, callers: Callers) -> Script[Submitted]:
-    """Take a task in; one that is there already is answered for as it is."""
+def submit(new: Submission, times: Times, capacity: int, callers: Callers) -> Script[Submitted]:
+    """Store a task; one that is stored already is returned as it is. Raises `QueueOverloaded` over a limit."""
     ((now,),) = yield NOW
-    if wish.needs:
-        known = yield from _known(wish)
+    if new.needs:
+        known = yield from _find_known(new)
         if known is not None:
             return known
-        # Two servers that each add one half of a circle at the same moment would not see each other's.
+        # Two servers that each add one half of a cycle at the same moment would not see each other's half.
         yield alone("bus needs")
-        yield from _refuse_circles(wish)
-    waits_for = yield from unmet(wish.needs)
-    rank = now + wish.priority * times.age_s
-    ((is_over, queued, waiting, after, is_anybody_free),) = yield Statement(_OUTLOOK, (rank, wish.task, capacity))
+        yield from _refuse_circles(new)
+    waits_for = yield from list_unmet(new.needs)
+    rank = now + new.priority * times.age_s
+    ((is_over, queued, waiting, after, is_anybody_free),) = yield Statement(_OUTLOOK, (rank, new.task, capacity))
     if callers.are_several and queued + waiting >= callers.share_of(capacity):
-        # Only now can one caller have more than their share: below that, nobody is counted.
-        known = yield from _known(wish)
+        # Only now can one caller have more than their share: below that, tasks are not counted by caller.
+        known = yield from _find_known(new)
         if known is not None:
             return known
-        yield from _refuse_over_share(wish, capacity, callers)
+        yield from _refuse_over_share(new, capacity, callers)
     state = "waiting" if waits_for else "queued"
-    values = (wish.task, state, wish.priority, wish.payload, wish.dedupe_key, wish.by, now, rank)
+    values = (new.task, state, new.priority, new.payload, new.dedupe_key, new.by, now, rank)
     if is_over or queued + waiting >= capacity or not (yield change(_TAKE_IN, values)):
-        return (yield from _not_taken_in(wish, capacity))
-    submitted = note(wish.task, now, "submitted", detail=wish.by)
-    if wish.needs:
-        yield Together((submitted, *(_needed(wish.task, needed) for needed in dict.fromkeys(wish.needs))))
+        return (yield from _explain_refusal(new, capacity))
+    submitted = note(new.task, now, "submitted", detail=new.by)
+    if new.needs:
+        yield Together((submitted, *(_insert_need(new.task, needed) for needed in dict.fromkeys(new.needs))))
     if waits_for:
-        return Submitted(task=wish.task, waits_for=waits_for)
-    if not is_anybody_free and not wish.needs:
+        return Submitted(task=new.task, waits_for=waits_for)
+    if not is_anybody_free and not new.needs:
         yield submitted
-        return _placed(wish.task, queued - after + 1, [])
-    offered = yield from dispatch(now, times, *(() if wish.needs else (submitted,)), at_most=1)
-    return _placed(wish.task, queued - after + 1, offered)
+        return _make_submitted(new.task, queued - after + 1, [])
+    offered = yield from dispatch(now, times, *(() if new.needs else (submitted,)), at_most=1)
+    return _make_submitted(new.task, queued - after + 1, offered)
 
 
-def _not_taken_in(wish: Wish, capacity: int) -> Script[Submitted]:
-    known = yield from _known(wish)
+def _explain_refusal(new: Submission, capacity: int) -> Script[Submitted]:
+    known = yield from _find_known(new)
     if known is not None:
         return known
     yield from refuse_if_full(capacity)
     raise GatewayError("a task was taken in and ended meanwhile")
 
 
-def _needed(task: TaskId, needs: TaskId) -> Statement:
+def _insert_need(task: TaskId, needs: TaskId) -> Statement:
     return Statement("INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (task, needs))
 
 
-def _placed(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
-    """Say where a task is; what was offered before it is no longer before it."""
+def _make_submitted(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
+    """Return where a task is; tasks that were offered just now are no longer before it."""
     for one, _ in offered:
         if one.id == task:
             return Submitted(task=task, worker=one.worker, offered=tuple(offered))
@@ -116,29 +116,29 @@ def _placed(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
 
 
 def resubmit(task: Task, now: float, times: Times) -> Script[Submitted]:
-    """Hand out a task that was just put back."""
-    waits_for = yield from waits_of(task.id)
+    """Offer tasks after one was put back, and return where that one is."""
+    waits_for = yield from list_unmet_of(task.id)
     if waits_for:
         return Submitted(task=task.id, waits_for=waits_for)
     offered = yield from dispatch(now, times)
-    return _placed(task.id, (yield from place_of(task.id, task.rank)) + len(offered), offered)
+    return _make_submitted(task.id, (yield from count_position(task.id, task.rank)) + len(offered), offered)
 
 
-def _known(wish: Wish) -> Script[Submitted | None]:
-    there = yield from find_task(wish.task)
+def _find_known(new: Submission) -> Script[Submitted | None]:
+    there = yield from find_task(new.task)
     is_duplicate = False
-    if there is None and wish.dedupe_key is not None:
-        rows = yield Statement("SELECT id FROM bus_tasks WHERE dedupe_key = ?1", (wish.dedupe_key,))
+    if there is None and new.dedupe_key is not None:
+        rows = yield Statement("SELECT id FROM bus_tasks WHERE dedupe_key = ?1", (new.dedupe_key,))
         there = (yield from find_task(rows[0][0])) if rows else None
         is_duplicate = there is not None
     if there is None:
-        over = yield from find_archived(wish.task)
+        over = yield from find_archived(new.task)
         if over is None:
             return None
         raise InvalidRequest(
-            f"The task `{wish.task}` is over: {over.state}.",
+            f"The task `{new.task}` is over: {over.state}.",
             hint="`retry_task` does it again",
-            bead_id=wish.task,
+            bead_id=new.task,
             state=over.state,
         )
     if there.state == "running" and not is_duplicate:
@@ -149,34 +149,34 @@ def _known(wish: Wish) -> Script[Submitted | None]:
             state=there.state,
             worker=there.worker,
         )
-    waits_for = yield from waits_of(there.id)
-    position = (yield from place_of(there.id, there.rank)) if there.state == "queued" else None
+    waits_for = yield from list_unmet_of(there.id)
+    position = (yield from count_position(there.id, there.rank)) if there.state == "queued" else None
     return Submitted(
         task=there.id, worker=there.worker, position=position, waits_for=waits_for, is_duplicate=is_duplicate
     )
 
 
-def _refuse_circles(wish: Wish) -> Script[None]:
-    for needed in wish.needs:
-        if needed == wish.task or (yield Statement(_CYCLE, (needed, wish.task))):
+def _refuse_circles(new: Submission) -> Script[None]:
+    for needed in new.needs:
+        if needed == new.task or (yield Statement(_CYCLE, (needed, new.task))):
             raise InvalidRequest(
-                f"`{wish.task}` would wait for itself, through `{needed}`.",
+                f"`{new.task}` would wait for itself, through `{needed}`.",
                 hint="leave one of the two dependencies out",
-                bead_id=wish.task,
+                bead_id=new.task,
                 depends_on=needed,
             )
 
 
-def _refuse_over_share(wish: Wish, capacity: int, callers: Callers) -> Script[None]:
+def _refuse_over_share(new: Submission, capacity: int, callers: Callers) -> Script[None]:
     ((own,),) = yield Statement(
-        "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (wish.by,)
+        "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (new.by,)
     )
     if own >= callers.share_of(capacity):
         raise over_limit("bus tasks waiting", own, capacity, callers, retry_s=5, hint="wait until some are done")
 
 
 def refuse_if_full(capacity: int) -> Script[None]:
-    """Refuse another task where there are as many as there may be."""
+    """Raise `QueueOverloaded` if the queue is at its capacity."""
     ((queued, waiting),) = yield Statement(
         f"SELECT {_QUEUED.format(limit='?1')}, {_WAITING.format(limit='?1')}", (capacity,)
     )
@@ -189,7 +189,7 @@ def refuse_if_full(capacity: int) -> Script[None]:
         )
 
 
-def unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
+def list_unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
     """Return those of these tasks that are not done."""
     missing = []
     for needed in needs:
@@ -199,13 +199,13 @@ def unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
     return tuple(missing)
 
 
-def waits_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
-    """Return what a task waits for."""
+def list_unmet_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
+    """Return the tasks that a task still waits for."""
     rows = yield Statement("SELECT needs FROM bus_needs WHERE task = ?1 ORDER BY needs", (task,))
-    return (yield from unmet(tuple(TaskId(row[0]) for row in rows)))
+    return (yield from list_unmet(tuple(TaskId(row[0]) for row in rows)))
 
 
-def place_of(task: TaskId, rank: float) -> Script[int]:
-    """Count how many tasks come before this one, and this one."""
+def count_position(task: TaskId, rank: float) -> Script[int]:
+    """Return the position of a task in the queue, from 1."""
     rows = yield Statement(f"SELECT count(*) FROM ({_PLACE}) AS before", (rank, task, POSITIONS))
     return int(rows[0][0])

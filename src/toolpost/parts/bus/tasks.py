@@ -113,7 +113,7 @@ class EndedTask(Task, frozen=True, gc=False):
     """Whose worker said so; None if an operator or a lease that ran out ended it, or a version that did not write it down."""
 
 
-class Comer(msgspec.Struct, frozen=True, gc=False):
+class PollingWorker(msgspec.Struct, frozen=True, gc=False):
     """A worker, as its polls ask about it."""
 
     name: WorkerName
@@ -129,7 +129,7 @@ class Comer(msgspec.Struct, frozen=True, gc=False):
         return self.poll is not None and (self.poll_until or 0) > now
 
 
-class Worker(Comer, frozen=True, gc=False):
+class Worker(PollingWorker, frozen=True, gc=False):
     """Somebody who does tasks, one at a time."""
 
     owner: str
@@ -137,8 +137,8 @@ class Worker(Comer, frozen=True, gc=False):
     idle_since: float
 
 
-COMER_COLUMNS: Final = "name, caller, task, poll, poll_until, resets"
-WORKER_COLUMNS: Final = f"{COMER_COLUMNS}, owner, seen_at, idle_since"
+POLLING_COLUMNS: Final = "name, caller, task, poll, poll_until, resets"
+WORKER_COLUMNS: Final = f"{POLLING_COLUMNS}, owner, seen_at, idle_since"
 
 
 # A worker's row stays for as long as it has a task, so whose task it is need not be written down with it.
@@ -148,17 +148,17 @@ _HOLDER: Final = f"SELECT {HELD_BY} FROM bus_tasks WHERE id = ?1"
 _OFFERED: Final = f"SELECT {OFFERED_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
 
 
-def offered_of(rows: Iterable[Row]) -> list[Offered]:
+def parse_offered(rows: Iterable[Row]) -> list[Offered]:
     """Read rows of `OFFERED_COLUMNS`, which are the fields in their order."""
     return [Offered(*row) for row in rows]
 
 
-def tasks_of(rows: Iterable[Row]) -> list[Task]:
+def parse_tasks(rows: Iterable[Row]) -> list[Task]:
     """Read rows of `COLUMNS`, which are the fields in their order."""
     return [Task(*row) for row in rows]
 
 
-def workers_of(rows: Iterable[Row]) -> list[Worker]:
+def parse_workers(rows: Iterable[Row]) -> list[Worker]:
     """Read rows of `WORKER_COLUMNS`, which are the fields in their order."""
     return [Worker(*row) for row in rows]
 
@@ -188,7 +188,7 @@ def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:
     """Find a task that is not over."""
     suffix = " /*lock*/" if lock else ""
     rows = yield Statement(f"SELECT {COLUMNS} FROM bus_tasks WHERE id = ?1{suffix}", (task,))
-    return tasks_of(rows)[0] if rows else None
+    return parse_tasks(rows)[0] if rows else None
 
 
 def find_archived(task: str) -> Script[EndedTask | None]:
@@ -200,7 +200,7 @@ def find_archived(task: str) -> Script[EndedTask | None]:
 def find_worker(name: str) -> Script[Worker | None]:
     """Find a worker, and keep it for this transaction."""
     rows = yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE name = ?1 /*lock*/", (name,))
-    return workers_of(rows)[0] if rows else None
+    return parse_workers(rows)[0] if rows else None
 
 
 def note(

@@ -1,8 +1,8 @@
-"""The polls that wait in this process: what is offered to one of them is handed to it, without another look at the store."""
+"""Polls that wait in this process: a task that is offered to one is handed to it without reading the store again."""
 
 from collections.abc import Iterable
 
-from toolpost.parts.bus.tasks import Comer, Offered, PollId, WorkerName
+from toolpost.parts.bus.tasks import Offered, PollId, PollingWorker, WorkerName
 from toolpost.store.wakeups import Listener, Wake
 
 
@@ -16,13 +16,13 @@ class Waiter:
         self.poll = poll
         self.listener = listener
         self.resets = 0
-        """How often its worker had been reset when it began."""
+        """How often its worker had been reset when the poll started."""
         self.task: Offered | None = None
-        """What was handed to it."""
+        """The task that was handed to it, None until then."""
 
 
-class Waiting:
-    """All of them. Two may wait for one worker, until the older one has heard that it is superseded."""
+class WaitingPolls:
+    """Waiting polls by id. Two may wait for one worker, until the older one has learned that it is superseded."""
 
     def __init__(self) -> None:
         self._waiters: dict[PollId, Waiter] = {}
@@ -34,15 +34,15 @@ class Waiting:
         return poll in self._waiters
 
     def join(self, waiter: Waiter) -> None:
-        """Be among them."""
+        """Register a poll that waits for a task."""
         self._waiters[waiter.poll] = waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Be no longer among them."""
+        """Remove a poll."""
         del self._waiters[waiter.poll]
 
     def hand_over(self, poll: PollId, task: Offered) -> bool:
-        """Give a task to the poll that waits for it; False if it does not any more."""
+        """Give a task to a poll, and wake it; return False if the poll does not wait here."""
         waiter = self._waiters.get(poll)
         if waiter is None:
             return False
@@ -50,8 +50,8 @@ class Waiting:
         waiter.listener.wake(Wake.RUNG)
         return True
 
-    def compare(self, workers: Iterable[Comer]) -> None:
-        """Wake those whose worker is not as they left it."""
+    def compare(self, workers: Iterable[PollingWorker]) -> None:
+        """Wake polls whose worker has changed since they started, so that they read what it has."""
         known = {worker.name: worker for worker in workers}
         for waiter in self._waiters.values():
             worker = known.get(waiter.name)

@@ -69,7 +69,7 @@ class AcpAgent:
             client = AcpClient(order.permissions)
             connection = ClientSideConnection(client, _Transport(process, client))  # type: ignore[arg-type]
             try:
-                yield await _opened(spec.name, connection, client, process, order)
+                yield await _open_session(spec.name, connection, client, process, order)
             finally:
                 with anyio.CancelScope(shield=True):
                     await connection.close()
@@ -128,12 +128,12 @@ class AcpSession:
         try:
             response = asking.result()
         except Exception as error:
-            raise _explained(error, self._name, self._process) from error
+            raise _translate(error, self._name, self._process) from error
         usage = response.usage.model_dump(mode="json", by_alias=True, exclude_none=True) if response.usage else None
         return AgentEnd(reason=_REASONS.get(response.stop_reason, "limit"), usage=usage)
 
 
-async def _opened(
+async def _open_session(
     name: str, connection: ClientSideConnection, client: AcpClient, process: AgentProcess, order: SessionOrder
 ) -> AcpSession:
     try:
@@ -142,13 +142,13 @@ async def _opened(
             client_info=schema.Implementation(name="toolpost", title="Toolpost", version=__version__),
         )
         able = told.agent_capabilities or schema.AgentCapabilities()
-        session, options, is_resumed = await _session(connection, order, able)
+        session, options, is_resumed = await _resume_or_create(connection, order, able)
         if order.model is not None:
             await _choose_model(connection, session, options, order.model, name)
     except (CapabilityMissing, InvalidRequest):
         raise
     except Exception as error:
-        raise _explained(error, name, process) from error
+        raise _translate(error, name, process) from error
     return AcpSession(
         connection,
         client,
@@ -160,11 +160,11 @@ async def _opened(
     )
 
 
-async def _session(
+async def _resume_or_create(
     connection: ClientSideConnection, order: SessionOrder, able: schema.AgentCapabilities
 ) -> tuple[AgentSessionId, Any, bool]:
     """Go on with the ordered session, where the agent can and still has it; else open another one."""
-    cwd, servers = str(order.cwd), _servers(order, able)
+    cwd, servers = str(order.cwd), _list_servers(order, able)
     meta: dict[str, Any] = {META_KEY: {"threadId": order.thread}} if order.thread is not None else {}
     if order.resume is not None and (_can_resume(able) or able.load_session):
         go_on = connection.resume_session if _can_resume(able) else connection.load_session
@@ -182,7 +182,7 @@ def _can_resume(able: schema.AgentCapabilities) -> bool:
     return able.session_capabilities is not None and able.session_capabilities.resume is not None
 
 
-def _servers(order: SessionOrder, able: schema.AgentCapabilities) -> list[Any]:
+def _list_servers(order: SessionOrder, able: schema.AgentCapabilities) -> list[Any]:
     """Hand the gateway to the agent as its MCP server."""
     if (door := order.door) is None:
         return []
@@ -212,7 +212,7 @@ async def _choose_model(
         await connection.set_config_option(config_id=choice.id, session_id=session, value=model)
 
 
-def _explained(error: Exception, name: str, process: AgentProcess) -> Exception:
+def _translate(error: Exception, name: str, process: AgentProcess) -> Exception:
     """Say in our words what went wrong."""
     if isinstance(error, AgentGone):
         return error
@@ -225,13 +225,14 @@ def _explained(error: Exception, name: str, process: AgentProcess) -> Exception:
         return ToolFailed(f"The agent `{name}` failed: {error}.", **details)
     if isinstance(error, pydantic.ValidationError):
         return ToolFailed(
-            f"The agent `{name}` does not keep to the protocol.", faults=[_told(fault) for fault in error.errors()[:5]]
+            f"The agent `{name}` does not keep to the protocol.",
+            faults=[_render_issue(fault) for fault in error.errors()[:5]],
         )
     if isinstance(error, ConnectionError):
         return process.error()
     return error
 
 
-def _told(fault: Any) -> str:
+def _render_issue(fault: Any) -> str:
     place = ".".join(str(part) for part in fault["loc"])
     return f"{place}: {fault['msg']}" if place else str(fault["msg"])

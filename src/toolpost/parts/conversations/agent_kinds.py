@@ -9,7 +9,7 @@ from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.conversations.agent import Agent, AgentSession, AgentSpec, SessionOrder
 
 
-class LateAgent:
+class LazyAgent:
     """An agent of a kind that is not loaded yet."""
 
     def __init__(self, spec: AgentSpec) -> None:

@@ -1,4 +1,4 @@
-"""Who answers: agents by their names, and the session that each message belongs to."""
+"""The configured agents by name, and the session that each message belongs to."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -9,48 +9,52 @@ from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import AgentSessionId
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.parts.conversations.agent import Agent, AgentSpec, SessionOrder
-from toolpost.parts.conversations.gateway_token import DoorKeeper, lent
+from toolpost.parts.conversations.gateway_server import lend_token
 from toolpost.parts.conversations.session_key import PoolKey, Profile, pool_key, profile_of
-from toolpost.parts.conversations.session_pool import OnGone, Opened, Opener
+from toolpost.parts.conversations.session_pool import OnGone, OpenedSession, SessionOpener
 from toolpost.store.threads import Thread, Threads
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadyAgent:
-    """An agent, and how it is configured."""
+    """An agent with its configuration."""
 
     spec: AgentSpec
     agent: Agent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A session that somebody wants: what it is pooled under, and how it is opened."""
+class SessionRequest:
+    """The session that a message belongs to: its key in the pool, and how to open it if it is not there."""
 
     key: PoolKey
     profile: Profile
-    opener: Opener
+    opener: SessionOpener
 
 
-class Crew:
-    """Everybody who answers."""
+class AgentRegistry:
+    """All agents of a server."""
 
     def __init__(
         self,
         agents: Mapping[str, ReadyAgent],
         threads: Threads,
         default: str | None = None,
-        tokens: DoorKeeper | None = None,
+        tokens: DelegatedTokens | None = None,
     ) -> None:
-        """Take also what lends sessions a token for the gateway; without it, agents have no tools of it."""
+        """Take also what issues tokens for the gateway; without it, agents get none of its tools.
+
+        Without `default`, the first agent is the default.
+        """
         self.agents = agents
         self._threads = threads
         self.default = default or next(iter(agents), None)
         self._tokens = tokens
 
     def find(self, name: str) -> ReadyAgent:
-        """Return an agent, or say who there is."""
+        """Return an agent; raises `InvalidRequest` with the nearest name, `CapabilityMissing` if no agent is configured."""
         if (ready := self.agents.get(name)) is not None:
             return ready
         if not self.agents:
@@ -62,35 +66,37 @@ class Crew:
         raise InvalidRequest(f"No agent is called `{name[:64]}`.", hint=hint, agent=name[:64])
 
     def name_for(self, options: InvokeOptions, thread: Thread | None) -> str:
-        """Say who is meant: whoever the options name, else the thread, else the default agent; empty if nobody is."""
+        """Return the agent that the options name, else the thread's, else the default one; empty if there is none."""
         return options.agent or (thread.agent if thread else None) or self.default or ""
 
     def model_for(self, options: InvokeOptions, thread: Thread | None) -> str | None:
-        """Say which model is meant: the one that the options name, else the thread's, where the thread's own agent answers."""
+        """Return the model that the options name, else the thread's if its own agent answers, else None."""
         if options.model or thread is None:
             return options.model
         is_its_own = self.name_for(options, thread) == self.name_for(InvokeOptions(), thread)
         return thread.model if is_its_own else None
 
-    def session_for(self, standing: Principal, options: InvokeOptions, thread: Thread | None) -> Wanted:
-        """Say which session a message belongs to, for whoever asks and for whoever warms up."""
+    def session_for(self, standing: Principal, options: InvokeOptions, thread: Thread | None) -> SessionRequest:
+        """Return the session that a message belongs to; prewarming uses the same, so that it opens the one that is used."""
         spec = self.find(self.name_for(options, thread)).spec
         profile = profile_of(spec, model=self.model_for(options, thread), scopes=standing.scopes)
         key = pool_key(standing.caller, profile, thread=thread.id if thread else None, session=options.session)
-        return Wanted(key=key, profile=profile, opener=self._opener(profile, standing, thread, options.session))
+        return SessionRequest(
+            key=key, profile=profile, opener=self._make_opener(profile, standing, thread, options.session)
+        )
 
-    def _opener(
+    def _make_opener(
         self, profile: Profile, standing: Principal, thread: Thread | None, session: AgentSessionId | None
-    ) -> Opener:
+    ) -> SessionOpener:
         agent = self.agents[profile.spec.name].agent
 
         @asynccontextmanager
-        async def opened(on_gone: OnGone) -> AsyncIterator[Opened]:
-            # What is known of the session before is looked up when it is needed: a warm turn does without.
+        async def open_session(on_gone: OnGone) -> AsyncIterator[OpenedSession]:
+            # Read here and not before: a turn in a pooled session does not need what is stored of the session before.
             found = await self._threads.find(thread.id) if thread is not None else None
             may_resume = found is not None and found.session_profile == profile.digest
             caller = Caller(id=standing.caller.id, transport="agent", thread=thread.id if thread else None)
-            with lent(self._tokens, caller, profile.scopes) as door:
+            with lend_token(self._tokens, caller, profile.scopes) as door:
                 order = SessionOrder(
                     thread=thread.id if thread else None,
                     model=profile.model,
@@ -100,8 +106,8 @@ class Crew:
                     resume=found.session if found is not None and may_resume else session,
                     on_gone=on_gone,
                 )
-                async with agent.open(order) as opened_session:
-                    told = found.session_told if found is not None and opened_session.is_resumed else 0
-                    yield Opened(session=opened_session, told=told)
+                async with agent.open(order) as session_of_agent:
+                    told = found.session_told if found is not None and session_of_agent.is_resumed else 0
+                    yield OpenedSession(session=session_of_agent, told=told)
 
-        return opened
+        return open_session

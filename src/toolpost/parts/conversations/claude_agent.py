@@ -81,13 +81,13 @@ class ClaudeAgent:
                 order.on_gone(reason)
 
         with _server_file(order) as servers:
-            command = (*(spec.command or (_bundled(),)), *_FLAGS, *_arguments(order, servers))
+            command = (*(spec.command or (_find_program(),)), *_FLAGS, *_arguments(order, servers))
             async with open_agent_process(spec.name, command, cwd=order.cwd, env=spec.env, on_gone=gone) as process:
-                options = ClaudeAgentOptions(can_use_tool=_policy(order.permissions), cwd=order.cwd)
-                client = ClaudeSDKClient(options, transport=_Pipes(process))
+                options = ClaudeAgentOptions(can_use_tool=_make_policy(order.permissions), cwd=order.cwd)
+                client = ClaudeSDKClient(options, transport=_PipeTransport(process))
                 try:
                     with connecting:
-                        await _connected(client, process, spec.name)
+                        await _connect(client, process, spec.name)
                     if process.reason is not None:
                         raise process.error()
                     is_open = True
@@ -114,7 +114,7 @@ class ClaudeSession:
     async def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         """Ask, and pass on what comes until the result."""
         self._is_cancelled = False
-        reading = _Reading()
+        reading = _MessageReader()
         try:
             await self._client.query(text)
             async for message in self._client.receive_response():
@@ -148,7 +148,7 @@ class ClaudeSession:
         return AgentEnd(session=self.id, usage=result.usage)
 
 
-class _Pipes(Transport):
+class _PipeTransport(Transport):
     """The SDK's messages on an agent's pipes. Whoever opened the process closes it."""
 
     def __init__(self, process: AgentProcess) -> None:
@@ -174,7 +174,7 @@ class _Pipes(Transport):
         """Leave its input open: there is more to ask."""
 
 
-class _Reading:
+class _MessageReader:
     """What has come of one answer: pieces of it are followed by the whole, which is then no news."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class _Reading:
         return ToolUsed(id=block.tool_use_id, tool=name, state=state, result=_text_of(block.content))
 
 
-async def _connected(client: ClaudeSDKClient, process: AgentProcess, name: str) -> None:
+async def _connect(client: ClaudeSDKClient, process: AgentProcess, name: str) -> None:
     try:
         await client.connect()
     except AgentGone:
@@ -255,7 +255,7 @@ def _server_file(order: SessionOrder) -> Any:
         Path(path).unlink(missing_ok=True)
 
 
-def _policy(permissions: Permissions) -> Any:
+def _make_policy(permissions: Permissions) -> Any:
     async def decide(
         tool: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
@@ -268,7 +268,7 @@ def _policy(permissions: Permissions) -> Any:
     return decide
 
 
-def _bundled() -> str:
+def _find_program() -> str:
     """Return the program that the SDK brings, else the one that is installed."""
     found = find_spec("claude_agent_sdk")
     folder = Path(found.origin).parent if found is not None and found.origin else Path()

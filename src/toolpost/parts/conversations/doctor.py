@@ -12,7 +12,7 @@ from toolpost.cli.doctor.servers import LAST_WORDS, missing_command
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.parts.base import PartDoctor
 from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
-from toolpost.parts.conversations.agent_kinds import LateAgent
+from toolpost.parts.conversations.agent_kinds import LazyAgent
 from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
 from toolpost.settings import Config
 from toolpost.settings.masking import concealing
@@ -75,7 +75,7 @@ async def _started(spec: AgentSpec, within_s: float) -> Finding:
         on_gone=lambda _: None,
     )
     try:
-        agent = await LateAgent(spec).load()
+        agent = await LazyAgent(spec).load()
         began = time.monotonic()
         with anyio.fail_after(within_s):
             async with agent.open(order) as session:

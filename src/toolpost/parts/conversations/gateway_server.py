@@ -1,39 +1,56 @@
-"""The gateway as the MCP server that an agent is handed: over HTTP, or for one that cannot, on stdio through `bridge.py`."""
+"""The gateway as an MCP server of an agent: over HTTP with a token, or through `bridge.py` for agents that know only stdio."""
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.caller import GatewayAccess
+from toolpost.base.caller import Caller, GatewayAccess, Scope
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 
 NAME: Final = "toolpost"
-"""What agents know the gateway by."""
+"""The name of the gateway in an agent's list of MCP servers."""
 
 PREFIX: Final = f"mcp__{NAME}__"
-"""What some of them put before the names of its tools."""
+"""The prefix that some agents put before the names of its tools."""
 
 URL_VARIABLE: Final = "TOOLPOST_DOOR_URL"
 TOKEN_VARIABLE: Final = "TOOLPOST_DOOR_TOKEN"  # noqa: S105 (a name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StdioServer:
-    """A command that passes on to the gateway what it reads."""
+class BridgeCommand:
+    """The command of a stdio server that forwards to the gateway."""
 
     command: str
     args: tuple[str, ...]
     env: dict[str, str]
 
 
+@contextmanager
+def lend_token(
+    tokens: DelegatedTokens | None, caller: Caller, scopes: Sequence[Scope]
+) -> Iterator[GatewayAccess | None]:
+    """Issue a token that acts as this caller, and revoke it when the block is left; None while HTTP is not served."""
+    door = tokens.lend(caller, scopes) if tokens is not None else None
+    if tokens is None or door is None:
+        yield None
+        return
+    try:
+        yield door
+    finally:
+        tokens.take_back(door)
+
+
 def headers_of(door: GatewayAccess) -> dict[str, str]:
-    """Return what lets an agent in over HTTP."""
     return {"Authorization": f"Bearer {door.token}"}
 
 
-def stdio_server_of(door: GatewayAccess) -> StdioServer:
-    """Return what an agent starts that speaks MCP on stdio alone."""
+def stdio_server_of(door: GatewayAccess) -> BridgeCommand:
+    """Return the server for an agent that speaks MCP over stdio only."""
     bridge = str(Path(__file__).with_name("bridge.py"))
-    return StdioServer(
+    return BridgeCommand(
         command=sys.executable, args=("-S", "-E", bridge), env={URL_VARIABLE: door.url, TOKEN_VARIABLE: door.token}
     )

@@ -45,7 +45,7 @@ class History:
             lines += [f"({self.left_out} older messages are left out.)"]
         if self.summary:
             lines += ["What was said before, summed up:", self.summary]
-        lines += [_line(message) for message in self.messages]
+        lines += [_render_line(message) for message in self.messages]
         return "\n".join([*lines, "", "Go on from there. The user now says:", "", text])
 
 
@@ -56,14 +56,14 @@ async def history_of(
     if told >= up_to:
         return History()
     found = await threads.last_messages(thread, after=told, up_to=up_to, limit=LOOKED_AT)
-    kept = _within(found, limits)
+    kept = _take_newest(found, limits)
     left_out = up_to - told - len(kept)
     older = found[: len(found) - len(kept)]
     summary = await summarise(older) if older else None
     return History(messages=kept, left_out=left_out, summary=summary)
 
 
-def _within(messages: Sequence[Message], limits: HistoryLimits) -> Sequence[Message]:
+def _take_newest(messages: Sequence[Message], limits: HistoryLimits) -> Sequence[Message]:
     """Keep the newest that fit; the very newest is kept in any case, cut if need be."""
     kept: list[Message] = []
     room = limits.tokens * 4
@@ -88,7 +88,7 @@ def _cut(message: Message, room: int) -> Message:
     )
 
 
-def _line(message: Message) -> str:
+def _render_line(message: Message) -> str:
     told: dict[str, str] = {"role": message.role, "text": message.text}
     if message.details and message.details.get("state") not in (None, "done"):
         told["note"] = f"this answer was {message.details['state']}"

@@ -70,7 +70,7 @@ class Hooks:
         offered = {"turn": turn, **given}
         arguments = [offered[name] for name in implementation.takes]
         try:
-            return await _ended_within(self._limits_s[hook], self._called(implementation, arguments))
+            return await _run_within(self._limits_s[hook], self._called(implementation, arguments))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._host.degrade(implementation.plugin, f"failed in `{hook}`", error)
             event(
@@ -95,7 +95,7 @@ class Hooks:
         return await answer if inspect.isawaitable(answer) else answer
 
 
-async def _ended_within(limit_s: float, work: Awaitable[Any]) -> Any:
+async def _run_within(limit_s: float, work: Awaitable[Any]) -> Any:
     """Wait for a piece of work, and no longer; one that will not be cancelled is left behind."""
     task = asyncio.ensure_future(work)
     try:
@@ -107,13 +107,13 @@ async def _ended_within(limit_s: float, work: Awaitable[Any]) -> Any:
     finally:
         if not task.done():
             task.cancel()
-            task.add_done_callback(_look_away)
+            task.add_done_callback(_ignore_result)
     if task.cancelled():
         raise TimeoutError("it cancelled itself")
     return task.result()
 
 
-def _look_away(task: "asyncio.Future[Any]") -> None:
+def _ignore_result(task: "asyncio.Future[Any]") -> None:
     """Read what came of work that nobody waits for any more."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,8 @@
-"""Turns that other processes run on the same store: told to stop through it; and what others tell this one is heard."""
+"""Cancellation across processes that share a store: request a stop of their turns, and act on their requests.
+
+A request is a mark on the turn's row and a wake-up for the process that runs it. Wake-ups may be lost, so a process with running
+turns also looks every `LOOK_S`.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -15,74 +19,78 @@ from toolpost.store.wakeups import Wakeups
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
-ASKED_FOR: Final = "somebody asked for it"
+CANCEL_REASON: Final = "somebody asked for it"
 
 LOOK_S: Final = 5.0
-"""A wake-up may be lost: while turns run, it is looked this often, too."""
 
-LINGER: Final = 12
-"""How many looks without a turn it takes to listen no more: between the messages of a conversation, it goes on."""
+IDLE_LOOKS: Final = 12
+"""After how many looks without a turn the listener is closed: it stays open between the messages of a conversation."""
 
 
-class Elsewhere:
-    """What is asked of other processes, and what they ask of this one."""
+class OtherProcesses:
+    """Requests to stop turns, sent to and received from other processes on the same store."""
 
-    def __init__(self, threads: Threads, wakeups: Wakeups, name: str) -> None:
+    def __init__(self, threads: Threads, wakeups: Wakeups, process: str) -> None:
+        """Take the id of this process, as turns are recorded with it."""
         self._threads = threads
         self._wakeups = wakeups
-        self._name = name
-        self.wanted = anyio.Event()
-        """Set by whoever has begun a turn here."""
+        self._process = process
+        self._has_turns = anyio.Event()
 
-    async def ask(self, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
-        """Ask for a turn of a thread to be stopped, or for all of them, where others run them; returns which these are."""
-        asked = await self._threads.ask_to_stop(thread, turn=turn, but=self._name)
-        for runner in {each.runner for each in asked}:
+    def note_turn(self) -> None:
+        """Start listening, because a turn has started in this process."""
+        self._has_turns.set()
+
+    async def request_stop(self, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
+        """Request that a turn of a thread, or all of them, stop where other processes run them; return which these are."""
+        marked = await self._threads.ask_to_stop(thread, turn=turn, but=self._process)
+        for runner in {each.runner for each in marked}:
             self._wakeups.ring(_topic(runner))
-        return [each.id for each in asked]
+        return [each.id for each in marked]
 
-    async def end(self, thread: ThreadId, *, within_s: float) -> None:
-        """Have what others run in a thread stop, and wait for that, for a while."""
-        asked = await self.ask(thread)
+    async def stop_and_wait(self, thread: ThreadId, *, within_s: float) -> None:
+        """Stop what other processes run in a thread; return when it has ended, or after `within_s`."""
+        turns = await self.request_stop(thread)
         with anyio.move_on_after(within_s):
-            for turn in asked:
-                while await self._runs(turn):  # noqa: ASYNC110 (it ends in another process)
+            for turn in turns:
+                while await self._is_running(turn):  # noqa: ASYNC110 (it ends in another process)
                     await anyio.sleep(0.05)
 
     async def listen(self, runs: Mapping[TurnId, TurnRun]) -> None:
-        """Stop what others ask for, among these; nothing is looked at while there are none."""
+        """Stop those of these turns that other processes request to stop, until cancelled; without turns, read nothing."""
         while True:
-            await self.wanted.wait()
+            await self._has_turns.wait()
             idle = 0
-            async with self._wakeups.open_listener(_topic(self._name)) as bell:
-                while idle < LINGER:
+            async with self._wakeups.open_listener(_topic(self._process)) as listener:
+                while idle < IDLE_LOOKS:
                     with anyio.move_on_after(LOOK_S):
-                        await bell.wait()
+                        await listener.wait()
                     idle = 0 if runs else idle + 1
                     if runs:
-                        await self._look(runs)
-            self.wanted = anyio.Event()
+                        await self._stop_requested(runs)
+            self._has_turns = anyio.Event()
             if runs:
-                self.wanted.set()
+                self._has_turns.set()
 
-    async def _runs(self, turn: TurnId) -> bool:
+    async def _is_running(self, turn: TurnId) -> bool:
         found = await self._threads.find_turn(turn)
         return found is not None and found.state == "running"
 
-    async def _look(self, runs: Mapping[TurnId, TurnRun]) -> None:
+    async def _stop_requested(self, runs: Mapping[TurnId, TurnRun]) -> None:
         try:
-            asked = await self._threads.asked_to_stop(self._name)
+            requested = await self._threads.asked_to_stop(self._process)
         except GatewayError as error:
             event(_log, logging.WARNING, "what is to stop could not be looked for", reason=error.message)
             return
-        for turn, is_all in asked:
+        for turn, is_all in requested:
             run = runs.get(turn)
             if run is None or run.stop_kind is not None:
                 continue
-            meant = [each for each in runs.values() if is_all and each.info.thread == run.info.thread]
-            for each in meant or [run]:
-                each.stop("cancelled", ASKED_FOR)
+            # Turns that still wait in the thread have no row yet that could be marked: they stop with the marked one.
+            in_thread = [each for each in runs.values() if is_all and each.info.thread == run.info.thread]
+            for each in in_thread or [run]:
+                each.stop("cancelled", CANCEL_REASON)
 
 
-def _topic(runner: str) -> str:
-    return f"turns of {runner}"
+def _topic(process: str) -> str:
+    return f"turns of {process}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolpost.metrics import Gauges
     from toolpost.parts.conversations.agent import Agent, AgentSpec
     from toolpost.parts.conversations.agents import ReadyAgent
-    from toolpost.parts.conversations.service import Harness
+    from toolpost.parts.conversations.service import ConversationService
     from toolpost.settings import Config
 
 CHAT_PATH: Final = "/chat"
@@ -56,35 +56,35 @@ class ConversationsPart(Part):
         from toolpost.host import Provided
         from toolpost.providers.plugin_host import candidates_from_factories
 
-        harness = _make_harness(host, self._agents)
+        service = _make_service(host, self._agents)
 
         @asynccontextmanager
         async def run(_gateway: "Gateway") -> AsyncIterator[None]:
-            async with harness.open_running():
-                await harness.hooks.notify("toolpost_conversations", conversations=harness)
+            async with service.open_running():
+                await service.hooks.notify("toolpost_conversations", conversations=service)
                 yield
 
         has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
         yield Provided(
             plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
-            routes=lambda http: _routes(http, harness),
-            gauges=lambda: _gauges(harness),
-            conversations=harness,
-            services=[harness],
+            routes=lambda http: _routes(http, service),
+            gauges=lambda: _gauges(service),
+            conversations=service,
+            services=[service],
             run=run,
         )
 
 
-def _routes(http: "HttpContext", harness: "Harness") -> "Sequence[Routes]":
+def _routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
     from toolpost.endpoints.http.pages import Pages
-    from toolpost.parts.conversations.api.routes import TalkApi
+    from toolpost.parts.conversations.api.routes import ConversationsApi
 
-    api = TalkApi(http.access, harness, http.streams, body_limit=http.body_limit, health=http.health)
+    api = ConversationsApi(http.access, service, http.streams, body_limit=http.body_limit, health=http.health)
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
-def _gauges(harness: "Harness") -> "Gauges":
-    pool = harness.pool
+def _gauges(service: "ConversationService") -> "Gauges":
+    pool = service.pool
     return {
         "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(pool.sessions)),
         "toolpost_agent_turns_waiting": ("Turns that wait for a session.", pool.waiting),
@@ -92,12 +92,12 @@ def _gauges(harness: "Harness") -> "Gauges":
     }
 
 
-def _make_harness(host: "Host", given: "Mapping[str, Agent]") -> "Harness":
-    from toolpost.parts.conversations.agents import Crew
+def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationService":
+    from toolpost.parts.conversations.agents import AgentRegistry
     from toolpost.parts.conversations.history import HistoryLimits
     from toolpost.parts.conversations.hooks import Hooks
     from toolpost.parts.conversations.metrics import AgentMetrics
-    from toolpost.parts.conversations.service import Harness, HarnessLimits
+    from toolpost.parts.conversations.service import ConversationLimits, ConversationService
     from toolpost.parts.conversations.session_pool import PoolLimits
 
     config, store, settings = host.config, host.store, HARNESS.of(host.config)
@@ -107,18 +107,18 @@ def _make_harness(host: "Host", given: "Mapping[str, Agent]") -> "Harness":
             f"harness.default: no agent is called `{settings.default}`.",
             hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
         )
-    limits = HarnessLimits(
+    limits = ConversationLimits(
         pool=PoolLimits(
             size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting
         ),
         history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
         waiting=settings.waiting_in_thread,
         cancel_s=settings.cancel_s,
-        kept=config.limits.conversations,
+        threads=config.limits.conversations,
     )
-    return Harness(
+    return ConversationService(
         store.threads,
-        Crew(ready, store.threads, settings.default, host.tokens),
+        AgentRegistry(ready, store.threads, settings.default, host.tokens),
         Hooks(host.plugins),
         limits=limits,
         metrics=AgentMetrics(host.metrics),
@@ -130,7 +130,7 @@ def _make_harness(host: "Host", given: "Mapping[str, Agent]") -> "Harness":
 
 def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
     from toolpost.parts.conversations.agent import AgentSpec
-    from toolpost.parts.conversations.agent_kinds import LateAgent
+    from toolpost.parts.conversations.agent_kinds import LazyAgent
     from toolpost.parts.conversations.agents import ReadyAgent
     from toolpost.settings.masking import concealing
     from toolpost.upstreams.spec import ServerSpec
@@ -139,7 +139,7 @@ def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, 
     for spec in specs:
         concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     cwd = Path(config.project).absolute()
-    return {spec.name: ReadyAgent(spec=spec, agent=LateAgent(spec)) for spec in specs} | {
+    return {spec.name: ReadyAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
         name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()
     }
 

@@ -1,82 +1,77 @@
-"""A queue in which nobody overtakes, and which takes no more than its limit."""
+"""First-in, first-out queues by key: one holder at a time for each key, and a limit on how many wait behind it."""
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
 
 import anyio
 
 from toolpost.contracts.errors import QueueOverloaded
 
+Key = TypeVar("Key", bound=Hashable)
 
-class Line:
-    """One at a time, in the order in which they came."""
+
+class TurnQueues(Generic[Key]):
+    """A queue for each key that is in use; a queue that becomes empty is dropped."""
 
     def __init__(self, limit: int) -> None:
+        """Take how many may wait behind the holder of one key."""
         self._limit = limit
-        self._is_held = False
-        self._waiting: deque[anyio.Event] = deque()
+        self._queues: dict[Key, deque[QueuePlace[Key]]] = {}
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nobody is in it."""
-        return not self._is_held and not self._waiting
+    def __len__(self) -> int:
+        return len(self._queues)
 
-    @property
-    def waiting(self) -> int:
-        """How many wait for their turn."""
-        return len(self._waiting)
+    def is_free(self, key: Key) -> bool:
+        """Whether the next to join would not have to wait."""
+        return key not in self._queues
 
-    def join(self) -> "Place":
-        """Take the last place, at once; a line that is full takes nobody."""
-        if not self._is_held:
-            self._is_held = True
-            return Place(self, None)
-        if len(self._waiting) >= self._limit:
+    def join(self, key: Key) -> "QueuePlace[Key]":
+        """Take the last place without waiting; the place must be left. Raises `QueueOverloaded` if the queue is full."""
+        queue = self._queues.setdefault(key, deque())
+        # The first in the queue has its turn, and does not count as waiting.
+        if len(queue) > self._limit:
             raise QueueOverloaded(
-                f"{len(self._waiting)} messages wait for this conversation already.",
+                f"{len(queue) - 1} messages wait for this conversation already.",
                 retry_s=5,
                 is_own=True,
                 hint="wait for an answer before sending more",
             )
-        event = anyio.Event()
-        self._waiting.append(event)
-        return Place(self, event)
+        place = QueuePlace(self, key)
+        queue.append(place)
+        queue[0].has_turn.set()
+        return place
 
-    def leave(self, event: anyio.Event | None) -> None:
-        """Let the next one have its turn; whoever leaves before theirs only makes the line shorter."""
-        if event is not None and event in self._waiting:
-            self._waiting.remove(event)
-        elif self._waiting:
-            self._waiting.popleft().set()
+    def leave(self, place: "QueuePlace[Key]") -> None:
+        """Remove a place, wherever in its queue it is; a place that has left already is passed over."""
+        queue = self._queues.get(place.key)
+        if queue is None or place not in queue:
+            return
+        queue.remove(place)
+        if queue:
+            queue[0].has_turn.set()
         else:
-            self._is_held = False
+            del self._queues[place.key]
 
 
-class Place:
-    """A place in a line; to be left, whether its turn has come or not."""
+class QueuePlace(Generic[Key]):
+    """A place in the queue of a key; it has to be left, whether its turn has come or not."""
 
-    def __init__(self, line: Line, event: anyio.Event | None) -> None:
-        self._line = line
-        self._event = event
-        self._is_left = False
-
-    async def wait(self) -> None:
-        """Wait for one's turn."""
-        if self._event is not None:
-            await self._event.wait()
+    def __init__(self, queues: TurnQueues[Key], key: Key) -> None:
+        self._queues = queues
+        self.key = key
+        self.has_turn = anyio.Event()
 
     def leave(self) -> None:
-        """Let the next one have its turn; a second time does nothing."""
-        if not self._is_left:
-            self._is_left = True
-            self._line.leave(self._event)
+        """Give the turn to the next in the queue; a second call does nothing."""
+        self._queues.leave(self)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for one's turn, and have it until this is left."""
+    async def wait_turn(self) -> AsyncIterator[None]:
+        """Wait for the turn and hold it until the block is left."""
         try:
-            await self.wait()
+            await self.has_turn.wait()
             yield
         finally:
             self.leave()

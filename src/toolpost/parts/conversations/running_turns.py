@@ -1,40 +1,56 @@
-"""Turns that have not ended: which they are, who listens to them, and in whose name their agents act."""
+"""Turns of this process that have not ended, and the listeners of their threads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Final
+
+import anyio
 
 from toolpost.authoring.conversation import Listener
-from toolpost.base.caller import Principal
-from toolpost.base.ids import ThreadId, TraceId, TurnId
-from toolpost.parts.conversations.agents import Crew
-from toolpost.parts.conversations.caller_threads import OwnThreads
+from toolpost.base.ids import ThreadId, TurnId
 from toolpost.parts.conversations.turn import TurnRun
-from toolpost.shares import Callers
-from toolpost.store.threads import Threads
+
+CLOSE_S: Final = 3.0
+"""How long turns may take to stop when the server ends."""
 
 
-class UnderWay(OwnThreads):
-    """What is going on in conversations, in this process."""
+class RunningTurns:
+    """The turns that run or wait in this process, in the order in which their messages came."""
 
-    def __init__(self, threads: Threads, crew: Crew, callers: Callers, *, kept: int) -> None:
-        super().__init__(threads, crew, callers, kept=kept)
+    def __init__(self) -> None:
         self._runs: dict[TurnId, TurnRun] = {}
         self._listeners: dict[ThreadId, set[Listener]] = {}
+        self.by_id: Mapping[TurnId, TurnRun] = MappingProxyType(self._runs)
+        """A live view of the turns."""
 
-    @property
-    def runs(self) -> list[TurnRun]:
-        """Every turn that has not ended, in the order in which they came."""
-        return list(self._runs.values())
+    def add(self, run: TurnRun) -> None:
+        """Register a turn until `remove`."""
+        self._runs[run.info.turn] = run
 
-    def running_in(self, thread: ThreadId) -> list[TurnId]:
-        """Return the turns that run or wait in a thread, in order."""
-        return [run.info.turn for run in self.runs_of(thread)]
+    def remove(self, run: TurnRun) -> None:
+        """Forget a turn, and release its waiters."""
+        self._runs.pop(run.info.turn, None)
+        run.done.set()
+        run.is_over.set()
+
+    def list_in(self, thread: ThreadId) -> list[TurnRun]:
+        """Return the turns of a thread, the one that runs first."""
+        return [run for run in self._runs.values() if run.info.thread == thread]
+
+    def find_current(self, thread: ThreadId) -> TurnRun | None:
+        """Return the turn that runs in a thread, None if none does."""
+        return next(iter(self.list_in(thread)), None)
+
+    def listeners_of(self, thread: ThreadId) -> set[Listener]:
+        """Return the listeners of a thread, which a turn that is added to it starts with."""
+        return self._listeners.get(thread, set())
 
     @contextmanager
-    def listening(self, thread: ThreadId, listener: Listener) -> Iterator[None]:
-        """Have somebody told all that happens in a thread, while this lasts."""
+    def open_listener(self, thread: ThreadId, listener: Listener) -> Iterator[None]:
+        """Pass every event of a thread to a listener, of turns that start later too, until the block is left."""
         self._listeners.setdefault(thread, set()).add(listener)
-        for run in self.runs_of(thread):
+        for run in self.list_in(thread):
             run.listeners.add(listener)
         try:
             yield
@@ -42,18 +58,14 @@ class UnderWay(OwnThreads):
             self._listeners[thread].discard(listener)
             if not self._listeners[thread]:
                 del self._listeners[thread]
-            for run in self.runs_of(thread):
+            for run in self.list_in(thread):
                 run.listeners.discard(listener)
 
-    def standing_in(self, thread: ThreadId) -> Principal | None:
-        """Say in whose name the agent of a thread acts, and what they may; None if it is not its turn."""
-        return next((run.standing for run in self.runs_of(thread)), None)
-
-    def runs_of(self, thread: ThreadId) -> list[TurnRun]:
-        """Return the turns of a thread that have not ended, the one that runs first."""
-        return [run for run in self._runs.values() if run.info.thread == thread]
-
-    def trace_of(self, thread: ThreadId) -> TraceId | None:
-        """Return the trace of the turn that runs in a thread: what its agent calls is part of it."""
-        run = next(iter(self.runs_of(thread)), None)
-        return run.info.trace_id if run is not None else None
+    async def stop_all(self) -> None:
+        """Stop every turn because the server ends; wait up to `CLOSE_S` for them, even if cancelled."""
+        runs = list(self._runs.values())
+        for run in runs:
+            run.stop("closing", "the server is shutting down")
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            for run in runs:
+                await run.is_over.wait()

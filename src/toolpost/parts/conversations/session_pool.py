@@ -1,7 +1,13 @@
-"""Warm sessions: each kept under its key until nobody has used it for a while, another one needs its place, or it failed.
+"""A pool of open agent sessions, one for each key; a session is closed when it is idle too long, is in the way, or fails.
 
-A session is opened, kept and closed by one task of its own (`_own`). Whoever wants it joins: prewarming and asking share one
-opening. It has a place from before it is opened until it is closed, and there are never more than `size` of those.
+Each session has a task of its own (`_own`) that opens, keeps and closes it, because an agent's context managers must be left in
+the task that entered them. Others only wait for its events, so prewarming and prompting share one opening. A session has a slot
+from before it is opened until it is closed, and there are never more than `size` slots.
+
+Slots are shared fairly. A free slot goes to the waiting caller who has the fewest. Without a free slot, an idle session is closed
+for a waiting one: a session of the same caller, or of a caller who has at least two more. For
+example, all four slots are taken, three by idle sessions of Ada and one by Bob: Bob's second session closes the one of Ada's that
+was idle longest; his third would leave her with fewer than him, so it waits for a turn of his own to end.
 """
 
 import logging
@@ -21,7 +27,7 @@ from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import GatewayError, QueueOverloaded, ToolpostError, ToolTimedOut
 from toolpost.parts.conversations.agent import AgentGone, AgentSession
 from toolpost.parts.conversations.metrics import AgentMetrics
-from toolpost.parts.conversations.queue import Line
+from toolpost.parts.conversations.queue import TurnQueues
 from toolpost.parts.conversations.session_key import PoolKey
 from toolpost.shares import Callers, over_limit
 
@@ -30,100 +36,97 @@ _log = logging.getLogger("toolpost.parts.conversations")
 OnGone = Callable[[str], None]
 
 RETRY_S: Final = 10.0
-"""When to try again where every session is at work: a turn takes a while."""
+"""When to try again if every session is busy, in seconds: a turn takes a while."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
-    """A session that is open, and the last message of its thread that it knows of."""
+class OpenedSession:
+    """A session that an agent has opened, and the `seq` of the last message of its thread that it knows."""
 
     session: AgentSession
     told: int = 0
 
 
-Opener = Callable[[OnGone], AbstractAsyncContextManager[Opened]]
-"""Opens a session, and has somebody told when it ends by itself."""
+SessionOpener = Callable[[OnGone], AbstractAsyncContextManager[OpenedSession]]
+"""Opens a session; calls back with the reason if the agent closes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolLimits:
-    """How many sessions, and how long they are kept."""
+    """Bounds of a pool."""
 
     size: int = 8
     idle_s: float = 480.0
-    """From the end of the last turn, or the last time that it was to be ready."""
+    """Counted from the end of the last turn or from the last prewarming."""
     jitter: float = 0.1
-    """By which part of that it varies, so that sessions which were opened together do not end together."""
+    """By which part `idle_s` varies, so that sessions which were opened together are not closed together."""
     sweep_s: float = 60.0
     open_s: float = 60.0
     waiting: int = 100
     """Turns that may wait for a session."""
 
 
-class Warm:
-    """One session, from the wish for it to its end."""
+class PooledSession:
+    """One session, from the request for it until it is closed."""
 
     def __init__(self, key: PoolKey, limits: PoolLimits) -> None:
         self.key = key
         self.told = 0
-        """The last message of the thread that it knows of."""
-        self.is_fresh = True
-        """Whether nobody has used it yet."""
+        """The `seq` of the last message of the thread that the session knows."""
         self.claims = 0
-        """How many have it, or wait for it to be opened: while there are any, it is busy."""
+        """How many use it or wait for it to be opened; it is idle at 0."""
         self.idle_since = anyio.current_time()
         self.kept_s = limits.idle_s * (1 + limits.jitter * (2 * random.random() - 1))  # noqa: S311 (no secret)
         self.opened = anyio.Event()
         self.closing = anyio.Event()
         self.closed = anyio.Event()
         self.scope = anyio.CancelScope()
-        self.has_place = False
-        self.place = anyio.Event()
+        self.has_slot = False
+        self.slot = anyio.Event()
         self._session: AgentSession | None = None
         self.error: ToolpostError | None = None
         self.gone: str | None = None
 
     @property
     def session(self) -> AgentSession:
-        """The session, once it is open."""
+        """The session of the agent; only once it is open."""
         assert self._session is not None
         return self._session
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used now."""
         return self._session is not None and not self.closing.is_set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether it could be closed without anybody noticing."""
+        """Whether it is open and unused."""
         return self.is_open and not self.claims
 
-    def open(self, opened: Opened) -> None:
-        """Be ready."""
+    def open(self, opened: OpenedSession) -> None:
+        """Take the session that the agent has opened, and release the waiters."""
         self._session = opened.session
         self.told = opened.told
         self.idle_since = anyio.current_time()
         self.opened.set()
 
 
-class Pool:
-    """The sessions that are kept."""
+class SessionPool:
+    """Open sessions by their keys."""
 
     def __init__(self, limits: PoolLimits, metrics: AgentMetrics, callers: Callers | None = None) -> None:
         self.limits = limits
         self.metrics = metrics
         self._callers = callers or Callers()
         self._waiters: dict[object, CallerId] = {}
-        self._warm: dict[PoolKey, Warm] = {}
-        self._leaving: set[Warm] = set()
-        self._lines: dict[PoolKey, Line] = {}
-        self._wanting: deque[Warm] = deque()
+        self._warm: dict[PoolKey, PooledSession] = {}
+        self._leaving: set[PooledSession] = set()
+        self.queues: TurnQueues[PoolKey] = TurnQueues(limits.waiting)
+        self._waiting_for_slot: deque[PooledSession] = deque()
         self._tasks: TaskGroup | None = None
 
     @asynccontextmanager
     async def open_running(self) -> AsyncIterator[None]:
-        """Keep sessions until this is left; then all of them are closed."""
+        """Open sessions on demand until the block is left; then close all of them."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self._sweep)
@@ -131,171 +134,170 @@ class Pool:
                 yield
             finally:
                 self._tasks = None
-                for warm in list(self._warm.values()):
-                    self._evict(warm, "closing")
+                for pooled in list(self._warm.values()):
+                    self._evict(pooled, "closing")
                 with anyio.CancelScope(shield=True):
-                    for warm in list(self._leaving):
-                        await warm.closed.wait()
+                    for pooled in list(self._leaving):
+                        await pooled.closed.wait()
                 tasks.cancel_scope.cancel()
 
     @property
     def waiting(self) -> int:
-        """How many turns wait for a session."""
+        """The number of turns that wait for a session."""
         return len(self._waiters)
 
     @property
-    def sessions(self) -> list[Warm]:
-        """Every session that is there or being opened."""
+    def sessions(self) -> list[PooledSession]:
+        """Every session that is open or being opened."""
         return list(self._warm.values())
 
     def has_room_for(self, caller: CallerId) -> bool:
-        """Whether another session of this caller could be opened now: a place is free, or an idle session may be closed."""
-        places = self._places()
-        is_free = places.total() < self.limits.size and places[caller] < self._share
-        return is_free or any(self._may_close(warm, caller, places) for warm in self._warm.values())
+        """Whether another session of this caller could be opened now: a slot is free, or an idle session may be closed for it."""
+        slots = self._count_slots()
+        is_free = slots.total() < self.limits.size and slots[caller] < self._share
+        return is_free or any(self._may_close(pooled, caller, slots) for pooled in self._warm.values())
 
-    def find(self, key: PoolKey) -> Warm | None:
-        """Return the session under a key, if it is open."""
-        warm = self._warm.get(key)
-        return warm if warm is not None and warm.is_open else None
+    def find(self, key: PoolKey) -> PooledSession | None:
+        """Return the session of a key, None if there is none or it is not open yet."""
+        pooled = self._warm.get(key)
+        return pooled if pooled is not None and pooled.is_open else None
 
     @asynccontextmanager
-    async def lease(self, key: PoolKey, opener: Opener) -> AsyncIterator[Warm]:
-        """Have the session of a key, opened if need be, to oneself. Whatever is raised within evicts it, under the same key."""
-        line = self._lines.setdefault(key, Line(self.limits.waiting))
-        self._refuse_if_overloaded(key, line)
-        place = line.join()
+    async def lease(self, key: PoolKey, opener: SessionOpener) -> AsyncIterator[PooledSession]:
+        """Hold the session of a key, opened if necessary, alone. Any exception raised in the block closes it.
+
+        Raises `QueueOverloaded` if too many turns wait, and what opening the session raised.
+        """
+        self._refuse_if_overloaded(key)
+        place = self.queues.join(key)
         waiter = object()
         self._waiters[waiter] = key.caller
         try:
-            async with place.turn():
-                warm = await self._claimed(key, opener)
+            async with place.wait_turn():
+                pooled = await self._claim(key, opener)
                 self._waiters.pop(waiter, None)
-                async with self._used(warm):
-                    yield warm
+                async with self._use(pooled):
+                    yield pooled
         finally:
             self._waiters.pop(waiter, None)
-            if line.is_free:
-                self._lines.pop(key, None)
 
-    async def prewarm(self, key: PoolKey, opener: Opener) -> Warm:
-        """Have a session ready under a key; returns once it is."""
+    async def prewarm(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
+        """Open the session of a key, or check that the open one still answers; return once it is open."""
         if key not in self._warm and not self.has_room_for(key.caller):
             raise QueueOverloaded(
-                "Every session is at work.",
+                "Every session is busy.",
                 retry_s=RETRY_S,
-                is_own=self._places()[key.caller] >= self._share,
+                is_own=self._count_slots()[key.caller] >= self._share,
                 hint="the conversation's first message waits for its turn",
             )
-        if (kept := self.find(key)) is not None and kept.is_idle and await self._is_there(kept):
-            # Whoever prepares a message finds it ready, however long the last one was ago.
+        if (kept := self.find(key)) is not None and kept.is_idle and await self._is_alive(kept):
+            # The message that is being prepared may come late: its session is kept as long as after a turn.
             kept.idle_since = anyio.current_time()
             return kept
-        warm = self._warm.get(key) or self._start(key, opener)
-        await self._joined(warm)
-        return warm
+        pooled = self._warm.get(key) or self._start(key, opener)
+        await self._wait_open(pooled)
+        return pooled
 
     def evict(self, key: PoolKey, reason: str = "error") -> None:
-        """End the session of a key, if there is one."""
-        if (warm := self._warm.get(key)) is not None:
-            self._evict(warm, reason)
+        """Close the session of a key, if there is one."""
+        if (pooled := self._warm.get(key)) is not None:
+            self._evict(pooled, reason)
 
     def evict_thread(self, thread: ThreadId, *, but: PoolKey | None = None) -> None:
-        """End what idle sessions a thread has under other profiles: what they know of it is out of date from now on."""
-        for warm in list(self._warm.values()):
-            if warm.key.thread == thread and warm.key != but and warm.is_idle:
-                self._evict(warm, "other")
+        """Close idle sessions of a thread under other profiles: they do not know what is said from now on."""
+        for pooled in list(self._warm.values()):
+            if pooled.key.thread == thread and pooled.key != but and pooled.is_idle:
+                self._evict(pooled, "other")
 
-    def _refuse_if_overloaded(self, key: PoolKey, line: Line) -> None:
-        waits = not line.is_free or (key not in self._warm and not self.has_room_for(key.caller))
+    def _refuse_if_overloaded(self, key: PoolKey) -> None:
+        waits = not self.queues.is_free(key) or (key not in self._warm and not self.has_room_for(key.caller))
         own = sum(caller == key.caller for caller in self._waiters.values())
         if waits and (self.waiting >= self.limits.waiting or own >= self._callers.share_of(self.limits.waiting)):
             what = "turns waiting for a session"
             raise over_limit(what, own, self.limits.waiting, self._callers, retry_s=RETRY_S)
 
-    async def _claimed(self, key: PoolKey, opener: Opener) -> Warm:
-        warm = self._warm.get(key)
-        if warm is None:
+    async def _claim(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
+        pooled = self._warm.get(key)
+        if pooled is None:
             self.metrics.agent_turns.add(of="cold")
-            warm = self._start(key, opener)
+            pooled = self._start(key, opener)
         else:
-            self.metrics.agent_turns.add(of="warm" if warm.is_open else "opening")
-        await self._joined(warm)
-        return warm
+            self.metrics.agent_turns.add(of="warm" if pooled.is_open else "opening")
+        await self._wait_open(pooled)
+        return pooled
 
-    async def _joined(self, warm: Warm) -> None:
-        """Wait until a session is open; while anybody does, it is not idle."""
-        warm.claims += 1
+    async def _wait_open(self, pooled: PooledSession) -> None:
+        """Wait until a session is open; raises what opening it raised. It counts as busy until then."""
+        pooled.claims += 1
         try:
-            await warm.opened.wait()
+            await pooled.opened.wait()
         finally:
-            warm.claims -= 1
-            if not warm.claims and not warm.opened.is_set() and not warm.has_place:
-                self._evict(warm, "abandoned")  # Nobody wants it any more, and it was not even begun.
-        if warm.error is not None:
-            raise warm.error
-        if not warm.is_open:
-            raise AgentGone(warm.gone or "The session was closed before it could be used.")
+            pooled.claims -= 1
+            if not pooled.claims and not pooled.opened.is_set() and not pooled.has_slot:
+                self._evict(pooled, "abandoned")  # The last waiter was cancelled before the opening had started.
+        if pooled.error is not None:
+            raise pooled.error
+        if not pooled.is_open:
+            raise AgentGone(pooled.gone or "The session was closed before it could be used.")
 
-    async def _is_there(self, warm: Warm) -> bool:
-        """Ask a session whether it still is; one that is not is ended."""
-        warm.claims += 1
+    async def _is_alive(self, pooled: PooledSession) -> bool:
+        """Ping a session, and close it if there is no answer."""
+        pooled.claims += 1
         try:
-            await warm.session.ping()
+            await pooled.session.ping()
         except AgentGone:
-            self._evict(warm, "gone")
+            self._evict(pooled, "gone")
             return False
         finally:
-            warm.claims -= 1
+            pooled.claims -= 1
             self._make_room()
         return True
 
     @asynccontextmanager
-    async def _used(self, warm: Warm) -> AsyncIterator[None]:
-        warm.claims += 1
+    async def _use(self, pooled: PooledSession) -> AsyncIterator[None]:
+        pooled.claims += 1
         try:
             yield
         except AgentGone:
-            self._evict(warm, "gone")
+            self._evict(pooled, "gone")
             raise
         except Exception:
-            self._evict(warm, "error")
+            self._evict(pooled, "error")
             raise
         except BaseException:
-            self._evict(warm, "abandoned")
+            self._evict(pooled, "abandoned")
             raise
         finally:
-            warm.claims -= 1
-            warm.is_fresh = False
-            warm.idle_since = anyio.current_time()
+            pooled.claims -= 1
+            pooled.idle_since = anyio.current_time()
             self._make_room()
 
-    def _start(self, key: PoolKey, opener: Opener) -> Warm:
+    def _start(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
         if self._tasks is None:
-            raise GatewayError("the harness is closed")
-        warm = self._warm[key] = Warm(key, self.limits)
-        self._tasks.start_soon(self._own, warm, opener)
-        return warm
+            raise GatewayError("the session pool is closed")
+        pooled = self._warm[key] = PooledSession(key, self.limits)
+        self._tasks.start_soon(self._own, pooled, opener)
+        return pooled
 
-    async def _own(self, warm: Warm, opener: Opener) -> None:
-        with warm.scope:
+    async def _own(self, pooled: PooledSession, opener: SessionOpener) -> None:
+        with pooled.scope:
             try:
-                await self._take_place(warm)
-                await self._keep(warm, opener)
-            except Exception as raised:  # noqa: BLE001 (whoever waits for the session is told)
-                self._failed(warm, raised)
+                await self._wait_slot(pooled)
+                await self._keep(pooled, opener)
+            except Exception as raised:  # noqa: BLE001 (raised in the waiters, by `_wait_open`)
+                self._note_failure(pooled, raised)
             finally:
-                self._forget(warm)
+                self._forget(pooled)
 
-    async def _keep(self, warm: Warm, opener: Opener) -> None:
+    async def _keep(self, pooled: PooledSession, opener: SessionOpener) -> None:
         started = anyio.current_time()
         with anyio.move_on_after(self.limits.open_s) as limit:
-            async with opener(lambda reason: self._lost(warm, reason)) as opened:
+            async with opener(lambda reason: self._note_gone(pooled, reason)) as opened:
                 limit.deadline = math.inf
                 self.metrics.agent_openings.add()
                 self.metrics.agent_opening_seconds.add(anyio.current_time() - started)
-                warm.open(opened)
-                await warm.closing.wait()
+                pooled.open(opened)
+                await pooled.closing.wait()
         if limit.cancelled_caught:
             raise ToolTimedOut(
                 f"The agent was not ready within {self.limits.open_s:g} s.",
@@ -303,110 +305,112 @@ class Pool:
                 hint="try its command in a shell; harness.open_s gives it more time",
             )
 
-    def _failed(self, warm: Warm, raised: Exception) -> None:
+    def _note_failure(self, pooled: PooledSession, raised: Exception) -> None:
         while isinstance(raised, ExceptionGroup):
             raised = raised.exceptions[0]
-        if warm.opened.is_set():
-            event(_log, logging.WARNING, "session ended badly", thread=warm.key.thread, reason=str(raised))
+        if pooled.opened.is_set():
+            event(_log, logging.WARNING, "session ended badly", thread=pooled.key.thread, reason=str(raised))
             return
         self.metrics.agent_failures.add()
-        event(_log, logging.WARNING, "session could not be opened", thread=warm.key.thread, reason=str(raised))
-        warm.error = raised if isinstance(raised, ToolpostError) else GatewayError(cause=raised)
+        event(_log, logging.WARNING, "session could not be opened", thread=pooled.key.thread, reason=str(raised))
+        pooled.error = raised if isinstance(raised, ToolpostError) else GatewayError(cause=raised)
 
-    def _lost(self, warm: Warm, reason: str) -> None:
-        warm.gone = reason
-        # What is lost while it is opened fails there, and says more: who it was, and its last words.
-        if warm.opened.is_set():
-            self._evict(warm, "gone")
+    def _note_gone(self, pooled: PooledSession, reason: str) -> None:
+        pooled.gone = reason
+        # While it is being opened, `opener` raises a better error itself, with the command and what it wrote to stderr.
+        if pooled.opened.is_set():
+            self._evict(pooled, "gone")
 
-    def _evict(self, warm: Warm, reason: str) -> None:
-        if self._warm.get(warm.key) is not warm:
+    def _evict(self, pooled: PooledSession, reason: str) -> None:
+        if self._warm.get(pooled.key) is not pooled:
             return
-        del self._warm[warm.key]
-        self._leaving.add(warm)
-        if warm.opened.is_set():
+        del self._warm[pooled.key]
+        self._leaving.add(pooled)
+        if pooled.opened.is_set():
             self.metrics.agent_evictions.add(of=reason)
-            event(_log, logging.INFO, "session ended", thread=warm.key.thread, why=reason)
-            warm.closing.set()
+            event(_log, logging.INFO, "session ended", thread=pooled.key.thread, why=reason)
+            pooled.closing.set()
         else:
-            self._want_no_more(warm)
-            warm.scope.cancel()
+            self._withdraw(pooled)
+            pooled.scope.cancel()
 
-    def _forget(self, warm: Warm) -> None:
-        if self._warm.get(warm.key) is warm:
-            del self._warm[warm.key]
-        self._leaving.discard(warm)
-        self._want_no_more(warm)
-        warm.closing.set()
-        warm.opened.set()
-        warm.closed.set()
-        if warm.has_place:
-            warm.has_place = False
-            self._hand_on()
+    def _forget(self, pooled: PooledSession) -> None:
+        if self._warm.get(pooled.key) is pooled:
+            del self._warm[pooled.key]
+        self._leaving.discard(pooled)
+        self._withdraw(pooled)
+        pooled.closing.set()
+        pooled.opened.set()
+        pooled.closed.set()
+        if pooled.has_slot:
+            pooled.has_slot = False
+            self._assign_slots()
             self._make_room()
 
-    def _want_no_more(self, warm: Warm) -> None:
-        if warm in self._wanting:
-            self._wanting.remove(warm)
+    def _withdraw(self, pooled: PooledSession) -> None:
+        if pooled in self._waiting_for_slot:
+            self._waiting_for_slot.remove(pooled)
 
-    async def _take_place(self, warm: Warm) -> None:
-        self._wanting.append(warm)
-        self._hand_on()
+    async def _wait_slot(self, pooled: PooledSession) -> None:
+        self._waiting_for_slot.append(pooled)
+        self._assign_slots()
         self._make_room()
-        await warm.place.wait()
+        await pooled.slot.wait()
 
     @property
     def _share(self) -> int:
         return self._callers.share_of(self.limits.size)
 
-    def _places(self) -> Counter[CallerId]:
-        """Count who has how many places, those of sessions that are being closed too."""
-        return Counter(warm.key.caller for warm in (*self._warm.values(), *self._leaving) if warm.has_place)
+    def _count_slots(self) -> Counter[CallerId]:
+        """Count the slots of each caller, those of sessions that are being closed too."""
+        return Counter(pooled.key.caller for pooled in (*self._warm.values(), *self._leaving) if pooled.has_slot)
 
-    def _hand_on(self) -> None:
-        """Give free places to callers who have the fewest; of those who have as many, to the one who has waited longest."""
-        places = self._places()
-        while places.total() < self.limits.size:
-            within = [warm for warm in self._wanting if places[warm.key.caller] < self._share]
+    def _assign_slots(self) -> None:
+        """Give free slots to the waiting callers who have the fewest; among equals, to the one who has waited longest."""
+        slots = self._count_slots()
+        while slots.total() < self.limits.size:
+            within = [pooled for pooled in self._waiting_for_slot if slots[pooled.key.caller] < self._share]
             if not within:
                 return
-            first = min(within, key=lambda warm: places[warm.key.caller])
-            self._wanting.remove(first)
-            first.has_place = True
-            first.place.set()
-            places[first.key.caller] += 1
+            first = min(within, key=lambda pooled: slots[pooled.key.caller])
+            self._waiting_for_slot.remove(first)
+            first.has_slot = True
+            first.slot.set()
+            slots[first.key.caller] += 1
 
     def _make_room(self) -> None:
-        """Close what has been idle longest, one session for each that waits for a place; a busy one never."""
-        places = self._places()
-        places.subtract(warm.key.caller for warm in self._leaving if warm.has_place)
-        idle = sorted((warm for warm in self._warm.values() if warm.is_idle), key=lambda warm: warm.idle_since)
-        for wanting in tuple(self._wanting):
-            caller = wanting.key.caller
-            if places[caller] >= self._share or places.total() >= self.limits.size:
-                closed = next((warm for warm in idle if self._may_close(warm, caller, places)), None)
+        """Close the sessions that were idle longest, one for each that waits for a slot; never a busy one."""
+        slots = self._count_slots()
+        slots.subtract(pooled.key.caller for pooled in self._leaving if pooled.has_slot)
+        idle = sorted(
+            (pooled for pooled in self._warm.values() if pooled.is_idle), key=lambda pooled: pooled.idle_since
+        )
+        for waiting in tuple(self._waiting_for_slot):
+            caller = waiting.key.caller
+            if slots[caller] >= self._share or slots.total() >= self.limits.size:
+                closed = next((pooled for pooled in idle if self._may_close(pooled, caller, slots)), None)
                 if closed is None:
                     continue
                 idle.remove(closed)
-                places[closed.key.caller] -= 1
+                slots[closed.key.caller] -= 1
                 self._evict(closed, "room")
-            places[caller] += 1
+            slots[caller] += 1
 
-    def _may_close(self, warm: Warm, caller: CallerId, places: Counter[CallerId]) -> bool:
-        """Whether a session is idle and may be closed for another one of this caller: their own, or of one who has more.
+    def _may_close(self, pooled: PooledSession, caller: CallerId, slots: Counter[CallerId]) -> bool:
+        """Whether a session is idle and may be closed for another one of this caller.
 
-        So no number of conversations pushes out those of a caller who has fewer; and nobody waits for ever because others have
-        left theirs idle.
+        It may if it is the caller's own, or of a caller who has at least two more. So no number of conversations pushes out those
+        of a caller who has fewer, and no caller waits forever because others leave their sessions idle.
         """
-        if not warm.is_idle:
+        if not pooled.is_idle:
             return False
-        owner = warm.key.caller
-        return owner == caller or (places[caller] < self._share and places[owner] > places[caller] + 1)
+        owner = pooled.key.caller
+        return owner == caller or (slots[caller] < self._share and slots[owner] > slots[caller] + 1)
 
     async def _sweep(self) -> None:
         while True:
             await anyio.sleep(min(self.limits.sweep_s, self.limits.idle_s / 4))
             now = anyio.current_time()
-            for warm in list(self._warm.values()):
-                if warm.is_idle and now - warm.idle_since >= warm.kept_s:
-                    self._evict(warm, "idle")
+            for pooled in list(self._warm.values()):
+                if pooled.is_idle and now - pooled.idle_since >= pooled.kept_s:
+                    self._evict(pooled, "idle")

@@ -1,8 +1,13 @@
-"""One turn on its way: what it has heard so far, who listens, and how it is told to stop."""
+"""The state of one turn from acceptance to end: what the agent has sent, its listeners, and how it is stopped.
+
+`stop` may come at any time and from anywhere. It sets `stopping`; the task in `open_watch` then asks the agent to cancel, and
+after `cancel_s` cancels the scope of `make_stop_scope`, in which the turn waits or reads the agent's events. The first reason
+to stop wins, and none counts after the agent has ended its answer.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, Literal
 
@@ -13,10 +18,10 @@ from toolpost.authoring.conversation import Listener, TurnInfo
 from toolpost.base.caller import Principal
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
-from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ToolUsed, TurnEnded, TurnEvent, TurnState
+from toolpost.base.turns import AgentEnd, TextChunk, ThoughtChunk, ToolUsed, TurnEnded, TurnEvent, TurnState
 from toolpost.contracts.errors import CallCancelled, GatewayError, ToolFailed, ToolpostError, ToolTimedOut
 from toolpost.parts.conversations.agent import AgentSession, one_end
-from toolpost.parts.conversations.session_pool import Warm
+from toolpost.parts.conversations.session_pool import PooledSession
 from toolpost.store.threads import Thread
 
 _log = logging.getLogger("toolpost.parts.conversations")
@@ -25,17 +30,17 @@ StopKind = Literal["cancelled", "timeout", "closing"]
 
 TOOLS_KEPT: Final = 50
 TOOL_TEXT: Final = 2_000
-"""How much of what a tool was given and gave is kept with the answer, in characters; the audit has the rest."""
+"""Characters of a tool's arguments and of its result that are stored with the answer; the audit has the rest."""
 
 TEXT_LIMIT: Final = 8 * 1024 * 1024
-"""Characters of an answer; an agent that says more is stopped."""
+"""Characters of an answer; an agent that sends more is stopped."""
 
 OUTPUT_LIMIT: Final = 64 * 1024 * 1024
-"""Characters of all that an agent says, thinks and is told by tools in one turn."""
+"""Characters of all answers, thoughts and tool results in one turn."""
 
 
 class TurnRun:
-    """A turn, from when it was accepted until it has ended."""
+    """A turn that was accepted; it implements `AcceptedTurn` of the authoring interface."""
 
     def __init__(
         self, info: TurnInfo, standing: Principal, text: str, *, timeout_s: float, details: JsonObject
@@ -46,22 +51,23 @@ class TurnRun:
         self.timeout_s = timeout_s
         self.details = details
         self.thread: Thread | None = None
-        """Its thread, as it was when the turn was accepted."""
+        """Its thread, as it was when the turn was accepted; None if nothing is recorded and no thread was named."""
         self.listeners: set[Listener] = set()
         self.done = anyio.Event()
         self.is_over = anyio.Event()
-        """Set once plugins have been told of its end, too."""
+        """Set after `done`, when the hooks of its end have run, too."""
         self.ended: TurnEnded | None = None
         self.stopping = anyio.Event()
         self.stop_kind: StopKind | None = None
         self.stop_reason = ""
-        self.warm: Warm | None = None
+        self.pooled: PooledSession | None = None
+        """The session in which the agent was prompted; None until then."""
         self.end: AgentEnd | None = None
-        self.heard = 0
+        self.events = 0
         """How many events have come from the agent."""
-        self.heard_end = anyio.Event()
+        self.has_agent_end = anyio.Event()
         self.is_quiet = True
-        """Whether nothing has come since somebody last looked."""
+        """Whether no listener was notified since the heartbeat last set this."""
         self._session: AgentSession | None = None
         self._parts: list[str] = []
         self._size = 0
@@ -71,25 +77,25 @@ class TurnRun:
 
     @property
     def answer(self) -> str:
-        """What the agent has said so far."""
+        """The text of the answer so far."""
         return "".join(self._parts)
 
     def stop(self, kind: StopKind, reason: str) -> None:
-        """Have the turn end, wherever it is; a second reason changes nothing, nor does any once the agent has ended it."""
-        if self.stop_kind is None and not self.heard_end.is_set():
+        """Stop the turn, wherever it is; does nothing if it is stopping already, or once the agent has ended its answer."""
+        if self.stop_kind is None and not self.has_agent_end.is_set():
             self.stop_kind, self.stop_reason = kind, reason
             self.stopping.set()
 
-    def stoppable(self) -> anyio.CancelScope:
-        """Return a scope for what `stop` may cut off."""
+    def make_stop_scope(self) -> anyio.CancelScope:
+        """Return a scope that `stop` cancels; it replaces the one before."""
         self._scope = anyio.CancelScope()
         if self.stop_kind is not None:
             self._scope.cancel()
         return self._scope
 
     @asynccontextmanager
-    async def watched(self, cancel_s: float) -> AsyncIterator[None]:
-        """Have the turn stopped at its time limit, and when it is told to, for as long as this lasts."""
+    async def open_watch(self, cancel_s: float) -> AsyncIterator[None]:
+        """Act on `stop` and on the time limit until the block is left."""
         timer = asyncio.get_running_loop().call_later(self.timeout_s, self.stop, "timeout", "it took too long")
         try:
             async with anyio.create_task_group() as beside:
@@ -100,75 +106,70 @@ class TurnRun:
             timer.cancel()
 
     async def _watch(self, cancel_s: float) -> None:
-        """Wait until the turn is to stop, and see to it: the agent is asked first, if it is at work."""
         await self.stopping.wait()
         if self._session is not None:
             with anyio.move_on_after(cancel_s):
-                await _ask_to_stop(self._session)
-                await self.heard_end.wait()
-        if self._scope is not None and not self.heard_end.is_set():
+                await _cancel_session(self._session)
+                await self.has_agent_end.wait()
+        if self._scope is not None and not self.has_agent_end.is_set():
             self._scope.cancel()
 
-    async def ask(self, warm: Warm, prompt: str) -> AgentEnd:
-        """Ask the agent, and pass on what it says, until the end."""
-        self.warm, self._session = warm, warm.session
+    async def prompt(self, pooled: PooledSession, prompt: str) -> None:
+        """Prompt the agent, and pass its events to the listeners until it ends its answer.
+
+        Raises `AgentGone` if the session closes, `ToolFailed` if the agent sends more than is read.
+        """
+        self.pooled, self._session = pooled, pooled.session
         try:
-            async with aclosing(one_end(warm.session.prompt(prompt))) as stream:
-                return await self._listen(stream)
+            async with aclosing(one_end(pooled.session.prompt(prompt))) as stream:
+                async for agent_event in stream:
+                    self.events += 1
+                    if isinstance(agent_event, AgentEnd):
+                        self.end = agent_event
+                        self.has_agent_end.set()
+                    else:
+                        self._add(agent_event)
         finally:
             self._session = None
 
-    async def _listen(self, stream: AsyncGenerator[AgentEvent, None]) -> AgentEnd:
-        async for heard in stream:
-            self.heard += 1
-            if isinstance(heard, AgentEnd):
-                self.end = heard
-                self.heard_end.set()
-            else:
-                self._take(heard)
-        assert self.end is not None
-        return self.end
-
-    def _take(self, heard: AgentEvent) -> None:
-        if isinstance(heard, AgentEnd):
-            return
-        size = len(heard.result or "") if isinstance(heard, ToolUsed) else len(heard.text)
+    def _add(self, agent_event: TextChunk | ThoughtChunk | ToolUsed) -> None:
+        size = len(agent_event.result or "") if isinstance(agent_event, ToolUsed) else len(agent_event.text)
         self._output += size
         if self._output > OUTPUT_LIMIT:
-            raise _too_long("in one turn", OUTPUT_LIMIT)
-        if isinstance(heard, TextChunk):
+            raise _make_too_long("in one turn", OUTPUT_LIMIT)
+        if isinstance(agent_event, TextChunk):
             self._size += size
             if self._size > TEXT_LIMIT:
-                raise _too_long("in one answer", TEXT_LIMIT)
-            self._parts.append(heard.text)
-        elif isinstance(heard, ToolUsed) and (heard.id in self._tools or len(self._tools) < TOOLS_KEPT):
-            self._tools[heard.id] = _together(self._tools.get(heard.id), heard)
-        self.tell(heard)
+                raise _make_too_long("in one answer", TEXT_LIMIT)
+            self._parts.append(agent_event.text)
+        elif isinstance(agent_event, ToolUsed) and (agent_event.id in self._tools or len(self._tools) < TOOLS_KEPT):
+            self._tools[agent_event.id] = _merge(self._tools.get(agent_event.id), agent_event)
+        self.notify(agent_event)
 
     @property
     def tools(self) -> list[JsonObject]:
-        """What the agent has used, in order, as it is kept with the answer."""
-        return [_shortened(used) for used in self._tools.values()]
+        """The tools that the agent has used, in order, as they are stored with the answer."""
+        return [_shorten(used) for used in self._tools.values()]
 
-    def say(self, text: str) -> None:
-        """Have a whole answer at once, from somebody who is not an agent."""
+    def set_answer(self, text: str) -> None:
+        """Take a whole answer at once, from a plugin."""
         self._parts = [text]
-        self.tell(TextChunk(text=text))
+        self.notify(TextChunk(text=text))
 
-    def tell(self, told: TurnEvent) -> None:
-        """Tell whoever listens; one who fails at that listens no more."""
+    def notify(self, turn_event: TurnEvent) -> None:
+        """Pass an event to every listener; one that raises is removed."""
         self.is_quiet = False
         for listener in tuple(self.listeners):
             try:
-                listener(told)
+                listener(turn_event)
             except Exception as error:  # noqa: BLE001 (a listener may raise anything)
                 self.listeners.discard(listener)
                 event(_log, logging.ERROR, "listener failed", turn=self.info.turn, exception=error)
 
     def outcome(self, raised: Exception | None) -> tuple[TurnState, JsonObject | None]:
-        """Say what became of the turn, and the error object if it is not what was wished for."""
-        if self.stop_kind is not None and (raised is None or not self.heard_end.is_set()):
-            return self._stopped()
+        """Return the state in which the turn ended and, if it did not succeed, the error object."""
+        if self.stop_kind is not None and (raised is None or not self.has_agent_end.is_set()):
+            return self._stop_outcome()
         if raised is None:
             return "done", None
         error = raised if isinstance(raised, ToolpostError) else GatewayError(cause=raised)
@@ -179,36 +180,34 @@ class TurnRun:
 
     @property
     def ids(self) -> JsonObject:
-        """What leads back to the turn, for the log."""
+        """Fields that identify the turn in the log."""
         return {"thread": self.info.thread, "turn": self.info.turn, "trace": self.info.trace_id}
 
-    def _stopped(self) -> tuple[TurnState, JsonObject]:
+    def _stop_outcome(self) -> tuple[TurnState, JsonObject]:
         if self.stop_kind == "timeout":
-            return "failed", self._late().as_object()
+            return "failed", self._make_timeout().as_object()
         cancelled = CallCancelled(f"The turn was cancelled: {self.stop_reason}.")
         return "interrupted" if self.stop_kind == "closing" else "cancelled", cancelled.as_object()
 
-    def _late(self) -> ToolTimedOut:
-        if self.warm is None:
+    def _make_timeout(self) -> ToolTimedOut:
+        if self.pooled is None:
             what = f"No agent could be asked within {self.timeout_s:g} s."
-            hint = (
-                "it waited for what was said before it, for a free session (harness.sessions) or for the agent to start"
-            )
+            hint = "it waited for earlier messages, for a free session (harness.sessions) or for the agent to start"
         else:
             what = f"The agent did not end its answer within {self.timeout_s:g} s."
             hint = "ask for less at once, or raise the agent's timeout_s"
         return ToolTimedOut(what, timeout_ms=round(self.timeout_s * 1000), hint=hint)
 
 
-def _too_long(where: str, limit: int) -> ToolFailed:
+def _make_too_long(where: str, limit: int) -> ToolFailed:
     return ToolFailed(
         f"The agent wrote more than {limit:,} characters {where}, the limit.",
         hint="ask for less at once, or have it write to a file",
     )
 
 
-def _together(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:
-    """Put together what was told of a tool at several times."""
+def _merge(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:
+    """Merge two events of one use of a tool; what the later one leaves out stays."""
     if known is None:
         return more
     return ToolUsed(
@@ -220,7 +219,7 @@ def _together(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:
     )
 
 
-def _shortened(used: ToolUsed) -> JsonObject:
+def _shorten(used: ToolUsed) -> JsonObject:
     kept: JsonObject = {"tool": used.tool, "state": used.state}
     if used.arguments is not None:
         written = msgspec.json.encode(used.arguments).decode()
@@ -230,7 +229,7 @@ def _shortened(used: ToolUsed) -> JsonObject:
     return kept
 
 
-async def _ask_to_stop(session: AgentSession) -> None:
+async def _cancel_session(session: AgentSession) -> None:
     try:
         await session.cancel()
     except Exception as error:  # noqa: BLE001 (an agent that cannot even be asked is ended)

@@ -1,49 +1,79 @@
-"""The way of a turn: its message is kept, hooks hear it, a plugin or an agent answers, its end is kept. It has one end."""
+"""Runs a turn: waits for its place in the thread, records the message, runs hooks, asks a plugin or an agent, records the end.
+
+Whatever happens, a turn has exactly one end: `run` never raises what a hook or an agent raised, and records the end of a turn
+that is cancelled because the server closes, too.
+"""
 
 import logging
 import time
-from typing import Final
 
 import anyio
 
 from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
+from toolpost.base.ids import JsonObject, ThreadId
 from toolpost.base.turns import TurnEnded, TurnState
-from toolpost.parts.conversations.agents import Wanted
+from toolpost.parts.conversations.agents import SessionRequest
 from toolpost.parts.conversations.hooks import Hooks
-from toolpost.parts.conversations.prompt import Asking
-from toolpost.parts.conversations.recorder import Keeping
+from toolpost.parts.conversations.prompt import Prompter
+from toolpost.parts.conversations.queue import QueuePlace
+from toolpost.parts.conversations.recorder import TurnRecorder
+from toolpost.parts.conversations.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.conversations.turn import TurnRun
 from toolpost.store.threads import Ending
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
-CLOSE_S: Final = 3.0
-"""How long turns may take to stop when the server ends."""
 
+class TurnRunner:
+    """Runs turns from their acceptance to their end."""
 
-class Way:
-    """What each turn passes."""
-
-    def __init__(self, asking: Asking, keeping: Keeping, hooks: Hooks, *, cancel_s: float) -> None:
-        self._asking = asking
-        self._keeping = keeping
+    def __init__(
+        self, prompter: Prompter, recorder: TurnRecorder, hooks: Hooks, running: RunningTurns, *, cancel_s: float
+    ) -> None:
+        """Take how long an agent may take to stop when it is told to, in seconds."""
+        self._prompter = prompter
+        self._recorder = recorder
         self._hooks = hooks
+        self._running = running
         self._cancel_s = cancel_s
 
-    async def go(self, run: TurnRun) -> None:
-        """Answer a message of a thread whose turn has come."""
+    async def run_queued(self, run: TurnRun, place: QueuePlace[ThreadId]) -> None:
+        """Run a turn once its place in the queue of its thread has its turn; the place is left at the end."""
+        try:
+            async with run.open_watch(self._cancel_s):
+                with run.make_stop_scope():
+                    await place.has_turn.wait()
+                await self._run(run)
+        finally:
+            place.leave()
+            self._running.remove(run)
+
+    async def run_unrecorded(self, run: TurnRun, request: SessionRequest) -> TurnEnded:
+        """Ask an agent without recording anything; no hook is called."""
+        raised: Exception | None = None
+        try:
+            async with run.open_watch(self._cancel_s):
+                with run.make_stop_scope():
+                    await self._prompter.prompt_unrecorded(run, request)
+        except Exception as error:  # noqa: BLE001 (whatever happens, there is one end)
+            raised = _unwrap(error)
+        ended = _make_ended(run, *run.outcome(raised), None)
+        run.notify(ended)
+        return ended
+
+    async def _run(self, run: TurnRun) -> None:
         raised: Exception | None = None
         seq: int | None = None
         try:
+            # A message that is half recorded would be a turn without an end: neither `stop` nor shutdown cuts this off.
             with anyio.CancelScope(shield=True):
-                seq = await self._keeping.begin(run)
-                begun = seq
-            async with self._keeping.beating(run):
-                with run.stoppable():
-                    await self._answered(run, begun)
+                seq = await self._recorder.record_start(run)
+                first = seq
+            async with self._recorder.open_heartbeat(run):
+                with run.make_stop_scope():
+                    await self._answer(run, first)
         except Exception as error:  # noqa: BLE001 (whatever happens, a turn has one end)
-            raised = _first(error)
+            raised = _unwrap(error)
         except BaseException:
             run.stop("closing", "the server is shutting down")
             with anyio.move_on_after(CLOSE_S, shield=True):
@@ -51,46 +81,34 @@ class Way:
             raise
         await self._end(run, seq, raised)
 
-    async def go_aside(self, run: TurnRun, wanted: Wanted) -> TurnEnded:
-        """Answer what is kept nowhere; no hook hears of it."""
-        raised: Exception | None = None
-        try:
-            async with run.watched(self._cancel_s):
-                with run.stoppable():
-                    await self._asking.ask_aside(run, wanted)
-        except Exception as error:  # noqa: BLE001 (whatever happens, there is one end)
-            raised = _first(error)
-        ended = _ended(run, *run.outcome(raised), None)
-        run.tell(ended)
-        return ended
-
-    async def _answered(self, run: TurnRun, seq: int) -> None:
-        """Find the answer: a plugin's, else the agent's."""
+    async def _answer(self, run: TurnRun, seq: int) -> None:
+        """Take the answer of the first plugin that has one, else the agent's."""
         hooks, info = self._hooks, run.info
         await hooks.notify("toolpost_on_message", turn=info, text=run.text)
         if (reply := await hooks.first("toolpost_classify", turn=info, text=run.text)) is not None:
-            run.say(reply)
+            run.set_answer(reply)
             run.details = {"by": "plugin"}
-            run.heard_end.set()
+            run.has_agent_end.set()
         else:
             prompt = await hooks.chain("toolpost_before_invoke", "prompt", run.text, turn=info)
-            await self._asking.ask(run, prompt, seq)
+            await self._prompter.prompt(run, prompt, seq)
         if run.stop_kind is None:
             await hooks.notify("toolpost_after_invoke", turn=info, answer=run.answer)
 
     async def _end(self, run: TurnRun, seq: int | None, raised: Exception | None) -> None:
         state, error = run.outcome(raised)
-        number = await self._keeping.end(run, _ending(run, state, error), seq) if seq is not None else None
-        run.ended = _ended(run, state, error, number)
+        number = await self._recorder.record_end(run, _make_ending(run, state, error), seq) if seq is not None else None
+        run.ended = _make_ended(run, state, error, number)
         level = logging.WARNING if state == "failed" else logging.INFO
         event(_log, level, "turn ended", **run.ids, state=state, code=error["code"] if error else None)
-        run.tell(run.ended)
+        run.notify(run.ended)
+        # The caller has its answer before plugins hear of the end: a slow hook delays nobody but the next message.
         run.done.set()
         await self._hooks.notify("toolpost_on_complete", turn=run.info, ended=run.ended)
 
 
-def _ending(run: TurnRun, state: TurnState, error: JsonObject | None) -> Ending:
-    """Say what is kept of the end."""
+def _make_ending(run: TurnRun, state: TurnState, error: JsonObject | None) -> Ending:
+    """Make what the store keeps: an answer only if there is any, or if the turn succeeded with an empty one."""
     answer, tools = run.answer, run.tools
     details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
     if tools:
@@ -106,7 +124,7 @@ def _ending(run: TurnRun, state: TurnState, error: JsonObject | None) -> Ending:
     )
 
 
-def _ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
+def _make_ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
     return TurnEnded(
         turn=run.info.turn,
         thread=run.info.thread,
@@ -120,7 +138,7 @@ def _ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | 
     )
 
 
-def _first(error: Exception) -> Exception:
+def _unwrap(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,13 +1,13 @@
-"""Calls that outlive their requests; MCP calls them tasks.
+"""MCP tasks: calls that outlive their requests.
 
 part             tasks as a part of a gateway; `settings` has its section
-lane             handles and answers on the wire
-runner           begun, carried to their end, asked about, called off
-server_requests  what a server asks in the middle of one, until the client answers
-orphans          those that nobody carries any more, run again or ended
-results          what became of a call, in words
-records          a deferred call as a value and as a row, and every transaction on it
-owners           which process carries a call, and whether it is still there
+endpoint         the methods `tasks/*` and the handles of tasks, as JSON-RPC results
+runner           starts tasks, runs them to their end, finds and cancels them
+server_requests  requests of a server during a task, until the client answers
+orphans          tasks whose process ended: run again or failed
+results          the outcome of a task, from the answer of its call
+records          a task as a value and as a row, and every transaction on it
+owners           which process runs a task, and whether it still exists
 
-A deferred call passes the same gateway as any other; only its answer is kept instead of sent.
+A task passes the same gateway as any other call; only its answer is stored instead of sent. The table is called `deferred_calls`.
 """

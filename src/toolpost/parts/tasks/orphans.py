@@ -1,4 +1,4 @@
-"""Calls that nobody carries any more: looked for now and then, and run again or ended."""
+"""Tasks whose process ended: found by a periodic sweep, and run again if their tool may be, else failed."""
 
 import logging
 from collections.abc import Callable
@@ -15,28 +15,28 @@ from toolpost.gateway import Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks import records
 from toolpost.parts.tasks.owners import OwnerId, is_gone
-from toolpost.parts.tasks.records import Deferred, DeferredId, Ending
-from toolpost.parts.tasks.results import CALLED_OFF, failed, interrupted
+from toolpost.parts.tasks.records import McpTaskId, TaskOutcome, TaskRecord
+from toolpost.parts.tasks.results import CANCELLED, make_failure, make_interruption
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 
 _log = logging.getLogger("toolpost.parts.tasks")
 
 ATTEMPTS: Final = 3
-"""A call that ends its gateway every time is not run for ever."""
+"""A call that crashes its gateway every time is not run forever."""
 HOLD_S: Final = 15.0
-"""How long a process owns a call without renewing it; one that is gone on the same machine loses it at once."""
+"""How long a process owns a task without renewing it; one that has ended on the same machine loses it at once."""
 START_S: Final = 1.0
-"""A process that is gone in a second, such as a command, takes nothing over."""
+"""Delay of the first sweep: a process that lives for a second, such as a command, takes nothing over."""
 SWEEP_S: Final = 10.0
 ALONE_S: Final = 60.0
-"""How long a gateway that has the tool is waited for before a call is given up."""
+"""How long an orphan waits for a gateway that has its tool before it is failed."""
 
 Result = TypeVar("Result")
 
 
 class Orphans:
-    """Looks for them, and hands what is to be run again to whoever carries calls."""
+    """Sweeps for orphans; passes those to run again to `carry`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Orphans:
         owner: OwnerId,
         *,
         ttl_s: float,
-        carry: Callable[[Deferred, Call], None],
+        carry: Callable[[TaskRecord, Call], None],
         hear: Callable[[ProgressNotification], None],
     ) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Orphans:
         self._hear = hear
 
     async def sweep(self) -> None:
-        """Look again and again, until cancelled."""
+        """Sweep every `SWEEP_S` until cancelled."""
         await anyio.sleep(START_S)
         while True:
             try:
@@ -66,11 +66,11 @@ class Orphans:
             await anyio.sleep(SWEEP_S)
 
     async def _sweep_once(self) -> None:
-        await self._run(records.forget_expired)
-        for owner in await self._run(lambda: records.owners(self._owner)):
+        await self._run(records.delete_expired)
+        for owner in await self._run(lambda: records.list_owners(self._owner)):
             if is_gone(owner):
                 await self._disown(owner)
-        now, orphans = await self._run(lambda: records.orphans(self._owner, hold_s=HOLD_S))
+        now, orphans = await self._run(lambda: records.list_orphans(self._owner, hold_s=HOLD_S))
         for orphan in orphans:
             if self._may_take(orphan, now):
                 await self._take_over(orphan)
@@ -78,12 +78,12 @@ class Orphans:
     async def _disown(self, owner: OwnerId) -> None:
         await self._run(lambda: records.disown(owner))
 
-    def _may_take(self, orphan: Deferred, now: float) -> bool:
-        """Leave a call that could be run again to a gateway that has its tool, for a while."""
+    def _may_take(self, orphan: TaskRecord, now: float) -> bool:
+        """Whether this gateway may take an orphan; one that can be run again is left to a gateway with its tool for `ALONE_S`."""
         needs_tool = orphan.is_repeatable and not orphan.is_cancelled
-        return not needs_tool or self._has(orphan.tool) or now - orphan.alone_since > ALONE_S
+        return not needs_tool or self._has_tool(orphan.tool) or now - orphan.alone_since > ALONE_S
 
-    def _has(self, tool: str) -> bool:
+    def _has_tool(self, tool: str) -> bool:
         if tool in AUTOMATIC_NAMES:
             return True
         try:
@@ -92,11 +92,11 @@ class Orphans:
             return False
         return True
 
-    async def _take_over(self, orphan: Deferred) -> None:
+    async def _take_over(self, orphan: TaskRecord) -> None:
         if not await self._run(lambda: records.adopt(orphan, self._owner, hold_s=HOLD_S)):
             return
-        if (ending := self._verdict(orphan)) is not None:
-            await self._run(lambda: records.end(orphan.id, self._owner, ending, keep_s=self._ttl_s))
+        if (outcome := self._decide(orphan)) is not None:
+            await self._run(lambda: records.end(orphan.id, self._owner, outcome, keep_s=self._ttl_s))
             self._store.wakeups.ring(task_topic(orphan.id))
             return
         event(_log, logging.INFO, "a deferred call is run again", task=orphan.id, tool=orphan.tool)
@@ -109,22 +109,22 @@ class Orphans:
         )
         self._carry(orphan, call)
 
-    def _verdict(self, orphan: Deferred) -> Ending | None:
-        """Say what becomes of a call whose gateway is gone; None if it is run again."""
+    def _decide(self, orphan: TaskRecord) -> TaskOutcome | None:
+        """Return the outcome of an orphan; None if it is run again."""
         if orphan.is_cancelled:
-            return CALLED_OFF
+            return CANCELLED
         if not orphan.is_repeatable:
-            return interrupted(orphan.tool, "ended")
+            return make_interruption(orphan.tool, "ended")
         if orphan.attempts >= ATTEMPTS:
-            return failed(f"The gateway ended {ATTEMPTS} times while `{orphan.tool}` ran: it is not run again.")
-        if not self._has(orphan.tool):
-            return failed(f"The gateway ended while `{orphan.tool}` ran, and no gateway has this tool any more.")
+            return make_failure(f"The gateway ended {ATTEMPTS} times while `{orphan.tool}` ran: it is not run again.")
+        if not self._has_tool(orphan.tool):
+            return make_failure(f"The gateway ended while `{orphan.tool}` ran, and no gateway has this tool any more.")
         return None
 
     async def _run(self, make: Callable[[], Script[Result]]) -> Result:
         return await self._store.scripts.run(make)
 
 
-def task_topic(name: DeferredId) -> str:
-    """What is rung when a call's status has changed."""
+def task_topic(name: McpTaskId) -> str:
+    """Return the wake-up topic of a task's status. Gateways of earlier versions use it too, so it stays as it is."""
     return f"deferred call {name}"

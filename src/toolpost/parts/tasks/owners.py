@@ -1,6 +1,6 @@
-"""Which process carries a call, and whether it is still there.
+"""Which process runs a task, and whether it still exists.
 
-A process that is gone on this machine is seen at once; anywhere else it is gone when it has not renewed its ownership.
+A process of this machine that has ended is detected at once; one of another machine by its ownership, which it does not renew.
 """
 
 import os
@@ -16,25 +16,25 @@ from toolpost.upstreams.process.tree import birth_of
 
 OwnerId = NewType("OwnerId", str)
 
-NOBODY = OwnerId("")
+NO_OWNER = OwnerId("")
 
 
 def new_owner() -> OwnerId:
-    """Name this process: where its number means something, its number, when it began; and something of its own."""
-    return OwnerId(f"{_numbering()} {os.getpid()} {_begun(os.getpid())} {secrets.token_hex(4)}")
+    """Return an id of this process: the space of its pid, the pid, its start time, and a random part."""
+    return OwnerId(f"{_pid_namespace()} {os.getpid()} {_start_time(os.getpid())} {secrets.token_hex(4)}")
 
 
 def is_gone(owner: OwnerId) -> bool:
-    """Whether an owner is known to have ended. Of a process elsewhere nothing is known."""
-    numbering, pid, begun, *_ = [*owner.split(" "), "", "", ""]
-    if not numbering or numbering != _numbering() or not pid.isdigit():
-        return owner == NOBODY
-    return _begun(int(pid)) != begun
+    """Whether an owner is known to have ended; False for a process of another machine, of which nothing is known."""
+    namespace, pid, started, *_ = [*owner.split(" "), "", "", ""]
+    if not namespace or namespace != _pid_namespace() or not pid.isdigit():
+        return owner == NO_OWNER
+    return _start_time(int(pid)) != started
 
 
 @cache
-def _numbering() -> str:
-    """Name the space that process numbers of this process belong to: this boot, this container. Empty if unknown."""
+def _pid_namespace() -> str:
+    """Return an id of this boot and container, within which pids are unique; empty if unknown."""
     if not boot_id():
         return ""
     try:
@@ -43,8 +43,8 @@ def _numbering() -> str:
         return ""
 
 
-def _begun(pid: int) -> str:
-    """Say when a process began, so that a number that was given again is not mistaken; empty if there is none."""
+def _start_time(pid: int) -> str:
+    """Return the start time of a process, so that a reused pid is not mistaken for it; empty if there is none."""
     try:
         process = psutil.Process(pid)
         return "" if process.status() == psutil.STATUS_ZOMBIE else str(birth_of(process))

@@ -1,4 +1,4 @@
-"""MCP tasks as a part: its section, and what keeps calls that outlive their requests."""
+"""MCP tasks as a part: its section, and the endpoint that serves them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,15 +19,15 @@ class TasksPart(Part):
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
-        """Keep tasks in the store, and carry on those that no gateway carries."""
+        """Store tasks, and run those again whose gateway ended."""
         from toolpost.endpoints.calls import write_call_result
         from toolpost.host import Provided
-        from toolpost.parts.tasks.lane import TaskLane
-        from toolpost.parts.tasks.runner import DeferredCalls
+        from toolpost.parts.tasks.endpoint import TaskEndpoint
+        from toolpost.parts.tasks.runner import TaskRunner
         from toolpost.protocol.era import MODERN
 
         chosen = TASKS.of(host.config)
-        deferred = DeferredCalls(
+        runner = TaskRunner(
             host.store,
             lambda answer: write_call_result(answer, MODERN),
             ttl_s=chosen.ttl_s,
@@ -35,4 +35,4 @@ class TasksPart(Part):
             limit=host.config.limits.tasks,
             callers=host.callers,
         )
-        yield Provided(tasks=TaskLane(deferred), run=deferred.open_carrying)
+        yield Provided(tasks=TaskEndpoint(runner), run=runner.open_running)

@@ -1,4 +1,4 @@
-"""A deferred call as a value and as a row, and every transaction on it. No tasks, no clock of our own."""
+"""A task as a value and as a row, and every transaction on it. Scripts alone: nothing runs here, and the clock is the store's."""
 
 import math
 from collections.abc import Iterable
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Final, Literal, NewType
 
 from toolpost.base.ids import CallerId
-from toolpost.parts.tasks.owners import NOBODY, OwnerId
+from toolpost.parts.tasks.owners import NO_OWNER, OwnerId
 from toolpost.shares import Callers, over_limit
 from toolpost.store.scripts import NOW, Row, Script, Statement
 
-DeferredId = NewType("DeferredId", str)
+McpTaskId = NewType("McpTaskId", str)
 Status = Literal["working", "completed", "failed", "cancelled"]
 
 AT_ONCE: Final = 32
-"""How many calls are taken over in one round."""
+"""How many tasks are taken over in one round."""
 
 COLUMNS: Final = (
     "id, caller, transport, tool, arguments, meta, is_repeatable, status, status_message, result, error, is_cancelled,"
@@ -22,20 +22,20 @@ COLUMNS: Final = (
 )
 _NAMES: Final = COLUMNS.split(", ")
 
-# Nobody owns a call for longer than it could be from now on: then the clock was set back while no gateway ran.
+# An ownership that ends later than one made now could end is abandoned: the clock was set back while no gateway ran.
 _ABANDONED: Final = "(owned_until < ?1 OR owned_until > ?2)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deferred:
-    """A call that outlives its request, as the store has it."""
+class TaskRecord:
+    """A task as it is stored."""
 
-    id: DeferredId
+    id: McpTaskId
     caller: CallerId
     transport: str
     tool: str
     arguments: str | None
-    """As JSON, while it may have to be run again; None when it may not, and when it is over."""
+    """JSON, as long as the call may have to be run again; None if it may not, and once it is over."""
     meta: str | None
     is_repeatable: int
     status: Status
@@ -43,7 +43,7 @@ class Deferred:
     result: str | None
     error: str | None
     is_cancelled: int
-    """Whether the client has called it off; it ends when its owner has heard of it."""
+    """Whether the client has cancelled it; it ends when its owner has read this."""
     attempts: int
     owner: OwnerId
     owned_until: float
@@ -53,13 +53,13 @@ class Deferred:
 
     @property
     def alone_since(self) -> float:
-        """Since when nobody carries it, if nobody does."""
+        """Since when no process runs it, if none does."""
         return max(self.owned_until, self.updated_at)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """What became of a call: the JSON of a result or of a JSON-RPC error."""
+class TaskOutcome:
+    """How a task ended: the JSON of a result or of a JSON-RPC error."""
 
     status: Status
     message: str | None = None
@@ -68,10 +68,10 @@ class Ending:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A call that is to be kept."""
+class NewTask:
+    """A task to store."""
 
-    id: DeferredId
+    id: McpTaskId
     caller: CallerId
     transport: str
     tool: str
@@ -81,17 +81,17 @@ class Wanted:
 
 
 def begin(
-    wanted: Wanted, owner: OwnerId, *, hold_s: float, keep_s: float, limit: int, callers: Callers
-) -> Script[Deferred]:
-    """Keep a call that is about to run; no more than `limit` of them are kept, and of one caller no more than their share."""
+    task: NewTask, owner: OwnerId, *, hold_s: float, keep_s: float, limit: int, callers: Callers
+) -> Script[TaskRecord]:
+    """Store a task that is about to run. Raises `QueueOverloaded` over `limit`, or over the caller's share of it."""
     ((now,),) = yield NOW
-    ((own,),) = yield Statement("SELECT count(*) FROM deferred_calls WHERE caller = ?1", (wanted.caller,))
+    ((own,),) = yield Statement("SELECT count(*) FROM deferred_calls WHERE caller = ?1", (task.caller,))
     kept = own
     if callers.are_several and own < callers.share_of(limit):
         ((kept,),) = yield Statement("SELECT count(*) FROM deferred_calls")
     if own >= callers.share_of(limit) or kept >= limit:
         ((expires_at,),) = yield Statement(
-            "SELECT min(expires_at) FROM deferred_calls WHERE caller = ?1 OR ?2 = 0", (wanted.caller, own)
+            "SELECT min(expires_at) FROM deferred_calls WHERE caller = ?1 OR ?2 = 0", (task.caller, own)
         )
         raise over_limit(
             "MCP tasks",
@@ -105,101 +105,101 @@ def begin(
         f"INSERT INTO deferred_calls ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'working', NULL, NULL, NULL, 0, 1,"
         f" ?8, ?9, ?10, ?10, ?11) ON CONFLICT (id) DO UPDATE SET owned_until = excluded.owned_until RETURNING {COLUMNS}",
         (
-            wanted.id,
-            wanted.caller,
-            wanted.transport,
-            wanted.tool,
-            wanted.arguments,
-            wanted.meta,
-            int(wanted.is_repeatable),
+            task.id,
+            task.caller,
+            task.transport,
+            task.tool,
+            task.arguments,
+            task.meta,
+            int(task.is_repeatable),
             owner,
             now + hold_s,
             now,
             now + keep_s,
         ),
     )
-    return _read(rows)[0]
+    return _records_of(rows)[0]
 
 
-def end(deferred: DeferredId, owner: OwnerId, ending: Ending, *, keep_s: float) -> Script[bool]:
-    """Write down what became of a call; False if it is no longer this owner's, and nothing was written."""
+def end(task_id: McpTaskId, owner: OwnerId, ending: TaskOutcome, *, keep_s: float) -> Script[bool]:
+    """Store the outcome of a task; return False, and store nothing, if it is no longer this owner's."""
     ((now,),) = yield NOW
     rows = yield Statement(
         "UPDATE deferred_calls SET status = ?3, status_message = ?4, result = ?5, error = ?6, arguments = NULL, meta = NULL,"
         " owned_until = 0, updated_at = ?7, expires_at = ?8"
         " WHERE id = ?1 AND owner = ?2 AND (status = 'working' OR status = ?3) RETURNING id",
-        (deferred, owner, ending.status, ending.message, ending.result, ending.error, now, now + keep_s),
+        (task_id, owner, ending.status, ending.message, ending.result, ending.error, now, now + keep_s),
     )
     return bool(rows)
 
 
-def let_go(deferred: DeferredId, owner: OwnerId) -> Script[None]:
-    """Leave a call to whoever takes it over."""
+def release(task_id: McpTaskId, owner: OwnerId) -> Script[None]:
+    """Give up the ownership of a task, so that another process takes it over."""
     ((now,),) = yield NOW
     yield Statement(
         "UPDATE deferred_calls SET owner = ?3, owned_until = 0, updated_at = ?4"
         " WHERE id = ?1 AND owner = ?2 AND status = 'working'",
-        (deferred, owner, NOBODY, now),
+        (task_id, owner, NO_OWNER, now),
     )
 
 
-def find(deferred: DeferredId, caller: CallerId) -> Script[Deferred | None]:
-    """Find a call of this caller that is still kept."""
+def find(task_id: McpTaskId, caller: CallerId) -> Script[TaskRecord | None]:
+    """Return a task of this caller; None if there is none, or it has expired."""
     ((now,),) = yield NOW
     rows = yield Statement(
         f"SELECT {COLUMNS} FROM deferred_calls WHERE id = ?1 AND caller = ?2 AND expires_at > ?3",
-        (deferred, caller, now),
+        (task_id, caller, now),
     )
-    return _read(rows)[0] if rows else None
+    return _records_of(rows)[0] if rows else None
 
 
-def call_off(deferred: DeferredId, caller: CallerId) -> Script[Deferred | None]:
-    """Note that the client wants no more of a call; returns it, None if this caller has no such call."""
+def request_cancel(task_id: McpTaskId, caller: CallerId) -> Script[TaskRecord | None]:
+    """Mark a running task as cancelled by its client; return it, None if this caller has no such task."""
     yield Statement(
         "UPDATE deferred_calls SET is_cancelled = 1 WHERE id = ?1 AND caller = ?2 AND status = 'working'",
-        (deferred, caller),
+        (task_id, caller),
     )
-    return (yield from find(deferred, caller))
+    return (yield from find(task_id, caller))
 
 
-def renew(owner: OwnerId, *, hold_s: float) -> Script[dict[DeferredId, bool]]:
-    """Go on owning what one owns; returns that, and for each call whether it was called off."""
+def renew(owner: OwnerId, *, hold_s: float) -> Script[dict[McpTaskId, bool]]:
+    """Extend the ownership of all running tasks of an owner; return them, each with whether it was cancelled."""
     ((now,),) = yield NOW
     rows = yield Statement(
         "UPDATE deferred_calls SET owned_until = ?2 WHERE owner = ?1 AND status = 'working' RETURNING id, is_cancelled",
         (owner, now + hold_s),
     )
-    return {DeferredId(name): bool(is_cancelled) for name, is_cancelled in rows}
+    return {McpTaskId(name): bool(is_cancelled) for name, is_cancelled in rows}
 
 
-def owners(but: OwnerId) -> Script[list[OwnerId]]:
-    """Name everybody else who owns a call that runs."""
+def list_owners(but: OwnerId) -> Script[list[OwnerId]]:
+    """Return the other owners of running tasks."""
     rows = yield Statement("SELECT DISTINCT owner FROM deferred_calls WHERE status = 'working' AND owner <> ?1", (but,))
     return [OwnerId(owner) for (owner,) in rows]
 
 
 def disown(owner: OwnerId) -> Script[None]:
-    """Take from an owner who is gone what they had."""
+    """End the ownership of all tasks of a process that has ended."""
     ((now,),) = yield NOW
     yield Statement(
         "UPDATE deferred_calls SET owner = ?2, owned_until = 0, updated_at = ?3 WHERE owner = ?1 AND status = 'working'",
-        (owner, NOBODY, now),
+        (owner, NO_OWNER, now),
     )
 
 
-def orphans(but: OwnerId, *, hold_s: float) -> Script[tuple[float, list[Deferred]]]:
-    """Find calls that nobody carries any more, and say what time it is."""
+def list_orphans(but: OwnerId, *, hold_s: float) -> Script[tuple[float, list[TaskRecord]]]:
+    """Return the time, and running tasks whose ownership has ended."""
     ((now,),) = yield NOW
     rows = yield Statement(
         f"SELECT {COLUMNS} FROM deferred_calls WHERE status = 'working' AND {_ABANDONED} AND owner <> ?3"
         f" ORDER BY owned_until LIMIT {AT_ONCE}",
         (now, now + 2 * hold_s, but),
     )
-    return now, _read(rows)
+    return now, _records_of(rows)
 
 
-def adopt(orphan: Deferred, owner: OwnerId, *, hold_s: float) -> Script[bool]:
-    """Take a call over, unless somebody else was faster."""
+def adopt(orphan: TaskRecord, owner: OwnerId, *, hold_s: float) -> Script[bool]:
+    """Take a task over; return False if another process was faster."""
     ((now,),) = yield NOW
     rows = yield Statement(
         "UPDATE deferred_calls SET owner = ?4, owned_until = ?5, attempts = ?6"
@@ -209,11 +209,11 @@ def adopt(orphan: Deferred, owner: OwnerId, *, hold_s: float) -> Script[bool]:
     return bool(rows)
 
 
-def forget_expired() -> Script[None]:
-    """Remove what nobody may ask for any more."""
+def delete_expired() -> Script[None]:
+    """Delete tasks whose time to live has ended."""
     ((now,),) = yield NOW
     yield Statement("DELETE FROM deferred_calls WHERE expires_at <= ?1", (now,))
 
 
-def _read(rows: Iterable[Row]) -> list[Deferred]:
-    return [Deferred(**dict(zip(_NAMES, row, strict=True))) for row in rows]
+def _records_of(rows: Iterable[Row]) -> list[TaskRecord]:
+    return [TaskRecord(**dict(zip(_NAMES, row, strict=True))) for row in rows]

@@ -1,4 +1,4 @@
-"""What becomes of a deferred call, in words: its answer, or why it has none."""
+"""Outcomes of tasks: a result, or the JSON-RPC error that says why there is none."""
 
 from typing import Final
 
@@ -8,29 +8,31 @@ from toolpost.base.ids import JsonObject
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ErrorCode
 from toolpost.gateway import Answer
-from toolpost.parts.tasks.records import Ending
+from toolpost.parts.tasks.records import TaskOutcome
 from toolpost.protocol.rpc import INTERNAL_ERROR
 
-CALLED_OFF: Final = Ending(status="cancelled", message="The client called it off.")
+CANCELLED: Final = TaskOutcome(status="cancelled", message="The client called it off.")
 
 
 def may_be_repeated(contract: Contract) -> bool:
-    """Whether running a tool twice is running it once, by what is said of it."""
-    said = contract.definition.get("annotations") or {}
-    return isinstance(said, dict) and (said.get("readOnlyHint") is True or said.get("idempotentHint") is True)
+    """Whether a tool may be run twice, by its annotations `readOnlyHint` and `idempotentHint`."""
+    annotations = contract.definition.get("annotations") or {}
+    return isinstance(annotations, dict) and (
+        annotations.get("readOnlyHint") is True or annotations.get("idempotentHint") is True
+    )
 
 
-def refusal_of(answer: Answer) -> Ending | None:
-    """Say how a call failed as a request; None if it has a result, which may itself be a failure."""
+def refusal_of(answer: Answer) -> TaskOutcome | None:
+    """Return the outcome of a call that was refused with a JSON-RPC error; None if it has a result, even one with `isError`."""
     if (refusal := answer.refusal) is not None:
         data = {} if refusal.data is None else {"data": refusal.data}
-        return failed(refusal.message, code=refusal.rpc_code, **data)
+        return make_failure(refusal.message, code=refusal.rpc_code, **data)
     return None
 
 
-def interrupted(tool: str, how: str) -> Ending:
-    """Say that a call was cut off and may have had an effect."""
-    return failed(
+def make_interruption(tool: str, how: str) -> TaskOutcome:
+    """Return the outcome of a call that was cut off and may have had an effect."""
+    return make_failure(
         f"The gateway {how} while `{tool}` ran, which may have had an effect: it is not run again.",
         data={
             "code": ErrorCode.INTERNAL.value,
@@ -40,12 +42,11 @@ def interrupted(tool: str, how: str) -> Ending:
     )
 
 
-def failed(message: str, *, code: int = INTERNAL_ERROR, **more: object) -> Ending:
-    """Make a JSON-RPC error of it."""
+def make_failure(message: str, *, code: int = INTERNAL_ERROR, **more: object) -> TaskOutcome:
     error: JsonObject = {"code": code, "message": message, **more}
-    return Ending(status="failed", message=message, error=as_text(error))
+    return TaskOutcome(status="failed", message=message, error=encode_text(error))
 
 
-def as_text(value: object) -> str:
-    """Write JSON as the store keeps it."""
+def encode_text(value: object) -> str:
+    """Encode a value as the JSON text that the store keeps."""
     return msgspec.json.encode(value).decode()

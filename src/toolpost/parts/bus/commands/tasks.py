@@ -19,10 +19,10 @@ from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.bus.commands.server import chosen, project_option
 from toolpost.parts.bus.commands.store import open_bus
 from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
-from toolpost.parts.bus.plugin import position_of, shown_page, shown_submission, states_named
+from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_page, render_submission
 from toolpost.parts.bus.reports import Event
 from toolpost.parts.bus.results import Position
-from toolpost.parts.bus.submission import Submitted, Wish
+from toolpost.parts.bus.submission import Submission, Submitted
 from toolpost.parts.bus.tasks import PRIORITIES, USUAL_PRIORITY, State, Task, TaskId, WorkerName
 
 
@@ -66,7 +66,7 @@ def submit(
     arguments: JsonObject = {"bead_id": task, "priority": priority, "depends_on": list(dict.fromkeys(needs))}
     arguments |= {"dedupe_key": dedupe_key} if dedupe_key is not None else {}
     _check("submit_task", arguments)
-    wish = Wish(
+    submission = Submission(
         task=TaskId(task),
         priority=priority,
         payload=_json_text(payload),
@@ -74,7 +74,7 @@ def submit(
         dedupe_key=dedupe_key,
         by=OPERATOR.id,
     )
-    _tell_submitted(run_async(_submit, chosen(project), wish), as_json=as_json)
+    _tell_submitted(run_async(_submit, chosen(project), submission), as_json=as_json)
 
 
 @click.command(
@@ -148,8 +148,8 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
 @json_option("Print what `list_tasks` answers, on one line.")
 def tasks(state: str | None, limit: int, cursor: str | None, project: Path | None, *, as_json: bool) -> None:
     """List tasks, those first whose state changed last."""
-    after = position_of(cursor) if cursor is not None else None
-    page = run_async(_list, chosen(project), states_named(state), limit, after)
+    after = parse_cursor(cursor) if cursor is not None else None
+    page = run_async(_list, chosen(project), parse_states(state), limit, after)
     if as_json:
         print_json_line(page)
         return
@@ -188,9 +188,9 @@ def log(task: str, project: Path | None, *, as_json: bool) -> None:
         click.echo(printable(f"result: {found.result}"))
 
 
-async def _submit(project: Path, wish: Wish) -> Submitted:
+async def _submit(project: Path, submission: Submission) -> Submitted:
     async with open_bus(project, make=True) as bus:
-        return await bus.submit(wish)
+        return await bus.submit(submission)
 
 
 async def _retry(project: Path, task: TaskId) -> Submitted:
@@ -210,7 +210,7 @@ async def _reset(project: Path, name: WorkerName) -> TaskId | None:
 
 async def _list(project: Path, states: tuple[State, ...], limit: int, after: Position | None) -> JsonObject:
     async with open_bus(project) as bus:
-        return shown_page(await bus.list_tasks(states, by=OPERATOR, limit=limit, after=after), bus.wall)
+        return render_page(await bus.list_tasks(states, by=OPERATOR, limit=limit, after=after), bus.wall)
 
 
 async def _history(project: Path, task: TaskId) -> tuple[Task, list[Event]]:
@@ -220,7 +220,7 @@ async def _history(project: Path, task: TaskId) -> tuple[Task, list[Event]]:
 
 def _tell_submitted(submitted: Submitted, *, as_json: bool) -> None:
     if as_json:
-        print_json_line(shown_submission(submitted))
+        print_json_line(render_submission(submitted))
         return
     if submitted.worker is not None:
         text = f"`{submitted.task}` goes to `{submitted.worker}`"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from toolpost.authoring.conversation import InvokeOptions
+from toolpost.authoring.conversation import AcceptedTurn, Conversations, InvokeOptions
 from toolpost.base.caller import Principal
 from toolpost.base.ids import JsonObject, ThreadId, TurnId
 from toolpost.base.turns import TurnEnded, encode_event
@@ -28,7 +28,6 @@ from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts.conversations.api import values
 from toolpost.parts.conversations.api.openapi import Described, description
 from toolpost.parts.conversations.api.request import Ask
-from toolpost.parts.conversations.api.service import Run, Talks
 from toolpost.parts.conversations.api.stream import TurnStream
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.shares import Shares
@@ -50,24 +49,30 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
 """What a code is in HTTP; any other is 500."""
 
 
-Handler = Callable[["TalkApi", Ask], Awaitable[Any]]
+Handler = Callable[["ConversationsApi", Ask], Awaitable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route(Described):
+class ApiRoute(Described):
     """One thing that can be asked, and who answers it."""
 
     handler: Handler
 
 
-class TalkApi:
+class ConversationsApi:
     """The paths of conversations."""
 
     def __init__(
-        self, access: Access, talks: Talks, streams: Shares, *, body_limit: int, health: Callable[[], JsonObject]
+        self,
+        access: Access,
+        conversations: Conversations,
+        streams: Shares,
+        *,
+        body_limit: int,
+        health: Callable[[], JsonObject],
     ) -> None:
         self._access = access
-        self._talks = talks
+        self._conversations = conversations
         self._streams = streams
         self._body_limit = body_limit
         self._health = health
@@ -79,7 +84,7 @@ class TalkApi:
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request, one that fails with the error object."""
         try:
-            route, thread = _found(request)
+            route, thread = _find_route(request)
             admission = await self._access.admit(request)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, and lead no conversations")
@@ -108,11 +113,11 @@ class TalkApi:
 
     async def list_agents(self, _: Ask) -> values.AgentList:
         """Say who answers."""
-        default = self._talks.default_agent
+        default = self._conversations.default_agent
         return values.AgentList(
             agents=[
                 values.ShownAgent(name=each.name, kind=each.kind, model=each.model, is_default=each.name == default)
-                for each in self._talks.list_agents()
+                for each in self._conversations.list_agents()
             ]
         )
 
@@ -120,45 +125,49 @@ class TalkApi:
         """Show a page of the caller's threads."""
         limit = int(ask.number("limit", 50, PAGE_LIMIT))
         before = ask.number("before", 0, 1e12)
-        found = await self._talks.list_threads(ask.standing, before=before or None, limit=limit)
+        found = await self._conversations.list_threads(ask.standing, before=before or None, limit=limit)
         last = f"{found[-1].changed_at!r}" if found and len(found) == limit else None
         return values.ThreadList(threads=[self._shown(thread) for thread in found], next=last)
 
     async def create_thread(self, ask: Ask) -> values.ShownThread:
         """Begin a conversation."""
         body = await ask.body(values.NewThread)
-        created = await self._talks.create_thread(ask.standing, title=body.title, agent=body.agent, model=body.model)
+        created = await self._conversations.create_thread(
+            ask.standing, title=body.title, agent=body.agent, model=body.model
+        )
         return self._shown(created)
 
     async def show_thread(self, ask: Ask) -> values.ShownThread:
         """Show one thread."""
-        return self._shown(await self._talks.find_thread(ask.standing, ask.thread))
+        return self._shown(await self._conversations.find_thread(ask.standing, ask.thread))
 
     async def change_thread(self, ask: Ask) -> values.ShownThread:
         """Change what may be changed of a thread."""
         body = await ask.body(values.ThreadChange)
         # Below, None stays as it is and nothing at all is forgotten; on the wire that is left out, and null.
         agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
-        changed = await self._talks.change_thread(ask.standing, ask.thread, title=body.title, agent=agent, model=model)
+        changed = await self._conversations.change_thread(
+            ask.standing, ask.thread, title=body.title, agent=agent, model=model
+        )
         return self._shown(changed)
 
     async def delete_thread(self, ask: Ask) -> JsonObject:
         """Forget a thread."""
         ask.check_not_a_form()
-        await self._talks.delete_thread(ask.standing, ask.thread)
+        await self._conversations.delete_thread(ask.standing, ask.thread)
         return {}
 
     async def list_messages(self, ask: Ask) -> values.MessageList:
         """Show what was said."""
         after, limit = int(ask.number("after", 0, 2**53)), int(ask.number("limit", 100, PAGE_LIMIT))
-        found = await self._talks.read_messages(ask.standing, ask.thread, after=after, limit=limit)
-        return values.MessageList(messages=[values.shown_message(message) for message in found])
+        found = await self._conversations.read_messages(ask.standing, ask.thread, after=after, limit=limit)
+        return values.MessageList(messages=[values.render_message(message) for message in found])
 
     async def list_turns(self, ask: Ask) -> values.TurnList:
         """Show how each message was answered."""
         limit = int(ask.number("limit", 50, PAGE_LIMIT))
-        found = await self._talks.list_turns(ask.standing, ask.thread, limit=limit)
-        return values.TurnList(turns=[values.shown_turn(turn) for turn in found])
+        found = await self._conversations.list_turns(ask.standing, ask.thread, limit=limit)
+        return values.TurnList(turns=[values.render_turn(turn) for turn in found])
 
     # -- turns -----------------------------------------------------------------------------------------------------------
 
@@ -170,7 +179,7 @@ class TalkApi:
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.tell)
         is_streamed = b"text/event-stream" in request.headers.get(b"accept", b"")
         with self._streams.held(ask.standing.caller.id) if is_streamed else nullcontext():
-            run = await self._talks.start_message(ask.standing, ask.thread, body.text, options)
+            run = await self._conversations.start_message(ask.standing, ask.thread, body.text, options)
 
             def leave() -> None:
                 if body.on_disconnect == "cancel":
@@ -183,16 +192,16 @@ class TalkApi:
 
     async def follow(self, ask: Ask) -> None:
         """Tell all that happens in a thread, for as long as the client listens."""
-        await self._talks.find_thread(ask.standing, ask.thread)
+        await self._conversations.find_thread(ask.standing, ask.thread)
         stream = TurnStream(ask.request.receive, ask.request.send)
-        with self._streams.held(ask.standing.caller.id), self._talks.listening(ask.thread, stream.tell):
+        with self._streams.held(ask.standing.caller.id), self._conversations.open_listener(ask.thread, stream.tell):
             await stream.serve(until_end=False, on_gone=lambda: None)
 
     async def cancel(self, ask: Ask) -> values.Cancelled:
         """Stop what runs or waits in a thread."""
         body = await ask.body(values.Cancellation)
         turn = TurnId(body.turn) if body.turn is not None else None
-        stopped = await self._talks.cancel(ask.standing, ask.thread, turn)
+        stopped = await self._conversations.cancel(ask.standing, ask.thread, turn)
         return values.Cancelled(cancelled=list(stopped))
 
     async def prewarm(self, ask: Ask) -> values.Prewarmed:
@@ -200,7 +209,7 @@ class TalkApi:
         body = await ask.body(values.Prewarming)
         started = time.perf_counter()
         options = InvokeOptions(agent=body.agent, model=body.model)
-        await self._talks.prewarm(ask.standing, ThreadId(body.thread_id), options)
+        await self._conversations.prewarm(ask.standing, ThreadId(body.thread_id), options)
         return values.Prewarmed(
             thread_id=body.thread_id, state="warm", took_ms=round((time.perf_counter() - started) * 1000, 3)
         )
@@ -215,114 +224,118 @@ class TalkApi:
         return description(ROUTES)
 
     def _shown(self, thread: Any) -> values.ShownThread:
-        running = [str(turn) for turn in self._talks.running_in(thread.id)]
-        return values.shown_thread(thread, is_warm=self._talks.is_warm(thread.id), running=running)
+        running = [str(turn) for turn in self._conversations.running_in(thread.id)]
+        return values.render_thread(thread, is_warm=self._conversations.is_warm(thread.id), running=running)
 
 
 _THREAD: Final = f"{API}/threads/{{thread}}"
 
 ROUTES: Final = (
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/openapi.json",
         summary="this description",
-        handler=TalkApi.describe,
+        handler=ConversationsApi.describe,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/health",
         summary="how the server and each plugin is doing",
-        handler=TalkApi.show_health,
+        handler=ConversationsApi.show_health,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/agents",
         summary="who answers",
-        handler=TalkApi.list_agents,
+        handler=ConversationsApi.list_agents,
         gives=values.AgentList,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{API}/threads",
         summary="your conversations, those that changed last first",
-        handler=TalkApi.list_threads,
+        handler=ConversationsApi.list_threads,
         gives=values.ThreadList,
         query=("before", "limit"),
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{API}/threads",
         summary="begin a conversation",
-        handler=TalkApi.create_thread,
+        handler=ConversationsApi.create_thread,
         takes=values.NewThread,
         gives=values.ShownThread,
         status=201,
         refuses=(429, 503),
     ),
-    Route(
-        method="GET", path=_THREAD, summary="one conversation", handler=TalkApi.show_thread, gives=values.ShownThread
+    ApiRoute(
+        method="GET",
+        path=_THREAD,
+        summary="one conversation",
+        handler=ConversationsApi.show_thread,
+        gives=values.ShownThread,
     ),
-    Route(
+    ApiRoute(
         method="PATCH",
         path=_THREAD,
         summary="rename a conversation, or have another agent or model answer",
-        handler=TalkApi.change_thread,
+        handler=ConversationsApi.change_thread,
         takes=values.ThreadChange,
         gives=values.ShownThread,
     ),
-    Route(
+    ApiRoute(
         method="DELETE",
         path=_THREAD,
         summary="forget a conversation with all that was said in it",
-        handler=TalkApi.delete_thread,
+        handler=ConversationsApi.delete_thread,
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{_THREAD}/messages",
         summary="what was said, in order",
-        handler=TalkApi.list_messages,
+        handler=ConversationsApi.list_messages,
         gives=values.MessageList,
         query=("after", "limit"),
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{_THREAD}/messages",
         summary="say something; answered when the turn has ended, or event by event to `Accept: text/event-stream`",
-        handler=TalkApi.say,
+        handler=ConversationsApi.say,
         takes=values.NewMessage,
         gives=TurnEnded,
         streams=True,
         refuses=(429, 502, 503, 504),
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{_THREAD}/turns",
         summary="how each message was answered, the latest first",
-        handler=TalkApi.list_turns,
+        handler=ConversationsApi.list_turns,
         gives=values.TurnList,
         query=("limit",),
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path=f"{_THREAD}/events",
         summary="all that happens in a conversation from now on, whoever speaks",
-        handler=TalkApi.follow,
+        handler=ConversationsApi.follow,
         streams=True,
         refuses=(429, 503),
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{_THREAD}/cancel",
         summary="stop a turn, or all that run or wait",
-        handler=TalkApi.cancel,
+        handler=ConversationsApi.cancel,
         takes=values.Cancellation,
         gives=values.Cancelled,
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path=f"{API}/prewarm",
         summary="have the session of a conversation ready before its next message",
-        handler=TalkApi.prewarm,
+        handler=ConversationsApi.prewarm,
         takes=values.Prewarming,
         gives=values.Prewarmed,
         refuses=(404, 429, 502, 503, 504),
@@ -331,7 +344,7 @@ ROUTES: Final = (
 """Every path, and what it does."""
 
 
-def _found(request: HttpRequest) -> tuple[Route, ThreadId]:
+def _find_route(request: HttpRequest) -> tuple[ApiRoute, ThreadId]:
     parts = request.path.split("/")
     methods = []
     for route in ROUTES:
@@ -348,7 +361,7 @@ def _found(request: HttpRequest) -> tuple[Route, ThreadId]:
     raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])
 
 
-async def _answer_whole(request: HttpRequest, run: Run, leave: Callable[[], None]) -> None:
+async def _answer_whole(request: HttpRequest, turn: AcceptedTurn, leave: Callable[[], None]) -> None:
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
@@ -357,9 +370,9 @@ async def _answer_whole(request: HttpRequest, run: Run, leave: Callable[[], None
             leave()
 
         tasks.start_soon(watch)
-        await run.done.wait()
+        await turn.done.wait()
         tasks.cancel_scope.cancel()
-    ended = run.ended
+    ended = turn.ended
     assert ended is not None
     code = ErrorCode(ended.error["code"]) if ended.state == "failed" and ended.error else None
     retry_ms = (

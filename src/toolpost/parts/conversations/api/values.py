@@ -150,13 +150,13 @@ class AgentList(_Shown, frozen=True, kw_only=True):
     agents: list[ShownAgent]
 
 
-def shown_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> ShownThread:
+def render_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> ShownThread:
     """Show a thread."""
     return ShownThread(
         id=thread.id,
         title=thread.title,
-        created_at=written(thread.created_at),
-        changed_at=written(thread.changed_at),
+        created_at=format_time(thread.created_at),
+        changed_at=format_time(thread.changed_at),
         messages=thread.last_seq,
         agent=thread.agent,
         model=thread.model,
@@ -165,31 +165,31 @@ def shown_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> ShownT
     )
 
 
-def shown_message(message: Message) -> ShownMessage:
+def render_message(message: Message) -> ShownMessage:
     """Show a message."""
     return ShownMessage(
         seq=message.seq,
         turn=message.turn,
         role=message.role,
         text=message.text,
-        at=written(message.at_utc),
+        at=format_time(message.at_utc),
         details=message.details,
     )
 
 
-def shown_turn(turn: Turn) -> ShownTurn:
+def render_turn(turn: Turn) -> ShownTurn:
     """Show a turn."""
     return ShownTurn(
         id=turn.id,
         state=turn.state,
         trace_id=turn.trace_id,
-        started_at=written(turn.started_at),
-        ended_at=written(turn.ended_at) if turn.ended_at is not None else None,
+        started_at=format_time(turn.started_at),
+        ended_at=format_time(turn.ended_at) if turn.ended_at is not None else None,
         partial=turn.partial,
         error=turn.error,
     )
 
 
-def written(moment: float) -> str:
+def format_time(moment: float) -> str:
     """Write a moment."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -18,7 +18,7 @@ from toolpost.base.ids import ThreadId
 from toolpost.base.turns import ToolUsed, TurnEvent
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
-from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.conversations.plugins.service import ConversationsHandle
 
 AT_ONCE: Final = 4
 """How many agents may work for one conversation at once."""
@@ -33,7 +33,7 @@ Tools = Annotated[int, Field(ge=0, le=1_000, description="how many times it may 
 
 
 @checked.dataclass
-class Report:
+class DelegateReport:
     """What has become of a piece of work."""
 
     id: str
@@ -46,32 +46,32 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Order:
+class _DelegatedWork:
     standing: Principal
     parent: ThreadId
     work: str
     agent: str | None
     timeout_s: float
     max_tools: int
-    report: Report
+    report: DelegateReport
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def make() -> Plugin:
     """Make the plugin."""
     plugin = Plugin("delegate", version=__version__)
-    office = _Office(Lead(plugin))
+    office = _WorkRunner(ConversationsHandle(plugin))
     plugin.on_stop(office.stop)
 
     @plugin.tool(errors=[ErrorCode.INVALID_REQUEST, ErrorCode.QUEUE_OVERLOADED])
     async def start(
         ctx: Context, work: Work, agent: str | None = None, timeout_s: Seconds = TIMEOUT_S, max_tools: Tools = 50
-    ) -> Report:
+    ) -> DelegateReport:
         """Have another agent do a piece of work while you go on; `delegate__wait` has the answer. It knows nothing of yours."""
         return office.start(ctx, work, agent, timeout_s, max_tools).report
 
     @plugin.tool(timeout_s=3700, errors=[ErrorCode.NOT_FOUND])
-    async def wait(ctx: Context, id: str, timeout_s: Seconds = TIMEOUT_S) -> Report:  # noqa: A002 (what it is called)
+    async def wait(ctx: Context, id: str, timeout_s: Seconds = TIMEOUT_S) -> DelegateReport:  # noqa: A002 (what it is called)
         """Wait for a piece of work, and return what has become of it; one that still runs goes on."""
         order = office.find(ctx, id)
         with anyio.move_on_after(timeout_s):
@@ -81,7 +81,7 @@ def make() -> Plugin:
     @plugin.tool(timeout_s=3700, errors=[ErrorCode.INVALID_REQUEST, ErrorCode.QUEUE_OVERLOADED])
     async def run(
         ctx: Context, work: Work, agent: str | None = None, timeout_s: Seconds = TIMEOUT_S, max_tools: Tools = 50
-    ) -> Report:
+    ) -> DelegateReport:
         """Have another agent do a piece of work, and wait for it. Cancelling the call cancels the work."""
         order = office.start(ctx, work, agent, timeout_s, max_tools)
         try:
@@ -91,7 +91,7 @@ def make() -> Plugin:
         return order.report
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND])
-    async def cancel(ctx: Context, id: str) -> Report:  # noqa: A002
+    async def cancel(ctx: Context, id: str) -> DelegateReport:  # noqa: A002
         """Stop a piece of work."""
         order = office.find(ctx, id)
         office.cancel(order)
@@ -101,16 +101,16 @@ def make() -> Plugin:
     return plugin
 
 
-class _Office:
+class _WorkRunner:
     """All work that was given away."""
 
-    def __init__(self, lead: Lead) -> None:
+    def __init__(self, lead: ConversationsHandle) -> None:
         self._lead = lead
-        self._orders: dict[str, _Order] = {}
+        self._orders: dict[str, _DelegatedWork] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._children: set[ThreadId] = set()
 
-    def start(self, ctx: Context, work: str, agent: str | None, timeout_s: float, max_tools: int) -> _Order:
+    def start(self, ctx: Context, work: str, agent: str | None, timeout_s: float, max_tools: int) -> _DelegatedWork:
         standing, parent = self._lead.actor(ctx)
         if parent in self._children:
             raise InvalidRequest("Work that was delegated is not delegated again.", hint="do it yourself")
@@ -123,27 +123,27 @@ class _Office:
             # Whoever waits for others holds a session meanwhile: if all do, nobody would ever be asked.
             raise QueueOverloaded("Every session is at work.", retry_s=10, hint="do it yourself")
         name = f"d-{secrets.token_hex(4)}"
-        order = _Order(
+        order = _DelegatedWork(
             standing=standing,
             parent=parent,
             work=work,
             agent=agent,
             timeout_s=timeout_s,
             max_tools=max_tools,
-            report=Report(id=name, state="running"),
+            report=DelegateReport(id=name, state="running"),
         )
         self._forget_some()
         self._orders[name] = order
         self._tasks[name] = asyncio.get_running_loop().create_task(self._carry_out(order))
         return order
 
-    def find(self, ctx: Context, name: str) -> _Order:
+    def find(self, ctx: Context, name: str) -> _DelegatedWork:
         order = self._orders.get(name)
         if order is None or order.standing.caller.id != ctx.caller.id:
             raise NotFound(f"No work is called `{name[:64]}`.", hint="the server forgets it when it ends")
         return order
 
-    def cancel(self, order: _Order) -> None:
+    def cancel(self, order: _DelegatedWork) -> None:
         if (task := self._tasks.get(order.report.id)) is not None and not order.ended.is_set():
             task.cancel()
 
@@ -153,12 +153,12 @@ class _Office:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry_out(self, order: _Order) -> None:
+    async def _carry_out(self, order: _DelegatedWork) -> None:
         report = order.report
         try:
             await self._ask(order)
         except ToolpostError as error:
-            report.state, report.problem = "failed", _told(error.message, error.hint)
+            report.state, report.problem = "failed", _join_hint(error.message, error.hint)
         finally:
             if report.state == "running":
                 report.state = "cancelled"
@@ -166,7 +166,7 @@ class _Office:
             self._tasks.pop(report.id, None)
             order.ended.set()
 
-    async def _ask(self, order: _Order) -> None:
+    async def _ask(self, order: _DelegatedWork) -> None:
         report, conversations = order.report, self._lead.conversations
         title = f"delegated: {order.work}"
         thread = await conversations.create_thread(order.standing, title=title, agent=order.agent)
@@ -186,7 +186,7 @@ class _Office:
         ended = await conversations.handle_message(order.standing, thread.id, order.work, options)
         report.state = "failed" if ended.state == "running" else ended.state
         report.answer = ended.text
-        report.problem = _told(str(ended.error.get("message")), ended.error.get("hint")) if ended.error else None
+        report.problem = _join_hint(str(ended.error.get("message")), ended.error.get("hint")) if ended.error else None
 
     def _forget_some(self) -> None:
         ended = [name for name, order in self._orders.items() if order.ended.is_set()]
@@ -195,5 +195,5 @@ class _Office:
                 del self._orders[name]
 
 
-def _told(problem: str, hint: str | None) -> str:
+def _join_hint(problem: str, hint: str | None) -> str:
     return f"{problem} Hint: {hint}" if hint else problem

@@ -11,7 +11,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import ThreadId
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode
-from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.store.threads import Message
 
 LOOKED_THROUGH: Final = 200
@@ -46,7 +46,7 @@ class FoundMessage:
 def make() -> Plugin:
     """Make the plugin."""
     plugin = Plugin("history", version=__version__)
-    lead = Lead(plugin)
+    lead = ConversationsHandle(plugin)
 
     @plugin.tool(annotations=_READ_ONLY)
     async def threads(ctx: Context, limit: Annotated[int, Field(ge=1, le=200)] = 20) -> list[FoundThread]:
@@ -86,7 +86,7 @@ def make() -> Plugin:
     return plugin
 
 
-async def _messages(lead: Lead, ctx: Context, thread: ThreadId) -> list[Message]:
+async def _messages(lead: ConversationsHandle, ctx: Context, thread: ThreadId) -> list[Message]:
     found: list[Message] = []
     while page := await lead.conversations.read_messages(
         lead.reader(ctx), thread, after=found[-1].seq if found else 0, limit=_PAGE

@@ -12,7 +12,7 @@ from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
 from toolpost.base.ids import Json
 from toolpost.base.version import __version__
-from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.conversations.plugins.service import ConversationsHandle
 
 KEPT: Final = 5_000
 """How many events are remembered."""
@@ -38,7 +38,7 @@ class Entry:
 def make() -> Plugin:
     """Make the plugin."""
     plugin = Plugin("logs", version=__version__)
-    lead, memory = Lead(plugin), _Memory()
+    lead, memory = ConversationsHandle(plugin), _Memory()
     logger = logging.getLogger("toolpost")
     plugin.on_start(lambda: logger.addHandler(memory))
     plugin.on_stop(lambda: logger.removeHandler(memory))

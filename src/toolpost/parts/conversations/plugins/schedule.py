@@ -31,7 +31,7 @@ from toolpost.contracts.errors import (
     QueueOverloaded,
     ToolpostError,
 )
-from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.store.key_values import Item, KeyValueStore
 
 _log = logging.getLogger("toolpost.plugins")
@@ -70,7 +70,7 @@ def make() -> Plugin:
     if importlib.util.find_spec("cronsim") is None:
         raise CapabilityMissing("`schedule` needs cronsim, which is missing: pip install 'toolpost[harness]' brings it")
     plugin = Plugin(NAME, version=__version__)
-    clock = _Clock(Lead(plugin))
+    clock = _Clock(ConversationsHandle(plugin))
     plugin.on_start(clock.start)
     plugin.on_stop(clock.stop)
 
@@ -127,7 +127,7 @@ async def remove_item(values: KeyValueStore, owner: CallerId, schedule: str) -> 
 class _Clock:
     """Waits for what is due, and says it."""
 
-    def __init__(self, lead: Lead) -> None:
+    def __init__(self, lead: ConversationsHandle) -> None:
         self.lead = lead
         self.changed = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None

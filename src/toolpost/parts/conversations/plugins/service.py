@@ -8,7 +8,7 @@ from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
 
 
-class Lead:
+class ConversationsHandle:
     """The conversations of one server, once it has any."""
 
     def __init__(self, plugin: Plugin) -> None:

@@ -14,7 +14,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded
-from toolpost.parts.conversations.plugins.service import Lead
+from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.store.key_values import Item, KeyValueStore
 
 NAME: Final = "tasks"
@@ -43,19 +43,19 @@ class Task:
 def make() -> Plugin:
     """Make the plugin."""
     plugin = Plugin(NAME, version=__version__)
-    desk = _Desk(Lead(plugin))
+    desk = _Plan(ConversationsHandle(plugin))
     _add_changes(plugin, desk)
 
     @plugin.tool(name="list", annotations={"readOnlyHint": True, "openWorldHint": False})
     async def list_tasks(ctx: Context, state: State | None = None, ready: bool = False) -> list[Task]:
         """List your tasks, the oldest first: all, those in a state, or those whose dependencies are all done."""
-        found = [_shown(item, known) for known in [await desk.all(ctx.caller.id)] for item in _by_age(known)]
+        found = [_render(item, known) for known in [await desk.all(ctx.caller.id)] for item in _by_age(known)]
         return [t for t in found if (state is None or t.state == state) and (not ready or _is_next(t))]
 
     return plugin
 
 
-def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
+def _add_changes(plugin: Plugin, desk: "_Plan") -> None:
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.QUEUE_OVERLOADED])
     async def add(ctx: Context, title: Title, notes: Notes = "", after: list[str] | None = None) -> Task:
         """Add a task; `after` names tasks that have to be done before it."""
@@ -81,10 +81,10 @@ def _add_changes(plugin: Plugin, desk: "_Desk") -> None:
         return await desk.remove(ctx.caller.id, task)
 
 
-class _Desk:
+class _Plan:
     """Everybody's tasks; one change at a time."""
 
-    def __init__(self, lead: Lead) -> None:
+    def __init__(self, lead: ConversationsHandle) -> None:
         self._lead = lead
         self._changing = anyio.Lock()
         """Held from the look at all tasks to the change of one: two changes at once could close a circle between them."""
@@ -100,28 +100,28 @@ class _Desk:
             item = Item(owner=owner, id=f"k-{secrets.token_hex(4)}", value=value)
             _check(item.id, value, known)
             await self._values.put(NAME, item)
-        return _shown(item, {**known, item.id: item})
+        return _render(item, {**known, item.id: item})
 
     async def update(self, owner: CallerId, task: str, given: JsonObject) -> Task:
         async with self._changing:
             known = await self.all(owner)
-            item = _found(task, known)
+            item = _find(task, known)
             changed = Item(owner=owner, id=task, value=item.value | given)
             _check(task, changed.value, known)
             if not await self._values.swap(NAME, item, changed.value):
                 raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
             if given.get("after"):
                 await self._undo_circle(item, changed)
-        return _shown(changed, {**known, task: changed})
+        return _render(changed, {**known, task: changed})
 
     async def remove(self, owner: CallerId, task: str) -> Task:
         async with self._changing:
             known = await self.all(owner)
-            item = _found(task, known)
+            item = _find(task, known)
             if waiting := [other.id for other in known.values() if task in other.value["after"]]:
                 raise InvalidRequest("Other tasks wait for this one.", hint=f"change them first: {', '.join(waiting)}")
             await self._values.swap(NAME, item, None)
-        return _shown(item, known)
+        return _render(item, known)
 
     async def _undo_circle(self, before: Item, after: Item) -> None:
         """Take a change back that closes a circle with one that another server made meanwhile."""
@@ -136,7 +136,7 @@ class _Desk:
         return self._lead.conversations.key_values
 
 
-def _found(task: str, known: Mapping[str, Item]) -> Item:
+def _find(task: str, known: Mapping[str, Item]) -> Item:
     if task not in known:
         raise NotFound(f"There is no task `{task[:64]}`.", hint="`tasks__list` lists yours")
     return known[task]
@@ -146,13 +146,13 @@ def _check(task: str, value: JsonObject, known: Mapping[str, Item]) -> None:
     """Refuse dependencies that are not there, and circles."""
     for other in value["after"]:
         if other != task:
-            _found(other, known)
-    way = _way_back(task, value["after"], known)
+            _find(other, known)
+    way = _find_cycle(task, value["after"], known)
     if way is not None:
         raise InvalidRequest(f"A task would wait for itself: {' after '.join([task, *way])}.", cycle=[task, *way])
 
 
-def _way_back(task: str, after: list[str], known: Mapping[str, Item]) -> list[str] | None:
+def _find_cycle(task: str, after: list[str], known: Mapping[str, Item]) -> list[str] | None:
     """Return how a task leads back to itself, if it does."""
     waiting, seen = [[other] for other in after], set[str]()
     while waiting:
@@ -174,7 +174,7 @@ def _is_next(task: Task) -> bool:
     return task.is_ready and task.state in ("open", "doing")
 
 
-def _shown(item: Item, known: Mapping[str, Item]) -> Task:
+def _render(item: Item, known: Mapping[str, Item]) -> Task:
     value = item.value
     before = [known[other].value["state"] for other in value["after"] if other in known]
     return Task(

@@ -1,4 +1,4 @@
-"""MCP tasks on the wire: handles given out, and questions about them answered."""
+"""MCP tasks on the wire: handles of new tasks, and answers to `tasks/get`, `tasks/update` and `tasks/cancel`."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -14,9 +14,9 @@ from toolpost.endpoints.listing import SERVER_STAMP
 from toolpost.endpoints.tasks import check_declared, task_id
 from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNotification
-from toolpost.parts.tasks.records import Deferred, DeferredId
-from toolpost.parts.tasks.runner import DeferredCalls
-from toolpost.parts.tasks.server_requests import LaterRespondent
+from toolpost.parts.tasks.records import McpTaskId, TaskRecord
+from toolpost.parts.tasks.runner import TaskRunner
+from toolpost.parts.tasks.server_requests import TaskClientChannel
 from toolpost.protocol.rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -30,41 +30,41 @@ from toolpost.protocol.rpc import (
 POLL_MS: Final = 100
 POLL_LIMIT_MS: Final = 5_000
 LOOK_S: Final = 5.0
-"""How often whoever follows a task looks unasked: a wake-up may be lost with the gateway that was to ring."""
+"""How often a followed task is read without a wake-up: one may be lost with the gateway that was to send it."""
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete","_meta":%b}' % SERVER_STAMP
 
 
-class TaskLane:
-    """Handles given out, and questions about them answered, in bytes."""
+class TaskEndpoint:
+    """Implements `endpoints.tasks.Tasks`: every answer is encoded."""
 
-    def __init__(self, calls: DeferredCalls) -> None:
-        self._calls = calls
+    def __init__(self, runner: TaskRunner) -> None:
+        self._runner = runner
 
-    def client_channel_for(self, caller: Caller, meta: JsonObject) -> LaterRespondent:
-        """Return who answers a server's questions in the middle of a call that becomes a task."""
-        return LaterRespondent(caller.id, meta)
+    def client_channel_for(self, caller: Caller, meta: JsonObject) -> TaskClientChannel:
+        """Return what answers the server requests of a call that becomes a task."""
+        return TaskClientChannel(caller.id, meta)
 
     def keeps(self, call: Call) -> bool:
         """Whether a call becomes a task."""
-        return isinstance(call.context.client_channel, LaterRespondent)
+        return isinstance(call.context.client_channel, TaskClientChannel)
 
     def hear(self, note: ProgressNotification) -> None:
-        """Take a call's progress: it is shown as the task's message, not sent."""
-        self._calls.hear(note)
+        """Take a call's progress, which is shown as the task's message instead of sent."""
+        self._runner.hear(note)
 
     async def begin(self, request_id: bytes, call: Call) -> bytes | Answer:
-        """Answer a call with the handle of a task that is durable by now, or with its own answer if that was quick."""
+        """Return the handle of a task that is stored by now, or the answer of a call that ended within `after_s`."""
         try:
-            begun = await self._calls.begin(call)
+            started = await self._runner.begin(call)
         except ToolpostError as error:
             raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=request_id) from error
-        if isinstance(begun, Answer):
-            return begun
-        return result_response(request_id, _written(begun, self._calls.wall, result_type="task"))
+        if isinstance(started, Answer):
+            return started
+        return result_response(request_id, _encode_task(started, self._runner.wall, result_type="task"))
 
     async def answer(self, message: Message, caller: Caller) -> bytes:
-        """Answer one of the three methods."""
+        """Answer one of the three methods; raises `ProtocolError` for a task that is not this caller's."""
         assert message.id is not None
         try:
             return result_response(message.id, await self._result(message, caller))
@@ -72,47 +72,47 @@ class TaskLane:
             raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=message.id) from error
 
     async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
-        """Tell how a task is, and again whenever its status has changed, until it is over; of nobody else's."""
-        told: object = None
-        async with self._calls.open_listener(DeferredId(name)) as bell:
-            while (found := await self._calls.find(DeferredId(name), caller.id)) is not None:
-                questions = self._calls.questions(DeferredId(name), caller.id)
-                asked = questions.asked if questions is not None else {}
-                if (state := (found.status, *asked)) != told:
-                    told = state
-                    await tell(_written(found, self._calls.wall, result_type=None, asked=asked))
+        """Send the task, and again whenever its status or its requests have changed, until it is over; nothing for another's."""
+        sent: object = None
+        async with self._runner.open_listener(McpTaskId(name)) as listener:
+            while (found := await self._runner.find(McpTaskId(name), caller.id)) is not None:
+                requests = self._runner.find_requests(McpTaskId(name), caller.id)
+                pending = requests.pending if requests is not None else {}
+                if (state := (found.status, *pending)) != sent:
+                    sent = state
+                    await tell(_encode_task(found, self._runner.wall, result_type=None, requests=pending))
                 if found.status != "working":
                     return
                 with anyio.move_on_after(LOOK_S):
-                    await bell.wait()
+                    await listener.wait()
 
     async def _result(self, message: Message, caller: Caller) -> bytes:
         assert message.id is not None
         params = params_object(message)
         check_declared(params.get("_meta"), request_id=message.id)
-        name = DeferredId(task_id(message))
+        name = McpTaskId(task_id(message))
         if message.method == "tasks/cancel":
-            if not await self._calls.call_off(name, caller.id):
-                raise _unknown(name, message.id)
+            if not await self._runner.cancel(name, caller.id):
+                raise _make_unknown(name, message.id)
             return _ACKNOWLEDGED
-        if (found := await self._calls.find(name, caller.id)) is None:
-            raise _unknown(name, message.id)
-        questions = self._calls.questions(name, caller.id)
+        if (found := await self._runner.find(name, caller.id)) is None:
+            raise _make_unknown(name, message.id)
+        requests = self._runner.find_requests(name, caller.id)
         if message.method == "tasks/get":
-            asked = questions.asked if questions is not None else {}
-            return _written(found, self._calls.wall, result_type="complete", asked=asked)
+            pending = requests.pending if requests is not None else {}
+            return _encode_task(found, self._runner.wall, result_type="complete", requests=pending)
         responses = params.get("inputResponses")
         if not isinstance(responses, dict):
             raise ProtocolError(
                 INVALID_PARAMS, "Invalid parameters: `params.inputResponses` must be an object", request_id=message.id
             )
-        if questions is not None:
-            questions.take(responses)
+        if requests is not None:
+            requests.take(responses)
         return _ACKNOWLEDGED
 
 
-def _unknown(name: str, request_id: bytes) -> ProtocolError:
-    # Somebody else's task is no different from none: an id must not tell whether it exists.
+def _make_unknown(name: str, request_id: bytes) -> ProtocolError:
+    # The same answer as for a task of another caller: an id must not reveal whether it exists.
     return ProtocolError(
         INVALID_PARAMS,
         "There is no such task, or none any more",
@@ -125,24 +125,24 @@ def _unknown(name: str, request_id: bytes) -> ProtocolError:
     )
 
 
-def _written(
-    task: Deferred, wall: Callable[[float], float], *, result_type: str | None, asked: JsonObject | None = None
+def _encode_task(
+    task: TaskRecord, wall: Callable[[float], float], *, result_type: str | None, requests: JsonObject | None = None
 ) -> bytes:
-    """Write a task as the wire shows it, as a result or, without a type, by itself; what it came to is put in as it was kept."""
-    is_asking = bool(asked) and task.status == "working"
+    """Encode a task, as a result of `result_type` or as a bare object; its result and error are inserted as they were stored."""
+    is_asking = bool(requests) and task.status == "working"
     fields: JsonObject = {
         **({"resultType": result_type} if result_type is not None else {}),
         "taskId": task.id,
         "status": "input_required" if is_asking else task.status,
-        "createdAt": _moment(wall(task.created_at)),
-        "lastUpdatedAt": _moment(wall(task.updated_at)),
+        "createdAt": _format_time(wall(task.created_at)),
+        "lastUpdatedAt": _format_time(wall(task.updated_at)),
         "ttlMs": round((task.expires_at - task.created_at) * 1000),
         "pollIntervalMs": _poll_ms(wall(task.created_at)),
     }
     if task.status_message:
         fields["statusMessage"] = task.status_message
     if is_asking:
-        fields["inputRequests"] = asked
+        fields["inputRequests"] = requests
     if result_type != "task":
         if task.result is not None:
             fields["result"] = msgspec.Raw(task.result.encode())
@@ -153,10 +153,10 @@ def _written(
 
 
 def _poll_ms(created_at: float) -> int:
-    """Ask for a tenth of what it has taken so far: a quick call is noticed soon, a slow one is not asked about all day."""
+    """Return a tenth of the task's age, within bounds: a quick call is noticed soon, a slow one is polled rarely."""
     age_s = datetime.now(UTC).timestamp() - created_at
     return int(min(POLL_LIMIT_MS, max(POLL_MS, age_s * 100)))
 
 
-def _moment(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,68 @@
+"""The page of public Python names, made from `__all__` and the first line of each docstring."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+MODULES = {
+    "toolpost": "What authors of plugins and middleware import, and applications that embed a gateway.",
+    "toolpost.testing": "What tests of plugins and parts use: a real client, without a network.",
+    "toolpost.contracts": "Judge changes of tools, and read locks, in programs of your own.",
+    "toolpost.parts": "What authors of parts import.",
+}
+"""Everything that is public, and in one line for whom."""
+
+GUIDES = {
+    "toolpost": ("write-a-plugin", "write-middleware", "embed-toolpost"),
+    "toolpost.testing": ("test-your-tools",),
+    "toolpost.contracts": ("keep-contracts-stable",),
+    "toolpost.parts": ("write-a-part",),
+}
+
+TOLD = {
+    "CallerId": "The type of a caller's id: text.",
+    "ThreadId": "The type of a conversation's id: text.",
+    "TurnId": "The type of a turn's id: text.",
+    "Middleware": "The type of a middleware: an `async def` that takes a `CallRequest` and a `Next`, and returns a `CallResult`.",
+    "Next": "The type of what lets a call go on, which a middleware is given.",
+    "ToolpostError": "The base of every error that callers are told of, each with a public `code`.",
+    "__version__": "The version of Toolpost.",
+    "hookimpl": "Marks a function of a module as the implementation of a hook, for plugins that are no `Plugin`.",
+    "RULES": "Every rule by which a change is judged.",
+    "NOW": "The statement that reads the store's clock.",
+    "Script": "The type of a transaction: a generator that yields statements, is sent their rows, and returns its result.",
+    "config_option": "The option `--config` of a command.",
+}
+"""What has no docstring of its own, or one that stands for something else: an error's is its message."""
+
+
+def api_page(command: str) -> str:
+    """Return the page."""
+    return "\n".join(_lines(command))
+
+
+def _lines(command: str) -> Iterator[str]:
+    yield f"# Python API\n\n<!-- Made by `{command}`; a test compares the two. -->\n"
+    yield "These four modules are public, and what their `__all__` names. Everything else may change in any release"
+    yield "([Versions and deprecations](versioning.md)). `help(name)` in Python tells more of each.\n"
+    for module, purpose in MODULES.items():
+        guides = ", ".join(f"[{_title(guide)}](../guides/{guide}.md)" for guide in GUIDES[module])
+        yield f"## `{module}`\n\n{purpose} {guides}\n"
+        yield "| name | what it is |\n|---|---|"
+        found = importlib.import_module(module)
+        for name in sorted(found.__all__, key=str.lower):
+            yield f"| `{name}` | {_told(name, getattr(found, name))} |"
+        yield ""
+
+
+def _title(guide: str) -> str:
+    return guide.replace("-", " ").capitalize()
+
+
+def _told(name: str, value: Any) -> str:
+    if name in TOLD:
+        return TOLD[name]
+    documented = inspect.getdoc(value) if inspect.isclass(value) or inspect.isroutine(value) else None
+    assert documented, f"`{name}` is public, and has no docstring; a value that has none is in `TOLD`"
+    return documented.splitlines()[0].replace("|", "\\|")
