@@ -1,4 +1,4 @@
-"""The callers of a configuration as the HTTP endpoint knows them: tokens read and digested, limits as scopes."""
+"""Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth judge."""
 
 from pathlib import Path
 from typing import Protocol
@@ -10,36 +10,31 @@ from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
 
 
-class Limits(Protocol):
-    """What a caller and an endpoint may both be limited by."""
+class VisibilityLimits(Protocol):
+    """Settings that limit the visible tools, of a caller or an endpoint; None is no limit."""
 
     @property
-    def tags(self) -> list[str] | None:
-        """Tags of servers."""
-        ...
+    def tags(self) -> list[str] | None: ...
 
     @property
-    def tools(self) -> list[str] | None:
-        """Patterns of names."""
-        ...
+    def tools(self) -> list[str] | None: ...
 
 
-def scope_of(limits: Limits) -> Scope:
-    """Return what is left to see."""
+def scope_of(limits: VisibilityLimits) -> Scope:
     tags, tools = limits.tags, limits.tools
     return Scope(
         tags=None if tags is None else frozenset(tags), tools=None if tools is None else tuple(dict.fromkeys(tools))
     )
 
 
-def scopes_of(limits: Limits) -> tuple[Scope, ...]:
-    """Return the same for a view, which has none where nothing is limited."""
+def scopes_of(limits: VisibilityLimits) -> tuple[Scope, ...]:
+    """Return the scope as a tuple for a view, empty if nothing is limited."""
     scope = scope_of(limits)
     return (scope,) if scope.is_limited else ()
 
 
 def members_of(config: Config, before: Members | None = None) -> Members:
-    """Read who may come in. What judged access tokens before goes on with the keys that it has, if its rules are the same."""
+    """Read the callers and their tokens; the OAuth judge of `before` is kept, with its cached keys, if the rules are the same."""
     tokens = config.caller_tokens()
     callers = [_make_known_caller(name, caller, tokens[name]) for name, caller in config.callers.items()]
     if (token := config.token()) is not None:
@@ -48,7 +43,7 @@ def members_of(config: Config, before: Members | None = None) -> Members:
     return Members(
         callers=tuple(callers),
         endpoint=scope_of(config.http),
-        judge=_judge(oauth, Path(config.project), before) if oauth is not None else None,
+        judge=_make_judge(oauth, Path(config.project), before) if oauth is not None else None,
         others=ANYBODY if oauth is not None and oauth.others == "allow" else None,
     )
 
@@ -65,7 +60,7 @@ def _make_known_caller(name: str, caller: CallerSettings, token: str | None) -> 
     )
 
 
-def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> Judge:
+def _make_judge(oauth: OAuthSettings, project: Path, before: Members | None) -> Judge:
     rules = OAuthRules(
         issuer=oauth.issuer,
         resource=oauth.resource,
@@ -76,5 +71,5 @@ def _judge(oauth: OAuthSettings, project: Path, before: Members | None) -> Judge
         algorithms=tuple(oauth.algorithms),
     )
     known = before.judge if before is not None else None
-    # A file may hold other keys by now; what was fetched is fetched again in its own time.
+    # A key file may have changed; fetched keys are refreshed by the judge itself.
     return known if known is not None and known.rules == rules and rules.jwks_file is None else resource_server(rules)

@@ -66,7 +66,7 @@ class Conversation:
         if error := answer.refusal:
             raise parse_error(error)
         if not answer.result:
-            raise ServerRefused(-32603, "The client's answer makes no sense")
+            raise ServerRefused(-32603, "The client's answer is not a valid response")
         return bytes(answer.result)
 
 

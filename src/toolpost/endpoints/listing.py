@@ -75,7 +75,7 @@ class Listing:
                 start = bisect_right(self._names, _read(cursor))
             except (binascii.Error, ValueError) as error:
                 raise ProtocolError(
-                    INVALID_PARAMS, "The cursor is not one that this server gave", request_id=request_id
+                    INVALID_PARAMS, "The cursor was not issued by this server", request_id=request_id
                 ) from error
         return self._prepared(revision, start)
 

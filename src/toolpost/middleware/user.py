@@ -94,9 +94,7 @@ class _Run:
         except (Exception, SystemExit) as error:
             raise _failed(middleware, error) from error
         if not isinstance(result, CallResult):
-            raise GatewayError(
-                f"The middleware `{middleware.name}` returned {type(result).__name__}, which is no CallResult"
-            )
+            raise GatewayError(f"The middleware `{middleware.name}` returned {type(result).__name__}, not a CallResult")
         return result
 
     async def proceed(self, request: CallRequest) -> CallResult:
@@ -106,7 +104,9 @@ class _Run:
             # Into plain values first: a date is none, and what is validated must be what is sent.
             call.arguments = msgspec.to_builtins(request.arguments, str_keys=True)
         except _ERRORS as error:
-            raise InvalidArguments(f"A middleware made the arguments something that is not JSON: {error}") from error
+            raise InvalidArguments(
+                f"A middleware changed the arguments to something that is not JSON: {error}"
+            ) from error
         holder, call.held_by = call.held_by, None
         try:
             outcome = await self._proceed(call)

@@ -82,7 +82,7 @@ def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArgume
     # The schema goes back with the refusal, so that a model can mend its own call.
     return InvalidArguments(
         _told("The arguments break the schema", contract, issues),
-        hint="mend the issues and call again",
+        hint="correct the issues and call again",
         issues=_listed(issues),
         inputSchema=contract.arguments_schema.raw,
     )
@@ -91,7 +91,7 @@ def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArgume
 def _invalid_result(contract: Contract, issues: list[Issue], result: object, content: Sequence[Json]) -> InvalidResult:
     return InvalidResult(
         _told("The result breaks the output schema", contract, issues),
-        hint="the tool is at fault, not the call; its result is under details.result",
+        hint="this is an error of the tool, not of the call; its result is under details.result",
         issues=_listed(issues),
         result=_bounded(result),
         content=content,

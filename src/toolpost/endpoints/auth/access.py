@@ -75,14 +75,14 @@ class Access:
         scheme, _, host = origin.partition("://")
         if origin in self.allowed_origins or (_SCHEME.fullmatch(scheme) and _host_in(host) in LOCAL_HOSTS):
             return
-        raise forbidden("Pages of this origin may not call tools")
+        raise forbidden("Requests with this Origin header are not allowed")
 
 
 def check_guarded(host: str, *, is_open: bool) -> None:
     """Refuse to serve everybody who reaches us, where that is more than this machine."""
     if is_open and host not in LOCAL_HOSTS:
         raise BadConfiguration(
-            f"Listening on `{host}` needs a token: anybody who reaches it could call every tool.",
+            f"Listening on `{host}` needs a token: without one, any client on the network could call every tool.",
             hint="set TOOLPOST_TOKEN (or http.token_file, or [callers.NAME]), or listen on 127.0.0.1",
         )
 

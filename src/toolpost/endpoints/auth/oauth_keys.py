@@ -59,7 +59,9 @@ class Keys:
             key = self._known(kid, algorithm)
         if not self._keys or (self._rules.jwks_file is None and time.monotonic() - self._at > KEPT_S):
             raise Refused(
-                503, ErrorCode.UPSTREAM_UNAVAILABLE, "The keys of the authorization server cannot be had now: try again"
+                503,
+                ErrorCode.UPSTREAM_UNAVAILABLE,
+                "The signing keys of the authorization server cannot be fetched: try again later",
             )
         return key
 
@@ -82,7 +84,7 @@ class Keys:
         keys = document.get("keys") if isinstance(document, Mapping) else None
         usable = [key for key in keys if _signs(key)] if isinstance(keys, list) else []
         if not usable:
-            raise ValueError("it holds no key that signs")
+            raise ValueError("it contains no signing key")
         self._keys = usable
         self._at = time.monotonic()
         self._made.cache_clear()
@@ -113,10 +115,10 @@ class Keys:
                 event(_log, logging.DEBUG, "no metadata there", url=url, reason=str(error))
                 continue
             if not isinstance(found, dict) or found.get("issuer") != self._rules.issuer:
-                raise ValueError(f"{url} speaks for another issuer")
+                raise ValueError(f"{url} names another issuer")
             address = found.get("jwks_uri")
             if not isinstance(address, str) or not _is_safe(address):
-                raise ValueError(f"{url} names no address of keys")
+                raise ValueError(f"{url} has no jwks_uri")
             return address
         raise ValueError("it publishes no metadata; set http.oauth.jwks_url")
 
@@ -152,7 +154,7 @@ def _read(path: Path) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadConfiguration(f"http.oauth.jwks_file: {path} is not JSON.") from error
     if not isinstance(document, dict) or not any(map(_signs, document.get("keys") or ())):
-        raise BadConfiguration(f"http.oauth.jwks_file: {path} holds no key that signs.")
+        raise BadConfiguration(f"http.oauth.jwks_file: {path} contains no signing key.")
     return document
 
 

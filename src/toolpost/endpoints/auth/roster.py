@@ -242,7 +242,7 @@ class Roster:
             return self.find(token) or await self.judge(token)
         known = members.meant_by(claims)
         if known is None:
-            raise forbidden("The token is true, and names nobody who may call tools here")
+            raise forbidden("The token is valid but not mapped to any configured caller")
         until = min(claims.expires_at, time.time() + JUDGED_S)
         admission = self._admission(known, known.id_for(claims), until, claims=(members.judge.rules, claims))
         self._judged[digest_of(token)] = admission

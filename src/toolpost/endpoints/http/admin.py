@@ -73,7 +73,7 @@ class Admin:
         try:
             admission = await self._access.admitted(request)
             if not admission.is_admin:
-                raise forbidden("Only a caller with `admin = true` may look after servers")
+                raise forbidden("Only a caller with `admin = true` may manage servers")
             body = await self._result(request, admission.caller.id)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
@@ -195,18 +195,18 @@ def _found(name: str, servers: Mapping[str, ServerProvider]) -> ServerProvider:
         return source
     near = nearest_name(name[:128], servers)
     hint = f"did you mean `{near}`?" if near else "`toolpost servers` lists all of them"
-    raise NotFound(f"No server is called `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])
+    raise NotFound(f"Unknown server `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])
 
 
 def _check_action(action: str) -> None:
     if action not in ACTIONS:
-        raise NotFound(f"A server cannot be told to `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
+        raise NotFound(f"Unknown action `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
 
 
 def _check_method(request: HttpRequest, allowed: str) -> None:
     if request.method != allowed:
         raise Refused(
-            405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} alone", headers=[(b"allow", allowed.encode())]
+            405, ErrorCode.INVALID_REQUEST, f"This path accepts only {allowed}", headers=[(b"allow", allowed.encode())]
         )
 
 

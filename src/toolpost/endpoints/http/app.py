@@ -242,7 +242,7 @@ class HttpEndpoint:
         elif (routes := next((each for each in self._routes if each.serves(request.path)), None)) is not None:
             await routes.answer(request)
         else:
-            raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
+            raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; MCP is at {MCP_PATH}")
 
     def _lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
         """Return the stream of a call that a client of the handshake era comes back for, and the last event that it has."""
@@ -273,7 +273,7 @@ class HttpEndpoint:
 
     async def _answer_metrics(self, request: HttpRequest) -> None:
         if not (await self._access.admitted(request)).is_admin:
-            raise forbidden("Only a caller with `admin = true` may see what everybody does")
+            raise forbidden("Only a caller with `admin = true` may read the metrics of all callers")
         await send_text(request.send, self._metrics().encode(), METRICS_TYPE)
 
     async def _post(self, request: HttpRequest, admission: Admission) -> None:

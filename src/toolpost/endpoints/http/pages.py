@@ -49,7 +49,7 @@ class Pages:
         self._access.check_names(request.headers)
         if request.method not in ("GET", "HEAD"):
             raise Refused(
-                405, ErrorCode.INVALID_REQUEST, "This path takes GET alone", headers=[(b"allow", b"GET, HEAD")]
+                405, ErrorCode.INVALID_REQUEST, "This path accepts only GET", headers=[(b"allow", b"GET, HEAD")]
             )
         found = _files(self._folder).get(request.path.removeprefix(self._path).strip("/") or "index.html")
         if found is None:

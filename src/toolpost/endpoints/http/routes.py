@@ -108,7 +108,7 @@ class JsonRoutes:
         if route is None:
             allowed = ", ".join(method for path, method in self._routes if path == request.path)
             headers = [(b"allow", allowed.encode())]
-            raise Refused(405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} alone", headers=headers)
+            raise Refused(405, ErrorCode.INVALID_REQUEST, f"This path accepts only {allowed}", headers=headers)
         if route.is_for_admins and not admission.is_admin:
             raise forbidden("Only a caller with `admin = true` may use this path")
         body = await self._body(request)

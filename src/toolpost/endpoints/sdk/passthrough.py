@@ -46,8 +46,8 @@ def leave(method: str, result: JsonObject) -> JsonObject:
         for field, value in empty.items():
             if type(result.get(field)) is not type(value):
                 raise UpstreamUnavailable(
-                    f"The server answered {method} with something that is no result: it has no {field}",
-                    hint="the server is at fault, not the request",
+                    f"The server answered {method} with an invalid result: `{field}` is missing",
+                    hint="this is an error of the server, not of the request",
                 )
     _FOUND.get().append(result)
     return empty
