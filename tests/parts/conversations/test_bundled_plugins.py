@@ -239,8 +239,8 @@ async def test_bad_schedules_are_refused_with_the_reason() -> None:
             ({"at": "2001-01-01"}, "has passed"),
             ({"at": "0001-01-01T00:00:00+14:00"}, "has passed"),
             ({"at": "9999-12-31T23:59:59-12:00"}, "ten years ahead"),
-            ({}, "Either"),
-            ({"cron": "* * * * *", "at": "2090-01-01"}, "Either"),
+            ({}, "either `cron` or `at`"),
+            ({"cron": "* * * * *", "at": "2090-01-01"}, "either `cron` or `at`"),
             ({"cron": "* * * * *", "timezone": "Mars"}, "time zone"),
         ):
             refused = await used_by_agent(app, thread, "schedule__add", prompt="say hi", **wrong)
