@@ -97,7 +97,7 @@ def left() -> Callable[[], set[psutil.Process]]:
 @pytest.fixture(autouse=True)
 def _stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a command that a test runs in process from ending it: the threads that it would not wait for are other tests'."""
-    monkeypatch.setattr("toolpost.cli.group.leave", sys.exit)
+    monkeypatch.setattr("toolpost.cli.group.exit_process", sys.exit)
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ from toolpost.registry import installed_parts
 from toolpost.running import App, Changes, Hearsay, catalog_of, listing_of
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
-from toolpost.settings.masking import concealing
+from toolpost.settings.masking import make_concealer
 from toolpost.settings.model import check_bundled
 from toolpost.shares import Callers, EndpointShares, Shares
 from toolpost.store import open_store
@@ -212,7 +212,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(
             f"servers.{clashes[0]}: a plugin has this name already.",
-            hint=f'rename the server, or leave the plugin out: plugins.disable = ["{clashes[0]}"]',
+            hint=f'rename the server, or disable the plugin: plugins.disable = ["{clashes[0]}"]',
         )
     return specs
 
@@ -232,7 +232,7 @@ def _spec_of(config: Config, name: str) -> ServerSpec:
             problem=error.message.removesuffix("."),
             hint=error.hint,
         )
-    return ServerSpec(**vars(resolved), conceal=concealing(resolved))
+    return ServerSpec(**vars(resolved), conceal=make_concealer(resolved))
 
 
 @asynccontextmanager
@@ -435,7 +435,7 @@ def _make_endpoint(
         body_limit=body_limit,
         health=app.health,
         metrics=lambda: app.metrics(connections),
-        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, concealing),
+        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, make_concealer),
         routes=app.parts.routes(http),
         shares=app.shares,
         loads_early=loads_early,

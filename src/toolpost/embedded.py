@@ -25,9 +25,9 @@ from toolpost.app import open_app, open_asgi, open_http, serve_on_stdio
 from toolpost.authoring import CallResult, Middleware, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.cli.call.answer import read_answer
+from toolpost.cli.call.answer import parse_answer
 from toolpost.cli.logs import set_up_logging
-from toolpost.cli.serve import Manner, Stop, announce
+from toolpost.cli.serve import ServeOutput, Stop, announce
 from toolpost.cli.signals import on_signals
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, ToolFailed
 from toolpost.endpoints.auth.access import LOCAL_HOSTS
@@ -47,7 +47,7 @@ PLACE: Final = "Toolpost()"
 APPLICATION: Final = Caller(id=CallerId("application"), transport="memory")
 """Who calls with `OpenToolpost.call`, unless a caller is given."""
 
-_ANNOUNCEMENT: Final = Manner(log_format="text", as_json=False)
+_ANNOUNCEMENT: Final = ServeOutput(log_format="text", as_json=False)
 
 
 class Toolpost:
@@ -101,7 +101,7 @@ class Toolpost:
 
     async def _serve(self, config: Config, streams: StdioStreams | None) -> None:
         stop = Stop()
-        with on_signals(stop.ask):
+        with on_signals(stop.request_stop):
             async with self._open_app(config) as app:
                 stop.app = app
                 if streams is not None:
@@ -220,7 +220,7 @@ class OpenToolpost:
         answer = await gateway.call(call)
         if answer.error is not None:
             raise answer.error
-        told = read_answer(answer)
+        told = parse_answer(answer)
         if told.error is not None:
             raise ToolFailed(str(told.error["message"]))
         return CallResult(told.data, content=told.content)

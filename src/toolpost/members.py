@@ -1,4 +1,4 @@
-"""The callers of a configuration as the HTTP endpoint knows them: tokens read and digested, limits as scopes."""
+"""Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth judge."""
 
 from pathlib import Path
 from typing import Protocol
@@ -10,36 +10,31 @@ from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
 
 
-class Limits(Protocol):
-    """What a caller and an endpoint may both be limited by."""
+class VisibilityLimits(Protocol):
+    """Settings that limit the visible tools, of a caller or an endpoint; None is no limit."""
 
     @property
-    def tags(self) -> list[str] | None:
-        """Tags of servers."""
-        ...
+    def tags(self) -> list[str] | None: ...
 
     @property
-    def tools(self) -> list[str] | None:
-        """Patterns of names."""
-        ...
+    def tools(self) -> list[str] | None: ...
 
 
-def scope_of(limits: Limits) -> Scope:
-    """Return what is left to see."""
+def scope_of(limits: VisibilityLimits) -> Scope:
     tags, tools = limits.tags, limits.tools
     return Scope(
         tags=None if tags is None else frozenset(tags), tools=None if tools is None else tuple(dict.fromkeys(tools))
     )
 
 
-def scopes_of(limits: Limits) -> tuple[Scope, ...]:
-    """Return the same for a view, which has none where nothing is limited."""
+def scopes_of(limits: VisibilityLimits) -> tuple[Scope, ...]:
+    """Return the scope as a tuple for a view, empty if nothing is limited."""
     scope = scope_of(limits)
     return (scope,) if scope.is_limited else ()
 
 
 def members_of(config: Config, before: Members | None = None) -> Members:
-    """Read the callers. The verifier of access tokens is kept, with the keys that it has, if its rules are the same."""
+    """Read the callers and their tokens; keep the token verifier of `before`, with its cached keys, if its rules are the same."""
     tokens = config.caller_tokens()
     callers = [_make_known_caller(name, caller, tokens[name]) for name, caller in config.callers.items()]
     if (token := config.token()) is not None:
@@ -76,5 +71,5 @@ def _make_verifier(oauth: OAuthSettings, project: Path, before: Members | None) 
         algorithms=tuple(oauth.algorithms),
     )
     known = before.verifier if before is not None else None
-    # A file may hold other keys by now; what was fetched is fetched again in its own time.
+    # A key file may have changed; fetched keys are refreshed by the verifier.
     return known if known is not None and known.rules == rules and rules.jwks_file is None else resource_server(rules)

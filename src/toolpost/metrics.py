@@ -1,4 +1,4 @@
-"""What has been counted since the start, in the text that Prometheus reads."""
+"""Counters since the start, in the text format of Prometheus."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ Gauges = Mapping[str, tuple[str, float]]
 
 
 class Counter:
-    """A number that only ever grows, or one for each value of a label. The values are ours, never a caller's words."""
+    """A number that only grows, or one per value of a label. Label values are a fixed set, never text of callers."""
 
     __slots__ = ("_values", "help", "label", "name")
 
@@ -25,15 +25,12 @@ class Counter:
             self._values[""] = 0
 
     def add(self, by: float = 1, *, of: str = "") -> None:
-        """Count more."""
         self._values[of] += by
 
     def value(self, of: str = "") -> float:
-        """Return what has been counted."""
         return self._values.get(of, 0)
 
     def lines(self) -> Iterator[str]:
-        """Write it as Prometheus reads it."""
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} counter"
         for of, value in sorted(self._values.items()):
@@ -42,7 +39,7 @@ class Counter:
 
 
 class Metrics:
-    """Every number that a gateway counts, and those that its parts add; docs/reference/metrics.md says what each means."""
+    """Every counter of a gateway; docs/reference/metrics.md explains each."""
 
     def __init__(self) -> None:
         self.calls = Counter("toolpost_calls_total", "Calls answered, by their code; OK is a success.", label="code")
@@ -71,12 +68,11 @@ class Metrics:
 
     @property
     def counters(self) -> list[Counter]:
-        """All of them, in order."""
         return [value for value in vars(self).values() if isinstance(value, Counter)] + self._of_parts
 
     def text(self, gauges: Gauges) -> str:
-        """Write all counters, and what holds at this moment."""
+        """Render all counters, and gauges given as {name: (help, value)}."""
         lines = [line for counter in self.counters for line in counter.lines()]
-        for name, (told, value) in gauges.items():
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge", f"{name} {value:.15g}"]
+        for name, (help_text, value) in gauges.items():
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", f"{name} {value:.15g}"]
         return "\n".join(lines) + "\n"

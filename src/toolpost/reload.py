@@ -1,4 +1,4 @@
-"""A changed configuration, taken over while the gateway runs: servers and callers, as a whole or not at all."""
+"""Applies a changed configuration and lock while the gateway runs: servers and callers, completely or not at all."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _log = logging.getLogger("toolpost.reload")
 
 LOOK_S: Final = 1.0
 SETTLE_S: Final = 0.2
-"""How long a file must be left alone before it is read: whoever writes it may have emptied it first."""
+"""How long a file must be unchanged before it is read: an editor may truncate it before writing."""
 
 Stamps = dict[Path, tuple[int, int, int] | None]
 
@@ -32,38 +32,38 @@ Stamps = dict[Path, tuple[int, int, int] | None]
 async def follow_config(
     app: App, path: Path, load: Callable[[], Config], *, look_s: float = LOOK_S, settle_s: float = SETTLE_S
 ) -> None:
-    """Look at the file now and then, and take over what has changed in it, until cancelled."""
-    was_there = _stamp(path) is not None
-    # Servers take their time to start: what has changed since the file was read is a change too.
-    seen: Stamps = {} if was_there else _stamps(app, path)
+    """Poll the configuration file, and the token files it names, and apply changes, until cancelled."""
+    was_there = _read_stamp(path) is not None
+    # Starting servers takes time: a change since the file was first read must not be missed.
+    seen: Stamps = {} if was_there else _read_stamps(app, path)
     while True:
         await anyio.sleep(look_s)
-        if _stamps(app, path) == seen:
+        if _read_stamps(app, path) == seen:
             continue
-        found = await _settled(app, path, settle_s)
+        found = await _wait_until_settled(app, path, settle_s)
         was_there = was_there or found[path] is not None
         if found[path] is None and was_there:
             event(_log, logging.WARNING, "configuration is gone; the one before goes on", path=str(path))
             seen = found
             continue
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_taken_over, app, load, found, tasks.cancel_scope)
-            # A server that takes its time to start does not keep a better configuration waiting.
-            while _are_still(found):  # noqa: ASYNC110 (a file tells nobody)
+            tasks.start_soon(_apply_then_cancel, app, load, found, tasks.cancel_scope)
+            # A newer configuration does not wait for slow servers of this one.
+            while _are_unchanged(found):  # noqa: ASYNC110 (files are polled)
                 await anyio.sleep(look_s)
             tasks.cancel_scope.cancel()
-        # By now other files may say who may come in; one that has changed meanwhile is read again.
-        seen = {file: found.get(file, stamp) for file, stamp in _stamps(app, path).items()}
+        # The new configuration may name other token files; one that has changed since is read again.
+        seen = {file: found.get(file, stamp) for file, stamp in _read_stamps(app, path).items()}
 
 
 async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
-    """Look at the lock now and then, and hold the tools to what it says now, until cancelled."""
+    """Poll the lock file and apply changes, until cancelled."""
     path = app.config.lock_path
-    # Servers take their time to start: what has changed since the lock was read is a change too.
+    # Starting servers takes time: a change since the lock was first read must not be missed.
     seen = None
     while True:
         await anyio.sleep(look_s)
-        if (stamp := _stamp(path)) == seen:
+        if (stamp := _read_stamp(path)) == seen:
             continue
         seen = stamp
         try:
@@ -78,26 +78,26 @@ async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
             event(_log, logging.INFO, "lock taken over", tools=len(locked))
 
 
-async def _taken_over(app: App, load: Callable[[], Config], found: Stamps, scope: anyio.CancelScope) -> None:
-    await take_over(app, load, is_still=lambda: _are_still(found))
+async def _apply_then_cancel(app: App, load: Callable[[], Config], found: Stamps, scope: anyio.CancelScope) -> None:
+    await apply_config(app, load, is_still=lambda: _are_unchanged(found))
     scope.cancel()
 
 
-async def take_over(app: App, load: Callable[[], Config], *, is_still: Callable[[], bool] = lambda: True) -> None:
-    """Take over servers and callers of a changed configuration; a fault in it leaves everything as it was."""
+async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callable[[], bool] = lambda: True) -> None:
+    """Apply the servers and callers of a changed configuration; an error in it is logged and changes nothing."""
     try:
         config = load()
         if not is_still():
-            return  # It was being written while it was read.
-        members = await _members(app, config)
+            return  # The file changed while it was read.
+        members = await _read_members(app, config)
         applied = await app.servers.apply(specs_of(config, app.host))
     except (ToolpostError, ExceptionGroup) as raised:
-        error = _first(raised)
-        told: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
-        event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **told)
+        error = _first_error(raised)
+        facts: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
+        event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **facts)
         return
-    _let_in(app, config, members)
-    if others := _changed_beside_servers(app.config, config):
+    _replace_callers(app, config, members)
+    if others := _list_other_changes(app.config, config):
         event(_log, logging.WARNING, "takes effect at the next start", settings=others)
     if not applied.is_nothing:
         event(
@@ -111,17 +111,17 @@ async def take_over(app: App, load: Callable[[], Config], *, is_still: Callable[
         )
 
 
-async def _members(app: App, config: Config) -> Members:
-    """Read who may come in from now on; what would open the endpoint to everybody who reaches it is a fault."""
+async def _read_members(app: App, config: Config) -> Members:
+    """Read the callers; raises if that would open a network endpoint to everyone."""
     if not app.changes.is_served:
         return app.roster.members
-    # Files are read, and perhaps what judges access tokens is loaded.
+    # In a thread: it reads files, and may import the OAuth code.
     members = await anyio.to_thread.run_sync(members_of, config, app.roster.members)
     check_exposure(app.config.address[0], is_open=members.is_open)
     return members
 
 
-def _let_in(app: App, config: Config, members: Members) -> None:
+def _replace_callers(app: App, config: Config, members: Members) -> None:
     app.changes.config = config
     if members == app.roster.members:
         return
@@ -138,34 +138,34 @@ def _let_in(app: App, config: Config, members: Members) -> None:
     )
 
 
-def _changed_beside_servers(old: Config, new: Config) -> list[str]:
+def _list_other_changes(old: Config, new: Config) -> list[str]:
     taken_over = ("servers", "callers", "project", "parts")
     names = [field.name for field in msgspec.structs.fields(Config) if field.name not in taken_over]
-    old, new = _without_members(old), _without_members(new)
+    old, new = _drop_caller_settings(old), _drop_caller_settings(new)
     sections = {**old.parts, **new.parts}
     return [name for name in names if getattr(old, name) != getattr(new, name)] + [
         name for name in sections if old.parts.get(name) != new.parts.get(name)
     ]
 
 
-def _without_members(config: Config) -> Config:
+def _drop_caller_settings(config: Config) -> Config:
     http = msgspec.structs.replace(config.http, token_file=None, tags=None, tools=None, oauth=None)
     return msgspec.structs.replace(config, http=http)
 
 
-def _first(raised: Exception) -> ToolpostError:
-    """Return what went wrong first; several servers may fail to start at once."""
+def _first_error(raised: Exception) -> ToolpostError:
+    """Return the first error of a group; several servers may fail to start at once."""
     while isinstance(raised, ExceptionGroup):
         raised = raised.exceptions[0]
     return raised if isinstance(raised, ToolpostError) else GatewayError(str(raised) or type(raised).__name__)
 
 
-def _stamps(app: App, path: Path) -> Stamps:
-    """Tell by their times whether the configuration, or a file that it names a token by, has changed."""
-    return {file: _stamp(file) for file in (path, *app.changes.config.secret_files)}
+def _read_stamps(app: App, path: Path) -> Stamps:
+    """Return what identifies the state of the configuration file and of each token file."""
+    return {file: _read_stamp(file) for file in (path, *app.changes.config.secret_files)}
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except OSError:
@@ -173,15 +173,15 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _are_still(found: Stamps) -> bool:
-    return all(_stamp(file) == stamp for file, stamp in found.items())
+def _are_unchanged(found: Stamps) -> bool:
+    return all(_read_stamp(file) == stamp for file, stamp in found.items())
 
 
-async def _settled(app: App, path: Path, settle_s: float) -> Stamps:
-    """Wait until the files are left alone."""
-    found = _stamps(app, path)
+async def _wait_until_settled(app: App, path: Path, settle_s: float) -> Stamps:
+    """Wait until the files stop changing."""
+    found = _read_stamps(app, path)
     while True:
         await anyio.sleep(settle_s)
-        if (now := _stamps(app, path)) == found:
+        if (now := _read_stamps(app, path)) == found:
             return now
         found = now

@@ -1,10 +1,10 @@
-"""Fair shares: how much of anything limited one caller may have, and who goes next where calls have to wait.
+"""Fair shares: how much of a limited resource one caller may have, and who is next where calls wait.
 
 Everything that is limited is limited twice: in total, and for one caller where there are several. `Callers` says whether there
-are; `Shares` counts what each of them holds, and refuses at once; a `FairQueue` lets calls wait, and serves callers by turns.
+are; `Shares` counts what each of them has and refuses at once; a `FairQueue` lets calls wait and admits callers in turn.
 
 Example: `limits.calls` is 1,024 and two callers are configured. One of them gets 512 calls in flight, the next is refused with
-QUEUE_OVERLOADED, and the other one does not notice. The agent of a conversation counts as the caller who leads it, because
+QUEUE_OVERLOADED, and the other one is not affected. The agent of a conversation counts as the caller who started it, because
 its delegated token carries that caller's id.
 """
 
@@ -22,32 +22,32 @@ from toolpost.contracts.errors import QueueOverloaded
 HALF: Final = 0.5
 
 RETRY_S: Final = 1.0
-"""When to try again what is given back with the end of a call."""
+"""Suggested delay before a retry, where a call's end frees a place."""
 
 _OPERATORS: Final = frozenset({"stdio", "memory", "cli"})
 """Transports that only the person who started the process can use."""
 
 
 class Callers:
-    """Who shares the gateway: whether several callers do, and who of them may see all calls. The roster keeps it current."""
+    """Whether several callers share the gateway, and which of them may see all calls. The roster keeps it current."""
 
     def __init__(self, part: float = HALF) -> None:
         self.part = part
-        """Of every limit, how much one of several callers may have."""
+        """The part of every limit that one of several callers may have."""
         self.are_several = False
         self.admins: frozenset[str] | None = None
-        """Names of callers with `admin = true`; None where nobody is asked for a name."""
+        """Names of callers with `admin = true`; None where clients need no token."""
 
     def share_of(self, total: int) -> int:
-        """Return how much of `total` one caller may have."""
+        """Return the part of `total` for one caller: all of it where there is only one."""
         return self.part_of(total) if self.are_several else total
 
     def part_of(self, total: int) -> int:
-        """Return how much of `total` one of several callers may have."""
+        """Return the part of `total` for one of several callers, at least 1."""
         return max(1, int(total * self.part))
 
     def may_see_all(self, caller: Caller) -> bool:
-        """Whether a caller may learn of every other caller's calls. An agent may not, whoever it acts for."""
+        """Whether a caller may see the calls of all others. An agent never may, not even an admin's."""
         if caller.transport == "agent" or caller.thread is not None:
             return False
         if self.admins is None or caller.transport in _OPERATORS:
@@ -56,12 +56,12 @@ class Callers:
 
 
 class Shares:
-    """Counts how much of something each caller holds."""
+    """Counts how many of something each caller has."""
 
     __slots__ = ("_callers", "_held", "_share", "retry_s", "taken", "total", "what")
 
     def __init__(self, what: str, total: int, callers: Callers, *, retry_s: float = RETRY_S) -> None:
-        """Take what is counted, in the plural, as errors name it."""
+        """`what` is the plural that errors use."""
         self.what = what
         self.total = total
         self.retry_s = retry_s
@@ -71,16 +71,15 @@ class Shares:
         self._held: dict[CallerId, int] = {}
 
     def __getitem__(self, caller: CallerId) -> int:
-        """Return how much a caller holds."""
         return self._held.get(caller, 0)
 
     def is_open_to(self, caller: CallerId) -> bool:
-        """Whether a caller would get one more."""
-        # On the path of every call: where one caller may have all, there is nothing to look up.
+        """Whether `take` would succeed."""
+        # On the path of every call: a single caller needs no lookup.
         return self.taken < self.total and (not self._callers.are_several or self._held.get(caller, 0) < self._share)
 
     def take(self, caller: CallerId) -> None:
-        """Hold one more, or raise `QueueOverloaded`."""
+        """Count one more; raises `QueueOverloaded` at the limit."""
         held = self._held.get(caller, 0)
         if self.taken >= self.total or (self._callers.are_several and held >= self._share):
             raise self.refusal(caller)
@@ -88,18 +87,17 @@ class Shares:
         self.taken += 1
 
     def give_back(self, caller: CallerId) -> None:
-        """Hold one less."""
         self.taken -= 1
         held = self._held[caller]
         if held > 1:
             self._held[caller] = held - 1
         else:
-            # Forgotten, so that callers who come and go leave nothing behind.
+            # Deleted, so that callers who come and go do not fill the memory.
             del self._held[caller]
 
     @contextmanager
     def held(self, caller: CallerId) -> Iterator[None]:
-        """Hold one for as long as this lasts."""
+        """Take one for the duration of the context."""
         self.take(caller)
         try:
             yield
@@ -107,7 +105,7 @@ class Shares:
             self.give_back(caller)
 
     def refusal(self, caller: CallerId, *, retry_s: float | None = None) -> QueueOverloaded:
-        """Make the error for a caller who gets no more."""
+        """Make the error for a caller at the limit."""
         return over_limit(
             self.what, self[caller], self.total, self._callers, retry_s=self.retry_s if retry_s is None else retry_s
         )
@@ -116,7 +114,7 @@ class Shares:
 def over_limit(
     what: str, held: int, total: int, callers: Callers, *, retry_s: float = RETRY_S, hint: str | None = None
 ) -> QueueOverloaded:
-    """Make the error for a caller who holds this many; it says whether their own share is used up, or everything is."""
+    """Make the error for a caller with this many; it says whether the caller's share or the total is used up."""
     share = callers.share_of(total)
     if is_own := held >= share:
         message = f"You have {share:,} {what} already, which is the limit for one caller."
@@ -128,7 +126,7 @@ def over_limit(
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointShares:
-    """What callers share at the endpoints."""
+    """The limits that callers share at the endpoints."""
 
     callers: Callers
     calls: Shares
@@ -136,71 +134,71 @@ class EndpointShares:
     sessions: Shares
     """Of the handshake era, over HTTP."""
     streams: Shares
-    """Of events, that belong to no call."""
+    """Event streams that belong to no call."""
 
 
 class FairQueue:
-    """Lets so many in at once; the rest waits. A caller's calls keep their order, and callers take turns.
+    """Admits a number of calls at once; the others wait. Calls of one caller keep their order, and callers take turns.
 
-    With a plain queue, a caller with a thousand waiting calls would make everybody else wait for all of them.
+    In a plain queue, a caller with a thousand waiting calls would make all others wait for them.
     """
 
-    __slots__ = ("_inside", "_lines", "_places")
+    __slots__ = ("_admitted", "_queues", "_waiting")
 
     def __init__(self, what: str, callers: Callers, *, at_once: int, waiting: int) -> None:
-        """Take what waits, in the plural, as errors name it."""
-        self._inside = Shares(what, at_once, callers)
-        self._places = Shares(what, waiting, callers)
-        # The caller who is served next comes first; one who was just served goes to the end.
-        self._lines: OrderedDict[CallerId, deque[asyncio.Future[None]]] = OrderedDict()
+        """`what` is the plural that errors use."""
+        self._admitted = Shares(what, at_once, callers)
+        self._waiting = Shares(what, waiting, callers)
+        # In the order of turns: a caller whose call was admitted moves to the end.
+        self._queues: OrderedDict[CallerId, deque[asyncio.Future[None]]] = OrderedDict()
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it, or waits to be."""
-        return not self._inside.taken and not self._lines
+        """Whether no call is admitted or waiting."""
+        return not self._admitted.taken and not self._queues
 
     def try_enter(self, caller: CallerId) -> bool:
-        """Go in if that needs no waiting."""
-        # Whoever waits although there is room has used up their own share: nobody is overtaken.
-        if not self._inside.is_open_to(caller):
+        """Enter if that needs no waiting; returns whether it did."""
+        # Callers that wait while there are free places have used up their share: this overtakes none of them.
+        if not self._admitted.is_open_to(caller):
             return False
-        self._inside.take(caller)
+        self._admitted.take(caller)
         return True
 
     async def enter(self, caller: CallerId) -> None:
-        """Go in when it is one's turn; `leave` must follow. Raises `QueueOverloaded` if too many wait already."""
+        """Wait for the caller's turn; `leave` must follow. Raises `QueueOverloaded` if too many wait already."""
         if self.try_enter(caller):
             return
-        with self._places.held(caller):
+        with self._waiting.held(caller):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            line = self._lines.setdefault(caller, deque())
-            line.append(turn)
+            queue = self._queues.setdefault(caller, deque())
+            queue.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    # Let in and called off in the same moment: the turn goes on to whoever is next.
+                    # Admitted and cancelled at the same moment: pass the place on.
                     self.leave(caller)
-                elif turn in line:
-                    line.remove(turn)
-                    if not line:
-                        del self._lines[caller]
+                elif turn in queue:
+                    queue.remove(turn)
+                    if not queue:
+                        del self._queues[caller]
                 raise
 
     def leave(self, caller: CallerId) -> None:
-        """Go out, and let the next one in."""
-        self._inside.give_back(caller)
+        """Leave, and admit the next call."""
+        self._admitted.give_back(caller)
         while (following := self._next_caller()) is not None:
-            line = self._lines[following]
-            turn = line.popleft()
-            if line:
-                self._lines.move_to_end(following)
+            queue = self._queues[following]
+            turn = queue.popleft()
+            if queue:
+                self._queues.move_to_end(following)
             else:
-                del self._lines[following]
+                del self._queues[following]
             if not turn.done():
-                self._inside.take(following)
+                self._admitted.take(following)
                 turn.set_result(None)
                 return
 
     def _next_caller(self) -> CallerId | None:
-        return next((one for one in self._lines if self._inside.is_open_to(one)), None)
+        return next((one for one in self._queues if self._admitted.is_open_to(one)), None)

@@ -1,4 +1,4 @@
-"""An agent that speaks the Agent Client Protocol on stdio and does what each prompt says. A program of its own: it starts fast.
+"""An agent for tests: implements the Agent Client Protocol on stdio and does what each prompt says. Few imports, to start fast.
 
 The last line of a prompt decides:
 
@@ -8,18 +8,18 @@ The last line of a prompt decides:
     think TEXT              a thought, then `thought`
     count                   how many prompts this session has had
     session                 the id of the session, and whether it was `new`, `loaded` or `resumed`
-    call TOOL JSON          what the gateway's tool answers, as the gateway's MCP server tells it
+    call TOOL JSON          the answer of a tool of the gateway
     tools                   the names of the gateway's tools
-    may KIND [TITLE]        asks whether it may, and says the answer
+    may KIND [TITLE]        asks for permission, and says the answer
     model                   the model that was chosen
     hang                    nothing, until it is cancelled
     ignore [MS] TEXT        nothing, cancelled or not; after MS milliseconds TEXT
     crash                   a word, then the end of the process
-    garbage                 lines that are no messages, then `still here`
-    flood                   lines that are no messages, without end
-    fork                    starts a daemon that nobody has by the hand, and says its process id
+    garbage                 lines that are not messages, then `still here`
+    flood                   lines that are not messages, without end
+    fork                    starts a detached daemon, and says its process id
     fail                    an error of the protocol
-    odd                     an answer that the protocol does not know
+    odd                     a stop reason that the protocol does not know
 
 Options: `--exit` and `--hang` at the start, `--slow S` to take a while to start, `--no-http` to take MCP servers on stdio
 alone, `--sessions FOLDER` to be able to load sessions, with `--resume` to resume them instead, `--models a,b`.
@@ -59,9 +59,9 @@ class _Agent:
                 self.cancelled.set()
             elif message["method"] == "session/prompt":
                 self.cancelled.clear()
-                threading.Thread(target=self.prompted, args=(message,), daemon=True).start()
+                threading.Thread(target=self.handle_prompt, args=(message,), daemon=True).start()
             elif "id" in message:
-                self.respond(message["id"], self.asked(message["method"], message.get("params") or {}))
+                self.respond(message["id"], self.handle_request(message["method"], message.get("params") or {}))
 
     def write(self, message: dict[str, Any]) -> None:
         raw = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
@@ -81,7 +81,7 @@ class _Agent:
             self.answered.wait_for(lambda: number in self.answers, 10)
             return self.answers.pop(number, {}).get("result")
 
-    def asked(self, method: str, params: dict[str, Any]) -> Any:
+    def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         if method == "initialize":
             able: dict[str, Any] = {"mcpCapabilities": {"http": "--no-http" not in self.options}}
             if "--sessions" in self.options:
@@ -138,7 +138,7 @@ class _Agent:
 
     # -- prompts ---------------------------------------------------------------------------------------------------------
 
-    def prompted(self, message: dict[str, Any]) -> None:
+    def handle_prompt(self, message: dict[str, Any]) -> None:
         session = message["params"]["sessionId"]
         text = "".join(block.get("text", "") for block in message["params"]["prompt"])
         self.sessions[session]["prompts"] += 1
@@ -146,7 +146,7 @@ class _Agent:
         act = getattr(self, f"do_{word}", None)
         try:
             answer = act(session, rest, text) if act else f"I do not know `{word}`"
-        except Exception as error:  # noqa: BLE001 (said, so that a test can see it)
+        except Exception as error:  # noqa: BLE001 (part of the answer, for the test to see)
             answer = f"failed: {type(error).__name__}: {error}"
         if isinstance(answer, str) and answer:
             self.say(session, answer)
@@ -205,11 +205,11 @@ class _Agent:
         self.cancelled.wait()
 
     def do_ignore(self, session: str, rest: str, _prompt: str) -> str:
-        after_ms, _, said = rest.partition(" ")
+        after_ms, _, answer = rest.partition(" ")
         self.say(session, "… ")
         time.sleep(float(after_ms or 3_600_000) / 1000)
         self.cancelled.clear()
-        return said
+        return answer
 
     def do_crash(self, session: str, _rest: str, _prompt: str) -> None:
         self.say(session, "before ")
@@ -234,7 +234,7 @@ class _Agent:
 
     def do_fork(self, _session: str, _rest: str, _prompt: str) -> str:
         reads, writes = os.pipe()
-        if os.fork() == 0:  # noqa: TID251 (what an agent may do)
+        if os.fork() == 0:  # noqa: TID251 (a real agent may do so)
             os.setsid()
             if os.fork() == 0:  # noqa: TID251
                 os.write(writes, str(os.getpid()).encode())
@@ -280,14 +280,18 @@ class _Agent:
         version = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
         meta = {**version, "io.modelcontextprotocol/clientCapabilities": {}}
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-        return _over_http(server, message) if server.get("type") == "http" else _over_stdio(server, message)
+        return (
+            _request_over_http(server, message)
+            if server.get("type") == "http"
+            else _request_over_stdio(server, message)
+        )
 
 
 def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _over_http(server: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+def _request_over_http(server: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
@@ -296,7 +300,7 @@ def _over_http(server: dict[str, Any], message: dict[str, Any]) -> dict[str, Any
     headers |= {"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"]}
     if "name" in message["params"]:
         headers["Mcp-Name"] = message["params"]["name"]
-    request = Request(server["url"], json.dumps(message).encode(), headers)  # noqa: S310 (as told)
+    request = Request(server["url"], json.dumps(message).encode(), headers)  # noqa: S310 (the gateway's URL)
     try:
         response = urlopen(request)  # noqa: S310
     except HTTPError as refused:
@@ -306,8 +310,8 @@ def _over_http(server: dict[str, Any], message: dict[str, Any]) -> dict[str, Any
         return found
 
 
-def _over_stdio(server: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    import subprocess  # noqa: TID251 (what an agent does with such a server)
+def _request_over_stdio(server: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    import subprocess  # noqa: TID251 (a real agent starts such a server itself)
 
     env = {**os.environ, **{entry["name"]: entry["value"] for entry in server["env"]}}
     command = [server["command"], *server["args"]]
@@ -318,7 +322,6 @@ def _over_stdio(server: dict[str, Any], message: dict[str, Any]) -> dict[str, An
 
 
 def main() -> None:
-    """Be an agent."""
     options = sys.argv[1:]
     if "--exit" in options:
         sys.stderr.write("cannot start like this\n")

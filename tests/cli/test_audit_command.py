@@ -51,7 +51,7 @@ def test_table_is_for_people_and_verifying_counts(recorded: Run) -> None:
     assert table[0].split()[:2] == ["SEQ", "TIME"]
     assert table[2].split()[2:4] == ["error", "HANDLER_ERROR"]
     assert verdict.code == 0
-    assert verdict.out.startswith("all 3 entries are sound\nhead: sha256:")
+    assert verdict.out.startswith("all 3 entries are intact\nhead: sha256:")
 
 
 def test_record_that_was_tampered_with_is_named(recorded: Run, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_record_that_was_tampered_with_is_named(recorded: Run, tmp_path: Path) -
     machine = recorded("audit", "--verify", "--json")
 
     assert told.code == machine.code == 1
-    assert told.err.startswith("error: entry 2 is not as it was written: ")
+    assert told.err.startswith("error: entry 2 was changed: ")
     assert machine.json["isIntact"] is False
     assert machine.json["brokenSeq"] == 2
 
@@ -72,7 +72,7 @@ def test_looking_for_a_store_makes_none(run: Run, tmp_path: Path) -> None:
 
     assert ended.code == 2
     assert "there is no store at" in ended.err
-    assert "hint: `toolpost serve` and `toolpost call` make one" in ended.err
+    assert "hint: `toolpost serve` and `toolpost call` create it" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def test_time_that_is_none_is_refused(invoke: Run) -> None:
     ended = invoke("audit", "--since", "yesterday")
 
     assert ended.code == 2
-    assert "`yesterday` is no time" in ended.err
+    assert "`yesterday` is not a time" in ended.err
 
 
 def test_following_shows_calls_as_they_end(recorded: Run, start: Callable[..., subprocess.Popen[str]]) -> None:

@@ -45,13 +45,13 @@ def test_an_unknown_name_is_refused_with_the_nearest(invoke: Run, tmp_path: Path
     typed = invoke("tools", "--with", "workspce")
     (tmp_path / "toolpost.toml").write_text('[plugins]\nbundled = ["buss"]\n')
     with pytest.raises(
-        BadConfiguration, match=r"toolpost.toml: plugins.bundled: no bundled plugin is called `buss`"
+        BadConfiguration, match=r"toolpost.toml: plugins.bundled: unknown bundled plugin `buss`"
     ) as raised:
         load_config(folder=tmp_path)
 
     assert raised.value.hint == "did you mean `bus`?"
     assert typed.code == 2
-    assert "no bundled plugin is called `workspce`; did you mean `workspace`?" in typed.err
+    assert "unknown bundled plugin `workspce`; did you mean `workspace`?" in typed.err
 
 
 def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

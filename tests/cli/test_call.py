@@ -75,9 +75,9 @@ def test_json_is_the_payload_as_it_is_sent(invoke: Run) -> None:
     ("words", "fact"),
     [
         (("nonsense",), "`nonsense` is not an argument"),
-        (("{broken",), "no valid JSON"),
+        (("{broken",), "invalid JSON"),
         (("@missing.json",), "cannot read missing.json: No such file"),
-        (("text:=oops",), "no valid JSON in `text`"),
+        (("text:=oops",), "invalid JSON in `text`"),
     ],
 )
 def test_words_that_are_no_arguments_are_refused(invoke: Run, words: tuple[str, ...], fact: str) -> None:
@@ -164,7 +164,7 @@ def test_unknown_tool_is_refused_with_the_nearest_name(invoke: Run) -> None:
 
     assert ended.code == 2
     assert ended.err == (
-        "error: no tool is called `demo__ecko`\nhint: did you mean `demo__echo`? `toolpost tools` lists all of them\n"
+        "error: unknown tool `demo__ecko`\nhint: did you mean `demo__echo`? `toolpost tools` lists all of them\n"
     )
 
 
@@ -296,7 +296,7 @@ def test_synchronous_tool_that_is_stuck_does_not_hold_the_process(run: Run) -> N
     ended = run("call", "demo__stuck", "--timeout", "0.3", *PLUGIN)
 
     assert ended.code == 124
-    assert "leaving without tools that still run in a thread: stuck\n" in ended.err
+    assert "exiting while tools still run in a thread: stuck\n" in ended.err
 
 
 def test_interrupt_cancels_the_call_and_ends_its_processes(start: Start, run: Run, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_traceback_is_in_the_log_of_the_gateway_under_the_id_that_is_shown(gatew
     assert ended.code == 1
     assert ended.err.splitlines()[-3:-1] == [
         "error: the disk is on fire",
-        "hint: the log of the gateway has the traceback, under the id of the call",
+        "hint: the gateway's log has the traceback, under the call id",
     ]
     call = ended.err.split("call: ")[-1].strip()
     assert f"call={call}" in log
@@ -109,7 +109,7 @@ def test_unknown_tool_is_refused_with_the_nearest_name(gateway: Server, invoke: 
 
     assert ended.code == 2
     assert ended.err == (
-        "error: no tool is called `demo__ecko`\n"
+        "error: unknown tool `demo__ecko`\n"
         f"hint: did you mean `demo__echo`? `toolpost tools --url {gateway.url}` lists all of them\n"
     )
 
@@ -181,8 +181,8 @@ def test_gateway_that_is_not_there_is_told_of(invoke: Run) -> None:
     ended = invoke("call", "demo__echo", "text=x", "--url", "http://127.0.0.1:1")
 
     assert ended.code == 3
-    assert ended.err.startswith("error: no gateway answers at http://127.0.0.1:1/mcp: ")
-    assert ended.err.endswith("hint: `toolpost serve` starts one; --url names another\n")
+    assert ended.err.startswith("error: cannot connect to a gateway at http://127.0.0.1:1/mcp: ")
+    assert ended.err.endswith("hint: start one with `toolpost serve`, or give its address with --url\n")
 
 
 def test_gateway_that_goes_away_meanwhile_is_told_of(gateway: Server, start: Start, tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_gateway_that_goes_away_meanwhile_is_told_of(gateway: Server, start: Sta
     _, err = process.communicate(timeout=20)
 
     assert process.returncode == 1
-    assert f"error: The gateway at {gateway.url} was lost before it answered: " in err
-    assert "hint: the tool may have run all the same" in err
+    assert f"error: Lost the connection to the gateway at {gateway.url} before it answered: " in err
+    assert "hint: the tool may have run: check with" in err
 
 
 class _NoGateway(http.server.BaseHTTPRequestHandler):
@@ -224,7 +224,7 @@ def test_something_else_at_the_address_is_told_of(another_server: str, invoke: R
     ended = invoke("call", "demo__echo", "text=x", "--url", another_server)
 
     assert ended.code == 3
-    assert f"error: what answers at {another_server}/mcp is no Toolpost: " in ended.err
+    assert f"error: the server at {another_server}/mcp is not a Toolpost gateway: " in ended.err
 
 
 @pytest.mark.parametrize("words", [PLUGIN, ("--with", "time")])
@@ -232,7 +232,7 @@ def test_options_for_this_process_are_refused_beside_a_url(words: tuple[str, ...
     ended = invoke("call", "demo__echo", "--url", "http://127.0.0.1:1", *words)
 
     assert ended.code == 2
-    assert "--url goes with a gateway that runs" in ended.err
+    assert "--plugin and --with cannot be used with --url" in ended.err
 
 
 def test_tools_of_a_gateway_are_listed_as_it_lists_them(gateway: Server, invoke: Run) -> None:

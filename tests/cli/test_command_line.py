@@ -13,18 +13,18 @@ from tests.cli.conftest import TOOLPOST, Run
 from tests.cli.terminals import on_a_terminal
 from toolpost.base.version import __version__
 from toolpost.cli import main
-from toolpost.cli.exits import ExitCode, exit_code_for
+from toolpost.cli.exits import ExitCode, exit_code_of_error
 from toolpost.cli.main import COMMANDS
-from toolpost.cli.reference import commands, page
+from toolpost.cli.reference import render_page, walk_commands
 from toolpost.contracts import errors
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
-ALL_COMMANDS = {context.command_path: context for context in commands()}
+ALL_COMMANDS = {context.command_path: context for context in walk_commands()}
 
 
 def test_reference_page_is_what_the_code_says() -> None:
-    assert REFERENCE.read_text(encoding="utf-8") == page(), (
+    assert REFERENCE.read_text(encoding="utf-8") == render_page(), (
         "run python -m toolpost.cli.reference > docs/reference/cli.md"
     )
 
@@ -55,10 +55,10 @@ def test_help_and_version_do_not_load_the_gateway(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (["serv"], "there is no command `serv`", "did you mean `serve`? `toolpost --help` lists all of them"),
-        (["config", "shwo"], "there is no command `shwo`", "did you mean `show`?"),
-        (["tools", "--jsn"], "there is no option `--jsn`", "did you mean `--json`? `toolpost tools --help` says more"),
-        (["call"], "missing argument 'NAME'", "`toolpost call --help` says more"),
+        (["serv"], "unknown command `serv`", "did you mean `serve`? `toolpost --help` lists all of them"),
+        (["config", "shwo"], "unknown command `shwo`", "did you mean `show`?"),
+        (["tools", "--jsn"], "unknown option `--jsn`", "did you mean `--json`? see `toolpost tools --help`"),
+        (["call"], "missing argument 'NAME'", "see `toolpost call --help`"),
     ],
 )
 def test_slip_of_the_keyboard_is_met_with_the_nearest(arguments: list[str], error: str, hint: str) -> None:
@@ -97,14 +97,14 @@ def test_every_error_of_a_call_has_an_exit_code_of_its_branch(kind: type[errors.
     }
     error = kind("It failed.", **needed.get(kind, {}))
 
-    assert exit_code_for(error) == special.get(kind, usual)
+    assert exit_code_of_error(error) == special.get(kind, usual)
 
 
 @pytest.mark.parametrize("kind", [*errors.OperatorError.__subclasses__(), errors.GatewayError])
 def test_operators_errors_and_ours_have_exit_codes(kind: type[errors.ToolpostError]) -> None:
     is_ours = kind is errors.GatewayError
 
-    assert exit_code_for(kind()) == (ExitCode.INTERNAL if is_ours else ExitCode.SETUP)
+    assert exit_code_of_error(kind()) == (ExitCode.INTERNAL if is_ours else ExitCode.SETUP)
 
 
 @pytest.mark.wire
@@ -116,7 +116,7 @@ def test_colour_is_for_terminals_that_want_it(tmp_path: Path, environment: dict[
 
     assert "time__current_time" in shown
     assert ("\x1b[3" in shown) is not no_color
-    assert "no tool is called `nope`" in refused
+    assert "unknown tool `nope`" in refused
     assert ("\x1b[3" in refused) is not no_color
 
 

@@ -11,7 +11,7 @@ def test_unknown_setting_is_refused_with_the_nearest(run: Run, tmp_path: Path) -
     ended = run("serve")
 
     assert ended.code == 3
-    assert "there is no setting `http.lissen`" in ended.err
+    assert "unknown setting `http.lissen`" in ended.err
     assert "hint: did you mean `http.listen`?" in ended.err
     assert "Traceback" not in ended.err
 
@@ -20,7 +20,7 @@ def test_missing_file_is_the_operators_to_mend(invoke: Run) -> None:
     ended = invoke("tools", "--config", "other.toml")
 
     assert ended.code == 3
-    assert ended.err == "error: there is no file other.toml\nhint: check --config\n"
+    assert ended.err == "error: configuration file not found: other.toml\nhint: check the path given with --config\n"
 
 
 def test_what_is_set_is_shown_as_toml_with_its_source(invoke: Run, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_clients_file_is_read_as_it_is_with_its_notes(run: Run, tmp_path: Path) 
     ended = run("config", "show", "--config", ".mcp.json")
 
     assert tomllib.loads(ended.out)["servers"] == {"my-api": {"url": "http://x/mcp"}}
-    assert "# note: servers.my-api: `my api` is called `my-api` here" in ended.out
-    assert "# note: servers.my-api: not used here: alwaysAllow" in ended.out
+    assert "# note: servers.my-api: `my api` was renamed to `my-api`" in ended.out
+    assert "# note: servers.my-api: ignored: alwaysAllow" in ended.out
 
 
 def test_broken_clients_file_is_named_with_its_line(run: Run, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_all_is_well(configured: Any, run: Run, tmp_path: Path) -> None:
 
     assert ended.code == 0
     assert ended.err == "checking 1 server\n(1 of 1) fine: ok\n"
-    assert ended.out.endswith("\neverything is well\n")
+    assert ended.out.endswith("\nno problems found\n")
     assert "server fine\n  ok       ready in " in ended.out
     assert "MCP 2025-06-18 (handshake era); 1 tool, 1 with an output schema\n" in ended.out
     assert "plugin time\n  ok       loaded; 2 tools" in ended.out
@@ -104,7 +104,7 @@ def test_refused_tool_is_a_problem_with_place_and_reason(configured: Any, invoke
         "bad",
         "inputSchema/properties/a/type",
     )
-    assert finding["message"] == 'refused: "nonsense" is no JSON Schema type'
+    assert finding["message"] == 'refused: "nonsense" is not a JSON Schema type'
     assert group(ended, "broken")["tools"] == 1
 
 
@@ -132,7 +132,7 @@ def test_faults_of_the_configuration_are_told_by_place(configured: Any, invoke: 
 
     assert ended.code == 1
     assert list(checks(ended, "unset")) == ["configuration"]
-    assert "NOT_SET_HERE, which is not set" in group(ended, "unset")["findings"][0]["message"]
+    assert "NOT_SET_HERE is not set" in group(ended, "unset")["findings"][0]["message"]
     assert list(checks(ended, "gone")) == ["command-missing"]
     assert "servers.gone.command" in group(ended, "gone")["findings"][0]["hint"]
     assert checks(ended, "off") == {}
@@ -145,7 +145,7 @@ def test_file_that_cannot_be_read_is_a_finding_too(invoke: Run, tmp_path: Path) 
 
     assert ended.code == 1
     [finding] = ended.json["groups"][0]["findings"]
-    assert finding["message"].endswith("there is no setting `servers.x.comand`")
+    assert finding["message"].endswith("unknown setting `servers.x.comand`")
     assert finding["hint"] == "did you mean `servers.x.command`?"
 
 
@@ -154,7 +154,7 @@ def test_launcher_that_is_missing_is_named_with_where_to_get_it(configured: Any,
     ended = invoke("doctor", "js")
 
     assert ended.code == 1
-    assert "  problem  the command `npx` is not found" in ended.out
+    assert "  problem  the command `npx` was not found" in ended.out
     assert "hint: install Node.js: https://nodejs.org" in ended.out
 
 
@@ -177,7 +177,7 @@ def test_more_tools_than_models_take(configured: Any, invoke: Run) -> None:
 
     assert "many-tools" in [finding["check"] for finding in ended.json["groups"][0]["findings"]]
     assert ended.code == 0
-    assert shown.out.endswith("\neverything is well\n")
+    assert shown.out.endswith("\nno problems found\n")
 
 
 def test_plugins_are_looked_at(invoke: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_name_that_nobody_has_is_met_with_the_nearest(configured: Any, invoke: R
     ended = invoke("doctor", "fien")
 
     assert ended.code == 2
-    assert ended.err == "error: no server, plugin or agent is called `fien`\nhint: did you mean `fine`?\n"
+    assert ended.err == "error: unknown server, plugin or agent `fien`\nhint: did you mean `fine`?\n"
 
 
 def test_results_that_broke_their_schema_are_remembered(invoke: Run) -> None:
@@ -208,10 +208,8 @@ def test_results_that_broke_their_schema_are_remembered(invoke: Run) -> None:
     ended = invoke("doctor", "--json")
 
     findings = {finding["check"]: finding for finding in ended.json["groups"][0]["findings"]}
-    assert findings["audit"]["message"] == "the store can be written to; all 2 audit entries are sound"
-    assert findings["results-broken"]["message"].startswith(
-        "`demo__lie` returned what its own output schema forbids, in 2"
-    )
+    assert findings["audit"]["message"] == "the store is writable; all 2 audit entries are intact"
+    assert findings["results-broken"]["message"].startswith("`demo__lie` violated its own output schema in 2")
 
 
 @pytest.mark.wire
@@ -223,7 +221,7 @@ def test_results_that_broke_their_schema_are_told_at_their_server(configured: An
 
     assert called.code == 1
     assert checks(ended, "liar") == {"results-broken": ["echo"]}
-    assert "in 1 call on record" in next(f["message"] for f in group(ended, "liar")["findings"] if f.get("tool"))
+    assert "in 1 recorded call" in next(f["message"] for f in group(ended, "liar")["findings"] if f.get("tool"))
     assert (ended.code, strict.code) == (0, 1)
 
 
@@ -267,7 +265,7 @@ def test_record_that_was_tampered_with_is_a_problem(invoke: Run, tmp_path: Path)
     ended = invoke("doctor")
 
     assert ended.code == 1
-    assert "  problem  audit entry 1 is not as it was written" in ended.out
+    assert "  problem  audit entry 1 was changed" in ended.out
 
 
 def test_open_to_all_without_a_token_is_a_problem(invoke: Run, tmp_path: Path) -> None:
@@ -320,7 +318,7 @@ def test_limits_by_a_tag_that_nothing_carries_are_found(run: Run, tmp_path: Path
     found = [f for group in ended.json["groups"] for f in group["findings"] if f["check"] == "access"]
 
     assert [(f["level"], f["message"]) for f in found][1:] == [
-        ("warning", "callers.ada.tags: nothing carries the tag `raeding`")
+        ("warning", "callers.ada.tags: no server or plugin has the tag `raeding`")
     ]
     assert found[0]["level"] == "problem"
     assert "callers.bob.token_file: cannot read" in found[0]["message"]
@@ -361,7 +359,7 @@ def test_agents_are_opened_and_ended_without_a_word(invoke: Run, tmp_path: Path)
     }
     assert "can go on with a session" in found["resumes"]["message"]
     assert found["dead"]["lines"] == ["cannot start like this"]
-    assert found["gone"]["hint"].startswith("install it, or correct agents.gone.command")
+    assert found["gone"]["hint"].startswith("install it, or set agents.gone.command")
     (default,) = [f for f in ended.json["groups"][0]["findings"] if f["level"] == "problem"]
     assert default["hint"] == "did you mean `fine`?"
     assert alone.out.startswith("agent fine\n  ok       ready in ")

@@ -70,7 +70,7 @@ async def test_import_and_install_make_a_gateway_that_works_from_anywhere(
     assert Path(entry["command"]).is_absolute()
     assert entry["args"] == ["serve", "--stdio", "--config", str(tmp_path / "toolpost.toml")]
     assert "API_TOKEN" in imported.err
-    assert "warning: API_TOKEN will not be set by" in installed.err
+    assert "warning: API_TOKEN is not set by" in installed.err
     assert "and servers.closed.env.API_TOKEN needs it" in installed.err
     async with Client(started_by_a_client(entry, tmp_path), mode=MODERN) as served:
         listed = {tool.name for tool in (await served.list_tools()).tools}
@@ -103,9 +103,9 @@ def test_client_that_hands_on_its_environment_is_not_warned_of(invoke: Run, tmp_
     invoke("import", **home_of(tmp_path))
     given = home_of(tmp_path) | {"API_TOKEN": "t"}
 
-    assert "will not be set" not in invoke("install", "claude-code", **given).err
+    assert "is not set by" not in invoke("install", "claude-code", **given).err
     warned = invoke("install", "claude-desktop", **given).err
-    assert "API_TOKEN will not be set by Claude Desktop" in warned
+    assert "API_TOKEN is not set by Claude Desktop" in warned
     assert "HOME will" not in warned
 
 
@@ -132,9 +132,9 @@ def test_unset_variable_disables_its_own_server_alone(tmp_path: Path) -> None:
 
     assert (listed.returncode, called.returncode) == (1, 1)
     assert "fine__echo" in listed.stdout
-    assert "`closed` has no tools: servers.closed.env.A needs the environment variable NOT_SET_HERE" in listed.stderr
-    assert "set it before Toolpost starts" in listed.stderr
-    assert "NOT_SET_HERE, which is not set" in called.stderr
+    assert "`closed` has no tools: servers.closed.env.A: the environment variable NOT_SET_HERE" in listed.stderr
+    assert "set it before starting Toolpost" in listed.stderr
+    assert "NOT_SET_HERE is not set" in called.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json"]
 
 
@@ -144,7 +144,7 @@ async def test_unset_variable_of_an_agent_keeps_no_tool_away() -> None:
     config = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"helper": agent}})
     async with open_app(config) as app:
         assert len(app.gateway.catalog) > 0
-        with pytest.raises(CapabilityMissing, match="NOT_SET_HERE, which is not set"):
+        with pytest.raises(CapabilityMissing, match="NOT_SET_HERE is not set"):
             await LazyAgent(conversations_of(app).agents.agents["helper"].spec).load()
 
 

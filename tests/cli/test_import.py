@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Ended, Run
-from toolpost.cli.clients.known import places
+from toolpost.cli.clients.known import list_client_files
 from toolpost.settings import load_config
 
 SECRETS = ("ghp_hunter2", "hunter3", "hunter4", "hunter5", "hunter6")
@@ -133,7 +133,7 @@ def test_what_was_found_is_shown_without_secrets(imported: Import, run: Run, tmp
     assert f"note: GITHUB_API_KEY: set it before Toolpost starts; its value is in {tmp_path / '.mcp.json'}" in ended.err
     assert "note: GITHUB_TOKEN: is set already" in ended.err
     assert "note: PG_PASS: set it before Toolpost starts; used by servers.pg.args[1]" in ended.err
-    assert "`My Api` is called `My-Api` here" in ended.err
+    assert "`My Api` was renamed to `My-Api`" in ended.err
     assert machine.json["written"] is False
     assert {"name": "PG_PASS", "isSet": False, "usedBy": ["servers.pg.args[1]"]} in machine.json["variables"]
     assert 'GITHUB_TOKEN = "${GITHUB_TOKEN}"' in shown.out
@@ -185,7 +185,7 @@ def test_file_that_cannot_be_added_to_is_left_alone(imported: Import, tmp_path: 
     ended = imported()
 
     assert ended.code == 3
-    assert "cannot be added to" in ended.err
+    assert "cannot be edited automatically" in ended.err
     assert '[servers.b]\ncommand = "b"' in ended.err
     assert path.read_text() == 'servers = {a = {command = "x"}}\n'
 
@@ -228,7 +228,7 @@ def test_broken_file_is_told_and_the_others_are_written(imported: Import, tmp_pa
 
     assert ended.code == 3
     assert f"warning: {tmp_path / '.mcp.json'} is not JSON: line 2, column 31" in ended.err
-    assert "servers.c: its `type` is none of" in ended.err
+    assert "servers.c: `type` must be stdio" in ended.err
     assert "hunter2" not in ended.err + ended.out
     assert list(servers_of(tmp_path / "toolpost.toml")) == ["b"]
 
@@ -301,15 +301,15 @@ def test_servers_of_another_project_keep_their_folder(imported: Import, tmp_path
         "a": {"command": "x", "args": [f"{other}/y"], "cwd": str(other)},
         "b": {"command": "x", "cwd": f"{other}/in"},
     }
-    assert "`toolpost` is Toolpost itself and left out" in ended.err
+    assert "`toolpost` is Toolpost itself: skipped" in ended.err
 
 
 @pytest.mark.parametrize(
     ("source", "code", "told"),
     [
         ("curser", 2, "hint: did you mean `cursor`?"),
-        ("cursor", 2, "there is no configuration of Cursor"),
-        ("package.json", 3, "package.json holds no MCP servers"),
+        ("cursor", 2, "no configuration of Cursor was found"),
+        ("package.json", 3, "package.json contains no MCP servers"),
     ],
 )
 def test_source_that_leads_nowhere_is_an_error(
@@ -325,7 +325,7 @@ def test_source_that_leads_nowhere_is_an_error(
 def test_nothing_to_find_is_no_error(imported: Import, tmp_path: Path) -> None:
     ended = imported()
 
-    assert (ended.code, ended.out) == (0, "no servers were found in the places that clients use\n")
+    assert (ended.code, ended.out) == (0, "no MCP servers found in the files that Claude, Cursor and VS Code use\n")
     assert not (tmp_path / "toolpost.toml").exists()
 
 
@@ -348,12 +348,12 @@ def test_places_on_every_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOME", str(home))
-    found = {place.path for place in places(tmp_path, platform=platform, environment=environment)}
+    found = {place.path for place in list_client_files(tmp_path, platform=platform, environment=environment)}
 
     assert tmp_path / desktop in found
     assert {home / ".claude.json", home / ".cursor/mcp.json", tmp_path / ".vscode/settings.json"} <= found
     assert len(found) == 9
-    moved = places(tmp_path, environment={"CLAUDE_CONFIG_DIR": "/cc"})
+    moved = list_client_files(tmp_path, environment={"CLAUDE_CONFIG_DIR": "/cc"})
     assert Path("/cc/.claude.json") in {place.path for place in moved}
 
 

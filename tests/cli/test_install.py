@@ -119,7 +119,7 @@ def test_real_command_installs_and_uninstalls(toolpost: Toolpost, tmp_path: Path
 
     assert ended.code == 0, ended.err
     assert f'"{tmp_path / "toolpost.toml"}"' in text
-    assert f"what it was before is in {path}.toolpost-backup-" in ended.out
+    assert f"backup: {path}.toolpost-backup-" in ended.out
     assert (out.code, path.read_text()) == (0, before)
 
 
@@ -216,12 +216,12 @@ def test_http_entry_of_an_address_elsewhere_is_known_again(here: Toolpost, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["claude-desktop", "--http"], 2, "--http is not for Claude Desktop"),
-        (["claude-desktop", "--project"], 2, "--project is not for Claude Desktop"),
+        (["claude-desktop", "--http"], 2, "--http is not supported: Claude Desktop"),
+        (["claude-desktop", "--project"], 2, "--project is not supported: Claude Desktop"),
         (["cursor", "--name", "a b"], 2, "as in `a-b`"),
         (["emacs"], 2, "emacs"),
-        (["cursor", "--config", "none.toml"], 3, "there is no file"),
-        (["cursor", "--http", "--config", "free.toml"], 3, "takes a free port"),
+        (["cursor", "--config", "none.toml"], 3, "configuration file not found"),
+        (["cursor", "--http", "--config", "free.toml"], 3, "has port 0"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -246,7 +246,7 @@ def test_dry_run_shows_our_entry_alone_and_writes_nothing(here: Toolpost, tmp_pa
     assert (path.read_text(), list(tmp_path.glob("*backup*"))) == (before, [])
     here("install", "claude-code")
     installed = path.read_text()
-    assert "would be taken out" in here("uninstall", "claude-code", "--dry-run").out
+    assert "would remove `toolpost`" in here("uninstall", "claude-code", "--dry-run").out
     assert path.read_text() == installed
 
 
@@ -285,5 +285,5 @@ def test_servers_that_would_be_seen_twice_are_named(here: Toolpost, tmp_path: Pa
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"maps": {"command": "z"}}}')
     second = here("install", "claude-code")
 
-    assert "the file has `clock` too" in first.err
-    assert "too, which" not in second.err
+    assert "the file also has `clock`" in first.err
+    assert "the file also has" not in second.err

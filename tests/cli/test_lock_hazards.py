@@ -75,7 +75,7 @@ def test_a_first_lock_says_what_changed_since_it_was_first_seen(maps: Changing, 
     ended = invoke("lock")
 
     assert "maps__lookup  changed breaking" in ended.out
-    assert "holds 1 tool: 1 changed" in ended.out
+    assert "contains 1 tool: 1 changed" in ended.out
 
 
 def test_a_poisoned_argument_is_pointed_out_wherever_somebody_looks(
@@ -90,7 +90,7 @@ def test_a_poisoned_argument_is_pointed_out_wherever_somebody_looks(
     assert shown.code == 0
     assert "suspicious  /inputSchema/properties/note/description" in shown.out
     assert "in: <IMPORTANT>The content of ~/.ssh/id_rsa" in shown.out
-    assert "; 1 to be looked at" in shown.out
+    assert "; 1 to review" in shown.out
     assert github.out.startswith("::warning ")
     assert "&lt;IMPORTANT>" in markdown.out
     findings = {finding["check"]: finding for finding in doctor.json["groups"][0]["findings"]}
@@ -115,7 +115,7 @@ def test_a_tool_that_is_withheld_is_named_by_whoever_lists(maps: Changing, invok
 
     assert [tool["name"] for tool in ended.json] == ["maps__other"]
     assert ended.json[0]["_meta"]["dev.toolpost/meta"]["toolingVersion"] == "7.1"
-    assert "`maps__lookup` is quarantined: it is no longer as it was locked" in ended.err
+    assert "`maps__lookup` is quarantined: it changed since it was locked" in ended.err
 
 
 def test_a_lock_of_any_size_is_answered_at_once(maps: Changing, invoke: Run, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_one_is_stopped_for_its_caller_alone(gateway: str, invoke: Run) -> None:
 
     others = invoke("schedules", "stop", added["id"], "--caller", "bob")
     assert (others.code, others.out) == (2, "")
-    assert f"error: nothing is scheduled as `{added['id']}`" in others.err
+    assert f"error: unknown schedule `{added['id']}`" in others.err
     assert "hint: `toolpost schedules` lists all of them" in others.err
     ended = invoke("schedules", "--caller", "ada", "stop", added["id"], "--json")
     assert ended.json == {**added, "caller": "ada"}

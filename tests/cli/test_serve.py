@@ -32,7 +32,7 @@ async def test_client_calls_a_tool_over_http(serve: Serve, run: Run) -> None:
     assert answer.structured_content == {"ok": True, "data": {"text": "hi"}}
     assert server.facts["status"] == "ok"
     assert ended.code == 0
-    assert f"tools at {server.url} (Ctrl-C ends it)" in ended.err
+    assert f"tools at {server.url} (Ctrl-C stops it)" in ended.err
     assert " WARNING tool failed  tool=demo__fail plugin=demo code=HANDLER_ERROR" in ended.err
     assert 'message="the disk is on fire"' in ended.err
     assert "Traceback" in ended.err
@@ -67,7 +67,7 @@ async def test_nothing_but_the_protocol_is_on_stdout(run: Run) -> None:
 
     assert ended.code == 0
     assert ended.out == ""
-    assert "on stdio (closing stdin ends it)" in ended.err
+    assert "on stdio (closing stdin stops it)" in ended.err
     assert "warning: plugin `failing` could not be started: RuntimeError: no licence" in ended.err
     assert "Traceback" not in ended.err
 
@@ -120,7 +120,7 @@ async def test_stdio_goes_without_an_address(run: Run) -> None:
     ended = run("serve", "--stdio", "--listen", "127.0.0.1:1")
 
     assert ended.code == 2
-    assert "error: --stdio goes with neither --listen nor --json" in ended.err
+    assert "error: --stdio cannot be used with --listen or --json" in ended.err
 
 
 @asynccontextmanager

@@ -74,7 +74,7 @@ def test_server_that_is_down_is_shown_with_its_last_words_and_without_its_secret
 
     assert "dies" in shown.out
     assert "failed" in shown.out
-    assert "the last words of dies:\n  small server here, token (redacted)" in shown.out
+    assert "last stderr lines of dies:\n  small server here, token (redacted)" in shown.out
     assert SECRET not in shown.out + shown.err + told.out
 
 
@@ -116,7 +116,7 @@ def test_slip_in_a_name_is_met_with_the_nearest(gateway: Server, invoke: Run) ->
     ended = invoke("servers", "restart", "fin", "--url", gateway.url)
 
     assert ended.code == 2
-    assert ended.err == "error: no server is called `fin`\nhint: did you mean `fine`?\n"
+    assert ended.err == "error: unknown server `fin`\nhint: did you mean `fine`?\n"
 
 
 def test_what_changes_things_cannot_be_posted_by_a_page(gateway: Server) -> None:
@@ -209,7 +209,7 @@ def test_without_a_gateway_the_configured_servers_are_listed(invoke: Run, tmp_pa
         ["off", "disabled", "-"],
     ]
     assert ended.err.startswith(
-        "error: no gateway answers at http://127.0.0.1:1: connection refused\nhint: `toolpost serve`"
+        "error: cannot connect to a gateway at http://127.0.0.1:1: connection refused\nhint: start one with `toolpost serve`"
     )
     assert [report["state"] for report in as_json.json] == ["not running", "disabled"]
     assert elsewhere.out == ""
@@ -222,7 +222,7 @@ def test_something_else_at_the_address_is_told_apart(invoke: Run, answer: str) -
         ended = invoke("servers", "--url", url, TOOLPOST_TOKEN="s3cret")
 
     assert ended.code == 3
-    assert f"error: what answers at {url} is no Toolpost" in ended.err
+    assert f"error: the server at {url} is not a Toolpost gateway" in ended.err
     assert seen == ["/api/servers"]
 
 
@@ -231,7 +231,7 @@ def test_address_that_is_none_is_refused(invoke: Run, url: str) -> None:
     ended = invoke("servers", "--url", url)
 
     assert ended.code == 2
-    assert f"error: `{url}` is no address of a gateway" in ended.err
+    assert f"error: `{url}` is not the URL of a gateway" in ended.err
 
 
 @contextmanager

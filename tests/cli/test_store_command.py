@@ -88,12 +88,12 @@ def test_a_store_moves_and_comes_back(invoke: Run, postgres: Postgres, tmp_path:
     assert looked.json["written"]["audit"] == 3
     assert looked.json["dryRun"] is True
     assert moved.code == 0, moved.err
-    assert "Both sides hold the same" in moved.err
+    assert "The copy is complete and verified" in moved.err
     assert verified.json["checked"] == 4
     assert back.json["rows"]["audit"] == 4
     # The first file is behind by one: its chain is the beginning of what is there, not the other way round.
     assert older.code == 3
-    assert "an audit of its own" in older.err
+    assert "already has an audit" in older.err
 
 
 def test_a_dry_run_makes_no_store(invoke: Run, postgres: Postgres, tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_a_dry_run_makes_no_store(invoke: Run, postgres: Postgres, tmp_path: Pat
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("mysql://host/db", "names no store"),
+        ("mysql://host/db", "unknown kind of store"),
         ("postgresql://u:hush-hush@127.0.0.1:1/db", "cannot be reached"),
         ("postgresql://u:${NOT_SET_ANYWHERE}@127.0.0.1:1/db", "NOT_SET_ANYWHERE"),
         ("postgresql://u:hush-hush@host:port/db", "not named properly"),
-        ("sqlite:.toolpost/toolpost.db", "same store"),
+        ("sqlite:.toolpost/toolpost.db", "the store that is in use"),
         ("sqlite:/proc/nowhere/x.db", "cannot be opened"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_bad_target_is_refused(
     invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, reason: str
 ) -> None:
     invoke("call", "demo__echo", "text=x", *PLUGIN)
-    if "same" in reason:
+    if "in use" in reason:
         target = f"sqlite:{state_folder(tmp_path)}/toolpost.db"
     ended = invoke("store", "migrate", "--to", target)
     tried = invoke("store", "migrate", "--to", target, "--dry-run")
@@ -208,7 +208,7 @@ async def test_two_gateways_on_one_database_write_one_chain_through_restarts(
     assert [ended.code for ended in ends] == [0, 0], ends[0].err + ends[1].err
     assert verified.code == 0
     assert verified.json["checked"] == callers.answered
-    assert f"all {callers.answered} audit entries are sound" in doctor.out
+    assert f"all {callers.answered} audit entries are intact" in doctor.out
 
 
 async def test_when_one_gateway_is_killed_the_other_goes_on(

@@ -74,4 +74,4 @@ def test_what_a_caller_sees_can_be_looked_at(invoke: Run, tmp_path: Path) -> Non
     assert [tool["name"] for tool in ada.json] == ["demo__echo"]
     assert hidden.code != 0
     assert (bob.out, bob.err) == ("", "`bob` sees no tools; callers.bob and [http] in toolpost.toml limit them\n")
-    assert nobody.err == "error: no caller is called `adda`\nhint: did you mean `ada`?\n"
+    assert nobody.err == "error: unknown caller `adda`\nhint: did you mean `ada`?\n"

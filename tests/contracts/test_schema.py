@@ -89,11 +89,11 @@ def test_a_tool_without_properties_takes_nothing(raw: Any) -> None:
 @pytest.mark.parametrize(
     ("raw", "place", "reason"),
     [
-        (None, "", "no schema"),
+        (None, "", "schema is missing"),
         ([], "", "not an object"),
         ("object", "", "not an object"),
-        ({"type": "strin"}, "/type", '"strin" is no JSON Schema type'),
-        (an_object(a={"type": "any"}), "/properties/a/type", '"any" is no JSON Schema type'),
+        ({"type": "strin"}, "/type", '"strin" is not a JSON Schema type'),
+        (an_object(a={"type": "any"}), "/properties/a/type", '"any" is not a JSON Schema type'),
         (an_object(**{"a/b": "string"}), "/properties/a~1b", "must be boolean or object"),
         ({"required": "a"}, "/required", "must be array"),
         ({"minimum": "1"}, "/minimum", "must be number"),

@@ -16,7 +16,7 @@ COMMAND = "python -m tests.docs.generate"
 ENVIRONMENT = {
     "TOOLPOST_TOKEN": "the one token that sees everything over HTTP; wins over `http.token_file`",
     "TOOLPOST_DEBUG": "`1` is `--debug`: tracebacks, and every log event",
-    "NO_COLOR": "anything but nothing: no colour, on terminals neither",
+    "NO_COLOR": "anything but nothing: no color, on terminals neither",
 }
 
 _HEAD = f"""\

@@ -17,7 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.docs.blocks import GUIDES, ROOT, blocks_of, extras_named
-from toolpost.cli.reference import commands
+from toolpost.cli.reference import walk_commands
 from toolpost.settings import config_schema
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -132,8 +132,8 @@ def test_the_readme_installs_the_command_before_it_is_used() -> None:
 
 @pytest.mark.parametrize("page", READ, ids=_ids)
 def test_commands_that_are_named_exist(page: Path) -> None:
-    known = {context.command_path for context in commands()}
-    groups = {context.command_path for context in commands() if isinstance(context.command, click.Group)}
+    known = {context.command_path for context in walk_commands()}
+    groups = {context.command_path for context in walk_commands() if isinstance(context.command, click.Group)}
     text = page.read_text()
     # A guide may write a part, which brings a command.
     known |= {f"toolpost {name}" for name in re.findall(r'"([a-z-]+)": Command\(', text)}

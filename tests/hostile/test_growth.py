@@ -38,9 +38,9 @@ from toolpost.protocol.lines import LineSplitter
 from toolpost.protocol.mirrored import MirroredArguments
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.protocol.shape import BadShape, check_shape
-from toolpost.settings.json_edit import with_member
+from toolpost.settings.json_edit import set_member
 from toolpost.settings.jsonc import NotJson, read_jsonc
-from toolpost.settings.variables import pieces_of
+from toolpost.settings.variables import split_references
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.http.connection import HttpConnection, ResponseLimits
 from toolpost.upstreams.http.events import EventReader
@@ -235,10 +235,10 @@ FROM_REPOSITORIES: dict[str, Work] = {
     "commas in settings": calling(read_jsonc, lambda size: ", " * size, NotJson),
     "space in settings": calling(read_jsonc, lambda size: "[1," + " " * size, NotJson),
     "members of settings": calling(
-        lambda text: with_member(text, ["x"], 1), lambda size: json.dumps({f"{n}": n for n in range(size)})
+        lambda text: set_member(text, ["x"], 1), lambda size: json.dumps({f"{n}": n for n in range(size)})
     ),
-    "variables in variables": calling(lambda text: list(pieces_of(text)), lambda size: "${" * size),
-    "variables": calling(lambda text: list(pieces_of(text)), lambda size: "${A}" * size),
+    "variables in variables": calling(lambda text: list(split_references(text)), lambda size: "${" * size),
+    "variables": calling(lambda text: list(split_references(text)), lambda size: "${A}" * size),
     "a lock with a name twice": calling(
         lambda text: parse_lock(text, name="toolpost.lock"),
         lambda size: "{" + ",".join(f'"{n}": 1' for n in range(size)) + f', "{size - 1}": 1}}',

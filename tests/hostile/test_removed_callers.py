@@ -20,7 +20,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import Claims, KnownCaller, Members, Roster
-from toolpost.reload import take_over
+from toolpost.reload import apply_config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -95,7 +95,7 @@ async def test_streams_of_a_removed_caller_are_closed(change: str, tmp_path: Pat
             project.write(*(["ada"] if change == "removed" else ["ada", "bob"]))
             if change == "rotated":
                 (tmp_path / "bob").write_text("another-token")
-            await take_over(app, project.load)
+            await apply_config(app, project.load)
             ended = {kind: await rest_of(connection, 5) for kind, connection in lost.items()}
             still = {kind: await rest_of(connection, 0.2) for kind, connection in kept.items()}
 
@@ -108,7 +108,7 @@ async def test_a_change_that_leaves_a_caller_alone_closes_nothing(tmp_path: Path
     project = Project(tmp_path).write("ada")
     async with served(project.load()) as (app, url), every_stream(app, url, "ada") as kept:
         project.write('ada\ntools = ["does__*"]', "bob")
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
         rest = await rest_of(kept["thread"], 0.2)
 
     assert rest is None

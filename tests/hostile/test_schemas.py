@@ -20,7 +20,7 @@ from tests.hostile.attacks import attack, loop_cpu_s
 from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, holding
 from tests.upstreams.behind import ONE_OF_EACH, gateway, until
 from tests.ways import IN_MEMORY, Way
-from toolpost.cli.call.schemas import declared_type, properties_of
+from toolpost.cli.call.schemas import describe_type, properties_of
 from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
 from toolpost.discovery.search.document import ToolDocument, fields_of
 from toolpost.running import App
@@ -252,7 +252,7 @@ def test_hostile_schemas_are_searched_and_shown_in_time(name: str) -> None:
 
     fields_of(ToolDocument(name="t", input_schema=raw))
     for argument in list(properties_of(raw, raw).values())[:10]:
-        declared_type(argument, raw)
+        describe_type(argument, raw)
 
     assert time.thread_time() - started < 0.5
 
@@ -260,7 +260,7 @@ def test_hostile_schemas_are_searched_and_shown_in_time(name: str) -> None:
 def test_the_type_of_arrays_without_end_is_shown() -> None:
     raw = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
 
-    assert declared_type({"$ref": "#/$defs/t"}, raw).startswith("array of array of")
+    assert describe_type({"$ref": "#/$defs/t"}, raw).startswith("array of array of")
 
 
 @attack(

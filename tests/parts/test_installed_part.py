@@ -137,7 +137,7 @@ def test_commands_settings_and_checks_of_a_part_are_known_without_a_gateway(tmp_
     assert "[notes]\nmost = 50" in shown
     assert found == ["up to 50 notes are kept"]
     assert refused.returncode != 0
-    assert "there is no setting `notes.mots`" in refused.stderr
+    assert "unknown setting `notes.mots`" in refused.stderr
     assert "did you mean `notes.most`?" in refused.stderr
 
 

@@ -128,7 +128,7 @@ def test_vscode_with_comments_trailing_commas_and_an_env_file(tmp_path: Path) ->
         "B": "true",
     }
     assert servers["two"].transport is None, "VS Code falls back to SSE, and so do we"
-    assert read_client_file(path, folder=tmp_path).notes == ("servers.one: not used here: dev",)
+    assert read_client_file(path, folder=tmp_path).notes == ("servers.one: ignored: dev",)
 
 
 def test_vscode_settings(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_names_become_usable_and_no_two_are_the_same(tmp_path: Path) -> None:
     ]
     told = [note for note in found.notes if "`My Server`" in note]
     assert told == [
-        "servers.My-Server-2: `My Server` is called `My-Server-2` here: names are letters, digits, `-` and single `_`"
+        "servers.My-Server-2: `My Server` was renamed to `My-Server-2`: names are letters, digits, `-` and single `_`"
     ]
 
 
@@ -192,7 +192,7 @@ def test_toolpost_is_not_put_behind_itself(entry: dict[str, Any], tmp_path: Path
     path = written(tmp_path / ".mcp.json", {"mcpServers": {"toolpost": entry, "other": {"command": "x"}}})
 
     assert list(read(path, tmp_path).servers) == ["other"]
-    assert read_client_file(path, folder=tmp_path).notes == ("`toolpost` is Toolpost itself and left out",)
+    assert read_client_file(path, folder=tmp_path).notes == ("`toolpost` is Toolpost itself: skipped",)
 
 
 @pytest.mark.parametrize(
@@ -203,10 +203,10 @@ def test_toolpost_is_not_put_behind_itself(entry: dict[str, Any], tmp_path: Path
         ({"command": ["x"]}, "`command` is not text"),
         ({"command": "x", "args": "y"}, "`args` is not a list"),
         ({"command": "x", "env": ["A=b"]}, "`env` is not an object"),
-        ({"type": "ws", "url": "ws://x"}, "its `type` is none of"),
-        ({"url": "x"}, "url is no address"),
+        ({"type": "ws", "url": "ws://x"}, "`type` must be stdio"),
+        ({"url": "x"}, "url is not a valid HTTP URL"),
         ({"command": "x", "url": "http://x"}, "has both"),
-        ({"command": "\ud800"}, "not Unicode"),
+        ({"command": "\ud800"}, "not valid Unicode"),
     ],
 )
 def test_server_that_cannot_be_used_is_named(entry: Any, message: str, tmp_path: Path) -> None:
@@ -223,12 +223,12 @@ def test_server_that_cannot_be_used_is_named(entry: Any, message: str, tmp_path:
     [
         ('{\n "mcpServers": {\n  "a": {"command" "hunter2"}\n }\n}', "line 3, column 19"),
         ('{\n "mcpServers": {', "line 2, column 17"),
-        ('{\n /* never ends\n "servers": {}}', "line 2, column 2: a comment that begins here does not end"),
+        ('{\n /* never ends\n "servers": {}}', "line 2, column 2: this comment does not end"),
         ('{"mcpServers": {}} x', "line 1, column 20"),
         ("[" * 100_000, "line 1"),
-        ("[]", "it holds no object"),
-        ("{}", "holds no MCP servers"),
-        ("", "holds no MCP servers"),
+        ("[]", "it is not a JSON object"),
+        ("{}", "contains no MCP servers"),
+        ("", "contains no MCP servers"),
         ('{"mcpServers": []}', "`mcpServers` is not an object"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolpost.settings.json_edit import NoObject, member_at, with_member, without_member
+from toolpost.settings.json_edit import NotAnObject, get_member, remove_member, set_member
 from toolpost.settings.jsonc import read_jsonc
 
 PATH = ("mcpServers", "toolpost")
@@ -26,23 +26,23 @@ KEPT = [
 
 @pytest.mark.parametrize("text", KEPT)
 def test_what_is_added_can_be_taken_out_byte_for_byte(text: str) -> None:
-    new = with_member(text, PATH, ENTRY)
+    new = set_member(text, PATH, ENTRY)
 
-    assert member_at(new, PATH) == ENTRY
-    assert without_member(new, PATH) == text
+    assert get_member(new, PATH) == ENTRY
+    assert remove_member(new, PATH) == text
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "// only a remark\n", "{}", "{\n}", '{"a": 1}', '{\n  "a": 1 // x\n}\n'])
 def test_place_that_is_missing_is_made(text: str) -> None:
-    new = with_member(text, PATH, ENTRY)
+    new = set_member(text, PATH, ENTRY)
 
-    assert member_at(new, PATH) == ENTRY
-    assert member_at(without_member(new, PATH), PATH[:1]) == {}
+    assert get_member(new, PATH) == ENTRY
+    assert get_member(remove_member(new, PATH), PATH[:1]) == {}
     assert ("remark" in text) == ("remark" in new)
 
 
 def test_new_member_is_laid_out_like_the_others() -> None:
-    new = with_member('{\n\t"mcpServers": {\n\t\t"a": {}\n\t}\n}\n', PATH, ENTRY)
+    new = set_member('{\n\t"mcpServers": {\n\t\t"a": {}\n\t}\n}\n', PATH, ENTRY)
 
     assert new == (
         '{\n\t"mcpServers": {\n\t\t"a": {},\n\t\t"toolpost": {\n\t\t\t"command": "t",\n'
@@ -53,13 +53,13 @@ def test_new_member_is_laid_out_like_the_others() -> None:
 def test_member_that_is_there_is_replaced_in_its_place() -> None:
     text = '{"mcpServers": {"toolpost": {"old": 1}, /* next */ "b": 2}}'
 
-    assert with_member(text, PATH, {"new": 2}) == '{"mcpServers": {"toolpost": {"new": 2}, /* next */ "b": 2}}'
+    assert set_member(text, PATH, {"new": 2}) == '{"mcpServers": {"toolpost": {"new": 2}, /* next */ "b": 2}}'
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '{"mcpServers": []}', '{"mcpServers": null}'])
 def test_what_is_no_object_is_refused(text: str) -> None:
-    with pytest.raises(NoObject):
-        member_at(text, PATH)
+    with pytest.raises(NotAnObject):
+        get_member(text, PATH)
 
 
 _NAMES = st.text(max_size=4)
@@ -79,7 +79,7 @@ _VALUES = st.recursive(
 def test_any_file_keeps_what_else_it_holds(rest: dict[str, Any], others: dict[str, Any] | None, indent: Any) -> None:
     value = rest | ({"mcpServers": others} if others is not None else {})
     text = json.dumps(value, indent=indent)
-    new = with_member(text, PATH, ENTRY)
+    new = set_member(text, PATH, ENTRY)
 
     assert read_jsonc(new) == value | {"mcpServers": (others or {}) | {"toolpost": ENTRY}}
-    assert read_jsonc(without_member(new, PATH)) == value | {"mcpServers": others or {}}
+    assert read_jsonc(remove_member(new, PATH)) == value | {"mcpServers": others or {}}

@@ -5,8 +5,8 @@ import pytest
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from toolpost.base.redaction import conceal_known
 from toolpost.settings import ServerSettings
-from toolpost.settings.masking import concealing
-from toolpost.settings.secrets import without_secrets
+from toolpost.settings.masking import make_concealer
+from toolpost.settings.secrets import redact_server
 from toolpost.upstreams.spec import ServerSpec
 
 
@@ -76,13 +76,13 @@ from toolpost.upstreams.spec import ServerSpec
     ],
 )
 def test_literal_secrets_are_hidden_and_references_are_not(given: dict[str, object], shown: dict[str, object]) -> None:
-    server = without_secrets(ServerSettings(command="x", **given))  # type: ignore[arg-type]
+    server = redact_server(ServerSettings(command="x", **given))  # type: ignore[arg-type]
 
     assert server == ServerSettings(command="x", **(shown or given))  # type: ignore[arg-type]
 
 
 def test_headers_and_addresses_are_hidden_too() -> None:
-    server = without_secrets(
+    server = redact_server(
         ServerSettings(
             url="https://u:hunter1@x/mcp?api_key=hunter2&page=3",
             headers={"Authorization": "Bearer hunter3", "X-Api-Key": "hunter4", "Accept": "x", "Cookie": "hunter5"},
@@ -104,13 +104,13 @@ def test_headers_and_addresses_are_hidden_too() -> None:
 def test_hostile_settings_take_linear_time(unit: str) -> None:
     def cost_s(size: int) -> float:
         server = ServerSettings(command="x", args=[unit * size], url=f"https://x/{unit * size}")
-        return thread_cpu_s(lambda: without_secrets(server))
+        return thread_cpu_s(lambda: redact_server(server))
 
     assert_linear(cost_s, small=4_000)
 
 
 def test_a_secret_is_found_in_every_spelling() -> None:
-    conceal = concealing(ServerSpec(name="x", command=("x", "--key", 'hun ter/2"é')))
+    conceal = make_concealer(ServerSpec(name="x", command=("x", "--key", 'hun ter/2"é')))
 
     assert conceal('a hun ter/2"é b') == "a (redacted) b"
     for spelling in ("hun%20ter%2F2%22%C3%A9", "hun+ter%2F2%22%C3%A9", 'hun ter/2\\"\\u00e9'):
@@ -119,12 +119,12 @@ def test_a_secret_is_found_in_every_spelling() -> None:
 
 def test_a_line_of_a_key_is_concealed_too() -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----"
-    conceal = concealing(ServerSpec(name="x", command=("x",), env={"PRIVATE_KEY": key}))
+    conceal = make_concealer(ServerSpec(name="x", command=("x",), env={"PRIVATE_KEY": key}))
 
     assert conceal("loaded MIIEvQIBADANBgkqhkiG9w0BAQEFAASC") == "loaded (redacted)"
 
 
 def test_what_a_server_was_given_is_known_to_the_whole_process() -> None:
-    concealing(ServerSpec(name="x", command=("x", "--pat", "remembered-by-value")))
+    make_concealer(ServerSpec(name="x", command=("x", "--pat", "remembered-by-value")))
 
     assert conceal_known("it said remembered-by-value.") == "it said (redacted)."

@@ -106,26 +106,32 @@ def test_defaults_are_as_documented(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[servers.git]\ncomand = "x"', "there is no setting `servers.git.comand`"),
+        ('[servers.git]\ncomand = "x"', "unknown setting `servers.git.comand`"),
         ("[servers.git]\n", "servers.git has neither `command` nor `url`"),
         ('[servers.git]\ncommand = "x"\nurl = "http://x"', "servers.git has both"),
         ('[servers.git]\ncommand = ""', "servers.git.command is empty"),
         ('[servers.git]\ncommand = "x"\nargs = "y"', "servers.git.args: Expected `array`"),
         ('[servers.git]\ncommand = "x"\nargs = [1]', "servers.git.args[0]: Expected `str`"),
-        ('[servers.git]\ncommand = "x"\nenv = {PORT = 1}', "servers.git.env.PORT must be text"),
-        ('[servers.git]\ncommand = "x"\nenv = {"A=B" = "1"}', "servers.git.env: `A=B` cannot be"),
-        ('[servers.git]\nurl = "http://x"\nheaders = {"A B" = "1"}', "servers.git.headers: `A B` cannot be"),
-        ('[servers.git]\ncommand = "x"\nheaders = {A = "b"}', "servers.git.headers goes with a url"),
-        ('[servers.git]\nurl = "http://x"\nargs = ["b"]', "servers.git.args goes with a command"),
+        ('[servers.git]\ncommand = "x"\nenv = {PORT = 1}', "servers.git.env.PORT must be a string"),
+        ('[servers.git]\ncommand = "x"\nenv = {"A=B" = "1"}', "servers.git.env: `A=B` is not a valid name"),
+        (
+            '[servers.git]\nurl = "http://x"\nheaders = {"A B" = "1"}',
+            "servers.git.headers: `A B` is not a valid header name",
+        ),
+        ('[servers.git]\ncommand = "x"\nheaders = {A = "b"}', "servers.git.headers needs a `url`"),
+        ('[servers.git]\nurl = "http://x"\nargs = ["b"]', "servers.git.args needs a `command`"),
         ('[servers.git]\ncommand = "x"\ntransport = "http"', "servers.git.transport is `http`, but"),
         ('[servers.git]\nurl = "http://x"\ntransport = "stdio"', "servers.git.transport is `stdio`, but"),
         ('[servers.git]\nurl = "http://x"\ntransport = "ws"', "servers.git.transport: Invalid enum value 'ws'"),
-        ('[servers.git]\nurl = "ftp://x"', "servers.git.url is no address"),
+        ('[servers.git]\nurl = "ftp://x"', "servers.git.url is not a valid HTTP URL"),
         ('[servers.git]\ncommand = "x"\nmin_ready = -1', "servers.git.min_ready: Expected `int` >= 0"),
-        ('[servers.git]\ncommand = "x"\nmin_ready = 2', "servers.git.min_ready is 2, but `shared` runs one for all"),
-        ('[servers."my git"]\ncommand = "x"', "servers.`my git`: a server's name is"),
-        ("servers = 3", "servers is a table"),
-        ("[servers]\ngit = 3", "servers.git is a table"),
+        (
+            '[servers.git]\ncommand = "x"\nmin_ready = 2',
+            "servers.git.min_ready is 2, but strategy `shared` runs one instance",
+        ),
+        ('[servers."my git"]\ncommand = "x"', "servers.`my git`: a server's name may contain"),
+        ("servers = 3", "servers must be a table"),
+        ("[servers]\ngit = 3", "servers.git must be a table"),
     ],
 )
 def test_what_is_wrong_is_named_with_server_and_key(text: str, message: str, tmp_path: Path) -> None:
@@ -143,14 +149,14 @@ def test_nearest_setting_and_usable_name_are_suggested(tmp_path: Path) -> None:
 
     with pytest.raises(BadConfiguration) as refused:
         loaded(tmp_path, '[servers."my git"]\ncommand = "x"')
-    assert refused.value.hint == "call it `my-git`"
+    assert refused.value.hint == "rename it to `my-git`"
 
 
 def test_disabled_server_is_left_out_and_needs_no_variables(tmp_path: Path) -> None:
     config = loaded(tmp_path, '[servers.a]\ncommand = "${NOPE}"\nenabled = false')
 
     assert config.resolve_servers({}) == {}
-    with pytest.raises(BadConfiguration, match=r"servers\.a\.command needs the environment variable NOPE"):
+    with pytest.raises(BadConfiguration, match=r"servers\.a\.command: the environment variable NOPE"):
         config.resolve_server("a", {})
 
 
@@ -159,7 +165,7 @@ def test_missing_variable_is_named_and_no_value_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration) as refused:
         config.resolve_servers({"OTHER": "hunter4"})
 
-    assert refused.value.message == "servers.a.env.B needs the environment variable MISSING, which is not set."
+    assert refused.value.message == "servers.a.env.B: the environment variable MISSING is not set."
     assert "hunter" not in str(refused.value.as_object())
 
 
@@ -204,16 +210,16 @@ def test_every_place_takes_variables(key: str, written: str, tmp_path: Path) -> 
     config = loaded(tmp_path, f"[servers.a]\n{written}")
 
     assert config.resolve_servers({"V": "http://v"})["a"].name == "a"
-    with pytest.raises(BadConfiguration, match=re.escape(f"servers.a.{key} needs")):
+    with pytest.raises(BadConfiguration, match=re.escape(f"servers.a.{key}: the environment variable")):
         config.resolve_servers({})
 
 
 @pytest.mark.parametrize(
     ("written", "message", "hint"),
     [
-        ("${input:github-token}", "asks its user for `github-token`", "export GITHUB_TOKEN=…"),
-        ("${command:x.y}", "`${command:x.y}` is not understood", "known are"),
-        ("${a b}", "one of its `${…}` is not understood", "known are"),
+        ("${input:github-token}", "uses `${input:github-token}`", "environment variable GITHUB_TOKEN"),
+        ("${command:x.y}", "`${command:x.y}` is not a known reference", "write ${VAR}"),
+        ("${a b}", "one of its `${…}` is not a known reference", "write ${VAR}"),
         ("${A:-" * 12 + "}" * 12, "more than 8 deep", ""),
     ],
 )

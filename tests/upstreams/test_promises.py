@@ -172,7 +172,7 @@ async def test_what_is_seen_first_is_pinned_and_outlives_a_restart(
     assert names == []
     assert refused["details"]["promise"] == "pin"
     assert "when it was first seen" in refused["message"]
-    assert "there is no lock; `toolpost lock` writes one" in str([record.__dict__ for record in caplog.records])
+    assert "there is no lock; run `toolpost lock` to create one" in str([record.__dict__ for record in caplog.records])
 
 
 async def test_a_gateway_does_not_start_on_a_broken_lock(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
-from toolpost.reload import follow_config, take_over
+from toolpost.reload import apply_config, follow_config
 from toolpost.running import App
 from toolpost.settings import Config, load_config
 
@@ -83,12 +83,12 @@ async def test_each_kind_of_change_is_taken_over(way: Way, project: Project) -> 
             tasks.start_soon(ask)
             await until(lambda: app.gateway.in_flight == 1)
             project.write('one\nallow = ["pid"]', "three")
-            await take_over(app, project.load)
+            await apply_config(app, project.load)
             await until(lambda: len(app.gateway.catalog) == 3)
             listed = await names(client)
             same = (await client.call_tool("one__pid", {})).structured_content
         project.write('one\nenv = { WORD = "new" }', "three")
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
         await until(lambda: len(app.gateway.catalog) == 4)
         word = (await client.call_tool("one__slow", {"seconds": 0})).structured_content
         other = (await client.call_tool("one__pid", {})).structured_content
@@ -121,7 +121,7 @@ async def test_a_fault_leaves_everything_as_it_was(change: str | None, project: 
             project.path.unlink()
         else:
             project.path.write_text(change)
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
 
         assert app.servers.providers == before
         assert len(app.gateway.catalog) == 2
@@ -230,7 +230,7 @@ async def test_a_server_that_is_replaced_answers_every_call(way: Way, quick: Pro
         async with calling(client, "one__pid") as answers:
             for word in ("a", "b", "c"):
                 quick.write(f'one\nenv = {{ WORD = "{word}" }}')
-                await take_over(app, quick.load)
+                await apply_config(app, quick.load)
                 await anyio.sleep(0.2)
 
     assert len(set(answers)) == 4, "each of them answered"

@@ -335,7 +335,7 @@ async def test_a_server_that_insists_on_its_revision_gets_it() -> None:
 
 @pytest.mark.parametrize(
     ("start", "reason"),
-    [("endless", "its list of tools has no end"), ("refuse_list", "no list today")],
+    [("endless", "its list of tools does not end"), ("refuse_list", "no list today")],
 )
 async def test_a_list_that_cannot_be_read_is_a_failed_start(start: str, reason: str) -> None:
     async with gateway(hostile(start=start)) as (app, _):

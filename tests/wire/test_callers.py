@@ -28,7 +28,7 @@ from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.protocol.era import REVISIONS
-from toolpost.reload import follow_config, take_over
+from toolpost.reload import apply_config, follow_config
 from toolpost.running import App
 from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
@@ -427,10 +427,10 @@ async def test_a_removed_token_stops_at_once_also_on_a_connection_that_is_open(p
         with Kept(url, "ada-token") as ada, Kept(url, "bob-token") as bob:
             before = [await ada.call("does__echo"), await bob.call("does__echo")]
             project.write("ada")
-            await take_over(app, project.load)
+            await apply_config(app, project.load)
             after = [await ada.call("does__echo"), await bob.call("does__echo"), await bob.call("does__echo")]
             project.write("ada", "bob")
-            await take_over(app, project.load)
+            await apply_config(app, project.load)
             again = await bob.call("does__echo")
 
     assert before == [200, 200]
@@ -450,7 +450,7 @@ async def test_a_removed_caller_loses_their_session(project: Project) -> None:
 
         for known in (["ada", "bob"], ["ada"], ["ada", "bob"]):
             project.write(*known)
-            await take_over(app, project.load)
+            await apply_config(app, project.load)
             statuses.append([await listed("ada"), await listed("bob")])
 
     assert statuses == [[200, 200], [200, 401], [200, 404]]
@@ -473,7 +473,7 @@ async def test_what_a_removed_caller_listens_to_ends(project: Project) -> None:
         for name in ("ada", "bob"):
             await tasks.start(listen, name)
         project.write("ada")
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
         with anyio.fail_after(10):
             while not ended:
                 await anyio.sleep(0.01)
@@ -506,7 +506,7 @@ async def test_whoever_sees_less_hears_less(mode: str, project: Project) -> None
 
             tasks.start_soon(follow)
         project.write('ada\ntags = ["b"]', more=TWO)
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
         await anyio.sleep(0.3)
         heard.clear()
         subscribers = (await app.sdk.server()).subscribers
@@ -527,7 +527,7 @@ async def test_a_changed_scope_is_seen_by_the_same_client(mode: str, project: Pr
     async with served(project.load()) as (app, url), client_of(url, "ada-token", mode) as client:
         before = await names(client)
         project.write('ada\ntags = ["b"]', more=TWO)
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
         after = await names(client)
         refused = await refusal(client, "one__echo", text="x")
 
@@ -541,7 +541,7 @@ async def test_other_tags_of_a_server_show_it_to_others(mode: str, project: Proj
     async with served(project.load()) as (app, url), client_of(url, "ada-token", mode) as client:
         before = await names(client)
         project.write('ada\ntags = ["a"]', more=TWO.replace('["b"]', '["b", "a"]'))
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
         with anyio.fail_after(10):
             while (after := await names(client)) == before:
                 await anyio.sleep(0.02)
@@ -574,7 +574,7 @@ async def test_a_fault_leaves_the_callers_as_they_were(change: str, project: Pro
     project.write("ada")
     async with served(project.load()) as (app, url):
         project.path.write_text(change)
-        await take_over(app, project.load)
+        await apply_config(app, project.load)
 
         with Kept(url, "ada-token") as ada:
             assert await ada.call("does__echo") == 200
@@ -590,7 +590,7 @@ async def test_a_change_never_opens_the_endpoint_to_the_world(project: Project, 
     config = msgspec.structs.replace(load_config(project.path), store=IN_MEMORY.store)
     async with served(config) as (app, url):
         project.path.write_text("")
-        await take_over(app, lambda: load_config(project.path))
+        await apply_config(app, lambda: load_config(project.path))
         port = url.rsplit(":", 1)[1]
         status, _, _ = await ask(f"http://127.0.0.1:{port}", "", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
 
@@ -624,19 +624,19 @@ async def test_a_callers_share_is_prepared_once_however_many_there_are(project: 
     [
         ("[callers.bob]\n", "callers.bob has no token"),
         ('[callers.bob]\ntoken_env = "A"\ntoken_file = "b"\n', "has both `token_env` and `token_file`"),
-        ('[callers.token]\ntoken_env = "A"\n', "means somebody else already"),
-        ('[callers."b:c"]\ntoken_env = "A"\n', "a caller's name is letters"),
-        ('[callers.bob]\ntoken = "x"\n', "there is no setting `callers.bob.token`"),
+        ('[callers.token]\ntoken_env = "A"\n', "is reserved"),
+        ('[callers."b:c"]\ntoken_env = "A"\n', "a caller's name may contain letters"),
+        ('[callers.bob]\ntoken = "x"\n', "unknown setting `callers.bob.token`"),
         ('[callers.bob]\ntoken_env = "A"\ntags = "x"\n', "callers.bob.tags: Expected `array | null`"),
         ('[callers.bob]\ntoken_env = "A"\ntools = ["!"]\n', "callers.bob.tools: a pattern is empty"),
         ('[http]\ntags = [""]\n', "http.tags: a tag is empty"),
-        ('[callers.bob]\nsubjects = ["A"]\n', "callers.bob is known by claims"),
+        ('[callers.bob]\nsubjects = ["A"]\n', "callers.bob is identified by OAuth claims"),
         ('[http.oauth]\nisuer = "x"\n', "did you mean `http.oauth.issuer`"),
         ('[http.oauth]\nissuer = "https://a"\n', "http.oauth.resource is not set"),
-        ('[http.oauth]\nissuer = "http://a.example"\nresource = "https://b/mcp"\n', "issuer is no https address"),
-        ('[http.oauth]\nissuer = "https://a"\nresource = "https://b/mcp"\n', "nobody could come in"),
+        ('[http.oauth]\nissuer = "http://a.example"\nresource = "https://b/mcp"\n', "issuer must be an https URL"),
+        ('[http.oauth]\nissuer = "https://a"\nresource = "https://b/mcp"\n', "not mapped to any caller"),
         ('[http.oauth]\nissuer = "https://a"\nresource = "https://b"\nalgorithms = ["none"]\n', "Invalid enum value"),
-        ("callers = 3\n", "callers is a table"),
+        ("callers = 3\n", "callers must be a table"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(text: str, fault: str, tmp_path: Path) -> None:
@@ -661,6 +661,6 @@ def test_a_token_that_no_client_could_send_is_refused(token: str, project: Proje
     project.write("ada")
     (project.folder / "ada").write_text(token)
 
-    with pytest.raises(BadConfiguration, match="one word of plain ASCII") as refused:
+    with pytest.raises(BadConfiguration, match="printable ASCII") as refused:
         project.load().caller_tokens()
     assert token not in str(refused.value)

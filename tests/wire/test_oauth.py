@@ -29,7 +29,7 @@ from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth import oauth_keys, roster
 from toolpost.members import members_of
-from toolpost.reload import take_over
+from toolpost.reload import apply_config
 from toolpost.running import App
 from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
@@ -408,7 +408,7 @@ async def test_a_rule_that_is_removed_holds_no_longer(project: Project) -> None:
     token = project.issuer.token(RESOURCE)
     async with served(project.load(ROLES)) as (app, url):
         before = (await ask(url, token))[0]
-        await take_over(app, lambda: project.load(ROLES.replace('"ada"', '"other"')))
+        await apply_config(app, lambda: project.load(ROLES.replace('"ada"', '"other"')))
         after = (await ask(url, token))[0]
 
     assert (before, after) == (400, 403)

@@ -129,12 +129,12 @@ async def test_what_is_not_shown_is_unknown(mode: str) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/server/onne", "No server or plugin is called `onne`. (did you mean `one`?)"),
-        ("/server/", "No server or plugin is called ``. (the servers and plugins here: bare, does, one, two)"),
-        ("/server/one/more", "No server or plugin is called `one/more`. (did you mean `one`?)"),
-        ("/tags/a,zebra", "No server carries the tag `zebra`. (the tags here: a, b, c)"),
-        ("/tags/", "No tag is named. (name one or more, with commas between them)"),
-        ("/nothing", "There is nothing at this path; MCP is at /mcp"),
+        ("/server/onne", "Unknown server or plugin `onne`. (did you mean `one`?)"),
+        ("/server/", "Unknown server or plugin ``. (the servers and plugins here: bare, does, one, two)"),
+        ("/server/one/more", "Unknown server or plugin `one/more`. (did you mean `one`?)"),
+        ("/tags/a,zebra", "No server has the tag `zebra`. (the tags here: a, b, c)"),
+        ("/tags/", "The path has no tag. (name one or more, with commas between them)"),
+        ("/nothing", "Not found; MCP is at /mcp"),
     ],
 )
 async def test_path_to_nobody_is_not_found(path: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a tool's author writes: a `Plugin` with tools, and the `Context` that a running tool is handed."""
+"""The API for tool authors: a `Plugin` with tools, and the `Context` that a running tool receives."""
 
 from toolpost.authoring.context import Context
 from toolpost.authoring.conversation import Conversations, InvokeOptions, ToolCall, TurnInfo

@@ -1,4 +1,4 @@
-"""What a running tool is handed: who called, a way to report progress, a way to run a command."""
+"""What a running tool receives: its caller, progress reporting, and running commands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from toolpost.upstreams.supervisor import SentRequest
 
 ReadProgress = Callable[[], tuple[float | None, float | None, str | None] | None]
-"""Reads progress, total and message of a report; None if there are none in it."""
+"""Parses progress, total and message of a notification; None if it has none."""
 
 
 class Reporter(Protocol):
-    """Takes progress from a tool, from any thread, and never makes it wait."""
+    """Receives progress from a tool, from any thread, without making it wait."""
 
     def report(
         self, progress: float | None, total: float | None, message: str | None, *, stream: str, phase: str
     ) -> None:
-        """Note how far the work has come; what reaches the client is shaped elsewhere."""
+        """Record progress; it is rate-limited and shaped before it is sent."""
         ...
 
     def relay(self, read: ReadProgress) -> None:
-        """Note what another server reports: it is read only if it is sent on. From the loop's own thread."""
+        """Record progress of an upstream server; `read` is called only if it is sent on. From the event loop's thread only."""
         ...
 
 
@@ -54,25 +54,25 @@ class Context:
         self.caller = caller
         self.tool = tool
         self.meta = meta or {}
-        """The request's own `_meta`, such as its trace context."""
+        """The request's `_meta`, such as its trace context."""
         self.client_channel = client_channel
-        """Whom a server behind the tool may ask back; None for nobody."""
+        """Answers requests of the server behind the tool (sampling, elicitation); None if the client cannot."""
         self.resumption = resumption
-        """The answers that came with the call, for a server that had asked for them."""
+        """Answers to earlier server requests that came with the call."""
         self.sent: SentRequest | None = None
-        """The request to the server behind the tool, if it has gone out already."""
+        """The request to the server behind the tool, if it was already sent."""
         self._reporter = reporter
 
     @property
     def trace_id(self) -> TraceId:
-        """The trace that the call is part of; one that came without any begins its own."""
+        """The trace of the call; a call without one gets a new id."""
         if self._trace_id is None:
             self._trace_id = new_trace_id()
         return self._trace_id
 
     @property
     def wants_progress(self) -> bool:
-        """Whether anybody would see progress."""
+        """Whether the client asked for progress."""
         return self._reporter is not None
 
     def progress(
@@ -84,12 +84,12 @@ class Context:
         stream: str = "info",
         phase: str = "progress",
     ) -> None:
-        """Say how far the work has come. Call it as often as you like, from any thread: it is shaped before it is sent."""
+        """Report progress. Call it as often as you like, from any thread: it is rate-limited before it is sent."""
         if self._reporter is not None:
             self._reporter.report(progress, total, message, stream=stream, phase=phase)
 
     def relay_progress(self, read: ReadProgress) -> None:
-        """Pass on what another server reports; most of a flood is never read."""
+        """Pass on progress of an upstream server; most notifications of a flood are never parsed."""
         if self._reporter is not None:
             self._reporter.relay(read)
 
@@ -104,12 +104,11 @@ class Context:
         keep_bytes: int = 1024 * 1024,
         on_line: process_tree.LineListener | None = None,
     ) -> process_tree.CompletedCommand:
-        """Run a command; its output is progress, its whole process tree ends with this call.
+        """Run a command; its output becomes progress, and its whole process tree ends with this call.
 
-        `on_line` is told each line instead, with the name of its stream, and makes of it what it likes.
-        The last `keep_bytes` of each output are kept; `is_cut` says whether there was more. With `check`, an exit
-        code other than 0 is `HANDLER_ERROR` with the end of both outputs. From a synchronous tool:
-        `anyio.from_thread.run(ctx.run, ["make"])`.
+        `on_line` receives each line and the name of its stream instead of progress. The last `keep_bytes` of each output are
+        kept; `is_cut` says whether there was more. With `check`, an exit code other than 0 raises `HANDLER_ERROR` with the end
+        of both outputs. From a synchronous tool: `anyio.from_thread.run(ctx.run, ["make"])`.
         """
         finished = await process_tree.run(
             command, cwd=cwd, env=env, input=input, on_line=on_line or self._show_line, tail_bytes=keep_bytes

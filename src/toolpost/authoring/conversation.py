@@ -32,11 +32,11 @@ class TurnInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A call that a conversation's agent made, and what came of it."""
+    """A call by a conversation's agent, and its result code."""
 
     thread: ThreadId
     turn: TurnId | None
-    """None if the agent called when it was not its turn."""
+    """None if the agent called between turns."""
     trace_id: TraceId
     call_id: CallId
     tool: ToolName
@@ -48,15 +48,15 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class InvokeOptions:
-    """How an agent is to be asked."""
+    """How to ask an agent."""
 
     agent: str | None = None
     """Its name in the configuration; None is the thread's, else the default one."""
     model: str | None = None
     session: AgentSessionId | None = None
-    """The agent's own name for a session, where there is no thread."""
+    """The agent's session id, where there is no thread."""
     thread: ThreadId | None = None
-    """The thread in whose session to ask where nothing is to be kept (`invoke`); it comes before `session`."""
+    """For `invoke`: the thread in whose session to ask; overrides `session`."""
     timeout_s: float | None = None
     on_event: Listener | None = None
 
@@ -132,7 +132,7 @@ class Conversations(Protocol):
         ...
 
     def has_room_for(self, standing: Principal) -> bool:
-        """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
+        """Whether a conversation of this caller without a session would get one now, without waiting."""
         ...
 
     def is_warm(self, thread: ThreadId) -> bool:

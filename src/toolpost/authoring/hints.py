@@ -1,4 +1,4 @@
-"""Both schemas of a tool from its type hints: pydantic makes them, and turns arguments into what the hints say."""
+"""Schemas of a tool from its type hints: pydantic generates them, and converts arguments to the hinted types."""
 
 import inspect
 from collections.abc import Callable
@@ -16,42 +16,42 @@ from toolpost.contracts.errors import InvalidArguments
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hinted:
-    """A type-hinted function, seen as a tool."""
+class HintedFunction:
+    """A type-hinted function as a tool: its schemas, and a runner that takes JSON."""
 
     input_schema: JsonObject
     output_schema: JsonObject | None
     run: Callable[[JsonObject, Context], Any]
 
 
-class _Untitled(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes up: they repeat the name and fill a model's context."""
+class _UntitledSchema(GenerateJsonSchema):
+    """Omits the titles that pydantic generates: they repeat the name and fill a model's context."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
 
     def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
-        made = super().generate(schema, mode)
-        for part in (made, *made.get("$defs", {}).values()):
+        generated = super().generate(schema, mode)
+        for part in (generated, *generated.get("$defs", {}).values()):
             part.pop("title", None)
-        return made
+        return generated
 
 
-def schemas_of(function: Callable[..., Any], *, skip: str | None) -> Hinted:
-    """Read the hints of a function; `skip` is the parameter that takes the context."""
+def schemas_of(function: Callable[..., Any], *, skip: str | None) -> HintedFunction:
+    """Generate the schemas of a function; `skip` is the parameter for the context."""
     hints = get_type_hints(function, include_extras=True)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name != skip]
-    # Under names of our own: an argument may be called `schema`, `copy` or `_x`, which pydantic keeps for itself.
+    # Generated field names: an argument may be called `schema`, `copy` or `_x`, which pydantic reserves.
     names = {f"argument_{number}": parameter.name for number, parameter in enumerate(parameters)}
     fields = {field: _field_of(parameter, hints) for field, parameter in zip(names, parameters, strict=True)}
     model: type[BaseModel] = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-    # A `Result` carries blocks beside its data, which no hint describes: such a tool states its output schema itself.
+    # A `Result` has content blocks that no hint describes: such a tool declares its output schema itself.
     described = "return" in hints and hints["return"] is not Result
     returns = TypeAdapter(hints["return"]) if described else None
-    return Hinted(
-        input_schema=model.model_json_schema(schema_generator=_Untitled),
-        output_schema=returns.json_schema(schema_generator=_Untitled, mode="serialization") if returns else None,
-        run=_runner(function, model, names, skip, returns),
+    return HintedFunction(
+        input_schema=model.model_json_schema(schema_generator=_UntitledSchema),
+        output_schema=returns.json_schema(schema_generator=_UntitledSchema, mode="serialization") if returns else None,
+        run=_make_runner(function, model, names, skip, returns),
     )
 
 
@@ -59,12 +59,12 @@ def _field_of(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
         raise TypeError(f"`{parameter}`: a tool takes each of its arguments by name")
     if parameter.name not in hints:
-        raise TypeError(f"`{parameter.name}` has no type hint, so the tool's schema cannot be made from it")
+        raise TypeError(f"`{parameter.name}` has no type hint, so the tool's schema cannot be generated from it")
     default = ... if parameter.default is parameter.empty else parameter.default
     return (hints[parameter.name], Field(default, alias=parameter.name))
 
 
-def _runner(
+def _make_runner(
     function: Callable[..., Any],
     model: type[BaseModel],
     names: dict[str, str],
@@ -73,31 +73,31 @@ def _runner(
 ) -> Callable[[JsonObject, Context], Any]:
     is_async = inspect.iscoroutinefunction(function)
 
-    def bound(arguments: JsonObject, context: Context) -> dict[str, Any]:
-        made = _make_model(model, arguments)
-        given = {name: getattr(made, field) for field, name in names.items()}
+    def bind(arguments: JsonObject, context: Context) -> dict[str, Any]:
+        generated = _validate_arguments(model, arguments)
+        given = {name: getattr(generated, field) for field, name in names.items()}
         return given if context_name is None else given | {context_name: context}
 
-    def shown(value: Any) -> Any:
+    def dump(value: Any) -> Any:
         return value if returns is None else returns.dump_python(value, mode="json", by_alias=True, warnings=False)
 
     async def run_async(arguments: JsonObject, context: Context) -> Any:
-        return shown(await function(**bound(arguments, context)))
+        return dump(await function(**bind(arguments, context)))
 
     def run_sync(arguments: JsonObject, context: Context) -> Any:
-        return shown(function(**bound(arguments, context)))
+        return dump(function(**bind(arguments, context)))
 
     return run_async if is_async else run_sync
 
 
-def _make_model(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
+def _validate_arguments(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
     try:
         return model.model_validate(arguments)
     except ValidationError as error:
-        # The schema accepted what a validator of the author's own refuses: still the caller's to mend.
+        # A custom validator refused what the schema accepts: still an error of the caller.
         issues = [
             {"path": "".join(f"/{part}" for part in e["loc"]), "keyword": e["type"], "message": e["msg"]}
             for e in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        # pydantic's own text shows the value, which may be a secret.
+        # pydantic's message contains the value, which may be a secret.
         raise InvalidArguments(issues=issues) from None

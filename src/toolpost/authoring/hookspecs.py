@@ -1,4 +1,4 @@
-"""What a plugin may implement. A plugin is a module or an object with any of these; `Plugin` implements them all."""
+"""The hooks that a plugin may implement. A plugin is a module or an object with any of these; `Plugin` implements them all."""
 
 from collections.abc import Awaitable, Iterable, Sequence
 
@@ -18,7 +18,7 @@ hookimpl = pluggy.HookimplMarker("toolpost")
 
 @hookspec
 def toolpost_tools() -> Iterable[Tool]:  # type: ignore[empty-body]
-    """Bring tools. Asked once, before `toolpost_start`."""
+    """Return the plugin's tools. Called once, before `toolpost_start`."""
 
 
 @hookspec
@@ -28,49 +28,54 @@ def toolpost_middleware() -> Iterable[Middleware]:  # type: ignore[empty-body]
 
 @hookspec
 def toolpost_start() -> Awaitable[None] | None:
-    """Get ready to serve. A plugin that fails here is reported by name, and the rest serves."""
+    """Prepare to serve. A plugin that fails here is reported by name, and the others are served."""
 
 
 @hookspec
 def toolpost_stop() -> Awaitable[None] | None:
-    """Let go of what `toolpost_start` took."""
+    """Release what `toolpost_start` acquired."""
 
 
 @hookspec
 def toolpost_conversations(conversations: Conversations) -> Awaitable[None] | None:
-    """Be handed all conversations, to lead some. Asked once, after `toolpost_start`, when messages can be answered."""
+    """Receive the interface to conversations. Called once, after `toolpost_start`, when messages can be answered."""
 
 
 @hookspec
 def toolpost_on_message(turn: TurnInfo, text: str) -> Awaitable[None] | None:
-    """Hear what a person or a program says, before anybody answers. Every plugin is told."""
+    """Called with each message of a person or a program, before it is answered. Every plugin is called."""
 
 
 @hookspec
 def toolpost_classify(turn: TurnInfo, text: str) -> Awaitable[str | None] | str | None:
-    """Answer a message instead of the agent. The first plugin that returns a text has answered; None leaves it to others."""
+    """Answer a message instead of the agent. The first plugin that returns a text answers; None leaves it to the others."""
 
 
 @hookspec
 def toolpost_before_invoke(turn: TurnInfo, prompt: str) -> Awaitable[str | None] | str | None:
-    """Change what the agent is asked. Each plugin is given what the one before it made; None changes nothing."""
+    """Change the agent's prompt. Each plugin receives the result of the one before; None changes nothing."""
 
 
 @hookspec
 def toolpost_after_invoke(turn: TurnInfo, answer: str) -> Awaitable[None] | None:
-    """Hear what the agent answered, before it is kept. Every plugin is told."""
+    """Called with the agent's answer before it is stored. Every plugin is called."""
 
 
 @hookspec
 def toolpost_on_complete(turn: TurnInfo, ended: TurnEnded) -> Awaitable[None] | None:
-    """Hear how a turn ended, whatever became of it, after it was kept. Every plugin is told."""
+    """Called with the outcome of a turn after it was stored. Every plugin is called."""
 
 
 @hookspec
 def toolpost_on_tool_call(call: ToolCall) -> Awaitable[None] | None:
-    """Hear of a tool that a conversation's agent has used through the gateway. Every plugin is told; nobody waits for it."""
+    """Called for each tool call of a conversation's agent. Every plugin is called; the tool call does not wait for it."""
+
+
+@hookspec
+def toolpost_summarize(turn: TurnInfo, messages: Sequence[Message]) -> Awaitable[str | None] | str | None:
+    """Summarize older messages for an agent that is given only the newer ones. The first plugin that returns a text wins."""
 
 
 @hookspec
 def toolpost_summarise(turn: TurnInfo, messages: Sequence[Message]) -> Awaitable[str | None] | str | None:
-    """Sum up older messages, for an agent that is told the newer ones only. The first plugin that returns a text is heard."""
+    """Deprecated: the former name of `toolpost_summarize`, which is asked first."""

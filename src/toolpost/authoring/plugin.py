@@ -20,6 +20,7 @@ CONVERSATION_HOOKS: Final = (
     "toolpost_after_invoke",
     "toolpost_on_complete",
     "toolpost_on_tool_call",
+    "toolpost_summarize",
     "toolpost_summarise",
 )
 
@@ -31,7 +32,7 @@ class Plugin:
 
     @plugin.tool
     async def greet(name: str) -> str:
-        "Greet somebody."
+        "Greet a person by name."
         return f"Hello {name}"
     """
 
@@ -58,13 +59,13 @@ class Plugin:
     @overload
     def tool(self, function: None = None, /, **options: Any) -> Callable[[Function], Tool]: ...
     def tool(self, function: Function | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
-        """Add a function as a tool; takes what `toolpost.tool` takes."""
+        """Add a function as a tool; takes the options of `toolpost.tool`."""
         if function is not None:
             return self.add(declare(function))
         return lambda decorated: self.add(declare(**options)(decorated))
 
     def add(self, tool: Tool) -> Tool:
-        """Add a tool that is declared already."""
+        """Add a tool that is already declared."""
         self._tools.append(tool)
         return tool
 
@@ -74,30 +75,29 @@ class Plugin:
         return function
 
     def on_start(self, step: Step) -> Step:
-        """Run this before the first call; decorates a function, sync or async."""
+        """Run a sync or async function before the first call; a decorator."""
         self._starting.append(step)
         return step
 
     def on_stop(self, step: Step) -> Step:
-        """Run this after the last call, in reverse order of registration."""
+        """Run a function after the last call; a decorator. The last one registered runs first."""
         self._stopping.insert(0, step)
         return step
 
     def hook(self, function: Hook) -> Hook:
-        """Implement a hook by the function of its name, `toolpost_before_invoke` and the like; decorates it."""
+        """Implement the hook with the function's name, such as `toolpost_before_invoke`; a decorator."""
         name = function.__name__
         if name not in CONVERSATION_HOOKS:
             raise PluginFailed(
-                f"no hook is called `{name}`", hint=f"name the function after one of: {', '.join(CONVERSATION_HOOKS)}"
+                f"unknown hook `{name}`", hint=f"name the function after one of: {', '.join(CONVERSATION_HOOKS)}"
             )
         if name in vars(self):
-            raise PluginFailed(f"plugin `{self.name}` implements `{name}` already")
+            raise PluginFailed(f"plugin `{self.name}` already implements `{name}`")
         setattr(self, name, hookimpl(function))
         return function
 
     @hookimpl
     def toolpost_tools(self) -> Iterable[Tool]:
-        """Bring the tools."""
         return tuple(self._tools)
 
     @hookimpl
@@ -107,12 +107,10 @@ class Plugin:
 
     @hookimpl
     async def toolpost_start(self) -> None:
-        """Run the start steps in order."""
         await _run_all(self._starting)
 
     @hookimpl
     async def toolpost_stop(self) -> None:
-        """Run the stop steps."""
         await _run_all(self._stopping)
 
 

@@ -1,4 +1,4 @@
-"""A result with more to show than its data."""
+"""A result with content blocks besides its data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from toolpost.base.ids import Json, JsonObject
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Data, and images, audio, links or further text beside it."""
+    """Data, with images, audio, links or further text as content blocks."""
 
     data: Json
     content: Sequence[JsonObject] = ()

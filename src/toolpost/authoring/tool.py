@@ -21,7 +21,7 @@ Run = Callable[[JsonObject, Context], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """A function and the terms it runs under."""
+    """A function and the contract terms it runs under."""
 
     terms: Terms
     run: Run
@@ -29,7 +29,7 @@ class Tool:
     function: Function | None = None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call the function itself, as if it were not a tool: nothing is checked."""
+        """Call the function directly, without validation."""
         if self.function is None:
             raise TypeError(f"`{self.terms.name}` was declared without a function")
         return self.function(*arguments, **named)
@@ -57,12 +57,12 @@ def tool(
 def tool(function: Function | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
     """Make a function a tool.
 
-    With `input_schema`, the function takes the arguments as one dict. Without, both schemas come from its type hints
-    and it takes them by name. Either way a parameter annotated `Context` is handed the call's context.
+    With `input_schema`, the function takes the arguments as one dict. Without, both schemas are generated from its type hints
+    and it takes them by name. Either way a parameter annotated `Context` receives the call's context.
 
         @tool
         async def greet(name: str, excited: bool = False) -> str:
-            "Greet somebody."
+            "Greet a person by name."
             return f"Hello {name}" + "!" * excited
     """
     if function is not None:
@@ -82,7 +82,7 @@ def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
     if "input_schema" in given:
         run = _run_with_dict(function)
     else:
-        # pydantic is loaded for those who leave their schemas to it, and for nobody else.
+        # pydantic is imported only for tools whose schemas it generates.
         from toolpost.authoring.hints import schemas_of
 
         hinted = schemas_of(function, skip=_context_parameter(function))
@@ -99,13 +99,13 @@ def _check_options(options: dict[str, Any]) -> None:
     for name in options:
         if name not in known:
             near = nearest_name(name, known)
-            raise TypeError(f"a tool has no option `{name}`" + (f"; did you mean `{near}`?" if near else ""))
+            raise TypeError(f"unknown option `{name}` of a tool" + (f"; did you mean `{near}`?" if near else ""))
     if (style := options.get("style", ResultStyle.ENVELOPE)) not in list(ResultStyle):
-        raise TypeError(f"`{style}` is no style of results; there are {' and '.join(ResultStyle)}")
+        raise TypeError(f"unknown result style `{style}`; known: {' and '.join(ResultStyle)}")
 
 
 def _may_publish(schema: JsonObject | None, style: ResultStyle) -> bool:
-    """A plain result can be described only if it is an object; one that the hints say is text needs no description."""
+    """Whether an output schema can be listed: a plain result must be an object, an envelope always is."""
     return style is ResultStyle.ENVELOPE or (schema is not None and schema.get("type") == "object")
 
 

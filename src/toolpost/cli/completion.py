@@ -1,4 +1,4 @@
-"""`toolpost completion`: the script that makes a shell complete commands, options and the names of tools."""
+"""`toolpost completion`: the script by which a shell completes commands, options and tool names."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -22,5 +22,5 @@ def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(context.find_root().command, {}, _PROGRAM, f"_{_PROGRAM.upper()}_COMPLETE")
-    # Not `source()`: that starts a bash to look at its version.
+    # Not `source()`: that starts bash to check its version.
     click.echo(script.source_template % script.source_vars())

@@ -1,4 +1,4 @@
-"""One tool in full, for people."""
+"""A tool's definition as text, for `toolpost tools NAME`."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -6,34 +6,33 @@ from collections.abc import Iterable, Iterator
 import click
 
 from toolpost.base.ids import META_KEY, Json, JsonObject
-from toolpost.cli.call.schemas import declared_type, properties_of, resolved
+from toolpost.cli.call.schemas import describe_type, properties_of, resolve
 from toolpost.cli.show import heading, print_json, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.providers import ProvidedTool
 
 
-def first_sentence(definition: JsonObject) -> str:
-    """Say in a line what a tool does."""
+def summarize_definition(definition: JsonObject) -> str:
+    """Return the first sentence of the description, else the title, else ""."""
     text = str(definition.get("description") or "").strip() or str(definition.get("title") or "")
     line = text.splitlines()[0] if text else ""
     sentence, stop, _ = line.partition(". ")
     return sentence + stop.rstrip()
 
 
-def spelled_concurrency(contract: Contract) -> str:
-    """Say which calls of a tool wait for each other."""
+def format_concurrency(contract: Contract) -> str:
     concurrency = contract.terms.concurrency
     return f"one per {concurrency.argument}" if isinstance(concurrency, Keyed) else concurrency
 
 
 def print_tool(tool: ProvidedTool) -> None:
-    """Print all there is to know about a tool of this process."""
-    print_definition(tool.contract.definition, _facts(tool))
+    """Print the contract of a tool in this process."""
+    print_definition(tool.contract.definition, _facts_of_tool(tool))
 
 
 def print_definition(definition: JsonObject, facts: Iterable[tuple[str, str]]) -> None:
-    """Print a definition as `tools/list` has it, and what else is known."""
+    """Print a definition as `tools/list` returned it, with facts about it as a table."""
     title, description = definition.get("title"), str(definition.get("description") or "")
     click.echo(heading(printable(str(definition["name"]))) + printable(f"  {title}" if title else ""))
     if description:
@@ -49,10 +48,10 @@ def print_definition(definition: JsonObject, facts: Iterable[tuple[str, str]]) -
         print_json(definition["outputSchema"])
 
 
-def listed_facts(definition: JsonObject) -> Iterator[tuple[str, str]]:
-    """Read what a gateway tells of a tool beside its schemas."""
+def facts_of(definition: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield what a gateway lists with a tool besides its schemas."""
     facts = (definition.get("_meta") or {}).get(META_KEY) or {}
-    yield "version", listed_version(definition)
+    yield "version", version_of(definition)
     yield "schema version", str(facts.get("schemaVersion", "-"))
     if annotations := definition.get("annotations"):
         yield "annotations", ", ".join(f"{name}={json.dumps(value)}" for name, value in annotations.items())
@@ -60,20 +59,20 @@ def listed_facts(definition: JsonObject) -> Iterator[tuple[str, str]]:
         yield "former names", ", ".join(map(str, aliases))
 
 
-def listed_version(definition: JsonObject) -> str:
-    """Read the version that a gateway lists with a tool, `-` if there is none."""
+def version_of(definition: JsonObject) -> str:
+    """Return the version that a gateway lists with a tool, `-` if there is none."""
     facts = (definition.get("_meta") or {}).get(META_KEY) or {}
     return str(facts.get("toolingVersion") or "-")
 
 
-def _facts(tool: ProvidedTool) -> Iterator[tuple[str, str]]:
+def _facts_of_tool(tool: ProvidedTool) -> Iterator[tuple[str, str]]:
     contract = tool.contract
     terms = contract.terms
     yield "plugin", tool.provider
     yield "version", terms.tooling_version or "-"
     yield "schema version", str(terms.schema_version)
     yield "time limit", f"{contract.timeout_s:g} s"
-    yield "concurrency", spelled_concurrency(contract)
+    yield "concurrency", format_concurrency(contract)
     yield "error codes", ", ".join(terms.errors) or "-"
     if terms.annotations:
         yield "annotations", ", ".join(f"{name}={json.dumps(value)}" for name, value in terms.annotations.items())
@@ -87,10 +86,10 @@ def _print_arguments(schema: JsonObject) -> None:
     rows = [
         (
             name,
-            declared_type(declared, schema),
+            describe_type(declared, schema),
             "yes" if name in required else "no",
-            _default(resolved(declared, schema)),
-            str(resolved(declared, schema).get("description", "")),
+            _format_default(resolve(declared, schema)),
+            str(resolve(declared, schema).get("description", "")),
         )
         for name, declared in properties_of(schema, schema).items()
     ]
@@ -100,6 +99,6 @@ def _print_arguments(schema: JsonObject) -> None:
         click.echo("none")
 
 
-def _default(declared: JsonObject) -> str:
+def _format_default(declared: JsonObject) -> str:
     default: Json = declared.get("default", ...)
     return "-" if default is ... else json.dumps(default, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""The examples at the end of every help text."""
+"""The examples at the end of each command's help."""
 
 
 def examples(*lines: tuple[str, str]) -> str:
-    """Lay out commands and what each is for; the mark in front keeps click from refilling them."""
+    """Render (command, purpose) pairs; `\\b` keeps click from rewrapping them."""
     width = max(len(command) for command, _ in lines)
     if width > 56:
         shown = [f"  # {purpose}\n  {command}" for command, purpose in lines]

@@ -1,4 +1,4 @@
-"""What the process ends with: a number that says who can put it right."""
+"""Exit codes: each tells who can fix the problem."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -8,18 +8,17 @@ from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
 
 
 class ExitCode(IntEnum):
-    """Every number that `toolpost` ends with; docs/reference/cli.md has the same table."""
+    """Every exit code of `toolpost`; docs/reference/cli.md has the same table."""
 
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """Keep what the number means beside it."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
         return member
 
-    OK = 0, "It worked. A server that was asked to end, and did, ends with this too."
+    OK = 0, "Success. Also a server that was stopped and shut down."
     FAILED = (
         1,
         "The tool, or the server behind it, failed; the audit does not verify; `doctor` or `check` found a problem.",
@@ -27,12 +26,11 @@ class ExitCode(IntEnum):
     USAGE = (
         2,
         (
-            "Whoever typed it can put it right: bad arguments, an unknown tool, command or option."
-            " `check` ends with this if it could not tell, because a server did not start,"
-            " and `audit --verify` if there is nothing to verify."
+            "Wrong usage: bad arguments, an unknown tool, command or option."
+            " Also `check` if a server did not start, and `audit --verify` if there is nothing to verify."
         ),
     )
-    SETUP = 3, "Whoever runs Toolpost can: the configuration, an address in use, a missing capability."
+    SETUP = 3, "Wrong setup: the configuration, an address in use, a missing capability."
     INTERNAL = 4, "A bug in Toolpost."
     TIMED_OUT = 124, "The tool's time limit passed, or the one given with `--timeout`."
     CANCELLED = 130, "Cancelled with Ctrl-C or SIGTERM."
@@ -62,11 +60,10 @@ _CODES: Final[Mapping[str, ExitCode]] = {
 
 
 def exit_code_of(code: str) -> ExitCode:
-    """Say how the process ends after a call that was answered with this `ErrorCode`, or with one that a newer gateway knows."""
+    """Return the exit code for an answer with this `ErrorCode`; FAILED for a code that only a newer gateway knows."""
     return _CODES.get(code, ExitCode.FAILED)
 
 
-def exit_code_for(error: ToolpostError) -> ExitCode:
-    """Say how the process ends after this error."""
-    # At start-up some of the operator's errors carry a code that is the caller's on the wire.
+def exit_code_of_error(error: ToolpostError) -> ExitCode:
+    # Some of the operator's errors at start-up have a code that on the wire is the caller's.
     return ExitCode.SETUP if isinstance(error, OperatorError) else exit_code_of(error.code)

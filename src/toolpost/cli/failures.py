@@ -1,4 +1,4 @@
-"""What a failure looks like: `error:` says what happened, `hint:` what to do next, both on stderr."""
+"""Errors and warnings on stderr: `error:` states what happened, `hint:` what to do next."""
 
 import json
 import traceback
@@ -8,74 +8,72 @@ from typing import Any
 import click
 
 from toolpost.base.redaction import conceal_known
-from toolpost.cli.exits import ExitCode, exit_code_for
-from toolpost.cli.terminal import printable, styled
+from toolpost.cli.exits import ExitCode, exit_code_of_error
+from toolpost.cli.terminal import printable, style_stderr
 from toolpost.contracts.errors import SourceError, ToolpostError
 
 
-def tell(label: str, text: str, *, colour: str) -> None:
-    """Write `label: text` on stderr, in colour where there is any."""
-    click.echo(f"{styled(f'{printable(label)}:', colour, bold=True)} {conceal_known(printable(text))}", err=True)
+def tell(label: str, text: str, *, color: str) -> None:
+    """Write `label: text` to stderr, with known secrets concealed."""
+    click.echo(f"{style_stderr(f'{printable(label)}:', color, bold=True)} {conceal_known(printable(text))}", err=True)
 
 
 def warn(text: str) -> None:
-    """Write a warning on stderr."""
-    tell("warning", as_clause(text), colour="yellow")
+    tell("warning", as_clause(text), color="yellow")
 
 
 def show_error(message: str, hint: str | None = None, *, issues: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Say what happened, each thing that is wrong, and what to do next."""
-    tell("error", _without_issues(message, issues), colour="red")
+    """Write an error, its issues one by one, and a hint to stderr."""
+    tell("error", _drop_issues(message, issues), color="red")
     for issue in issues:
         _show_issue(issue)
     if hint:
-        tell("hint", hint, colour="cyan")
+        tell("hint", hint, color="cyan")
 
 
 def show_failure(error: Exception, *, debug: bool) -> ExitCode:
-    """Show what a command failed with, and return what to end with."""
-    error = _root(error)
+    """Show the exception that ended a command and return the exit code."""
+    error = _unwrap_group(error)
     if debug:
         click.echo(conceal_known(printable("".join(traceback.format_exception(error)))), err=True)
     if isinstance(error, ToolpostError):
-        own_words = isinstance(error, SourceError)
+        # What a tool reports is shown in its own words.
+        is_from_tool = isinstance(error, SourceError)
         show_error(
-            error.message if own_words else as_clause(error.message), error.hint, issues=issues_in(error.details)
+            error.message if is_from_tool else as_clause(error.message), error.hint, issues=issues_in(error.details)
         )
-        return exit_code_for(error)
+        return exit_code_of_error(error)
     show_error(
-        f"something went wrong inside Toolpost: {type(error).__name__}: {error}",
-        None if debug else "TOOLPOST_DEBUG=1 shows where; please report it",
+        f"internal error in Toolpost: {type(error).__name__}: {error}",
+        None if debug else "please report it, with the traceback that TOOLPOST_DEBUG=1 shows",
     )
     return ExitCode.INTERNAL
 
 
 def show_usage_error(error: click.ClickException) -> ExitCode:
-    """Show what is wrong with a command line."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return ExitCode.USAGE
     message, nearest = error.format_message(), None
     if isinstance(error, click.NoSuchOption):
-        message, nearest = f"there is no option `{error.option_name}`", error.possibilities
+        message, nearest = f"unknown option `{error.option_name}`", error.possibilities
     context = error.ctx if isinstance(error, click.UsageError) else None
-    more = f"`{context.command_path} --help` says more" if context else "`toolpost --help` says more"
+    more = f"see `{context.command_path} --help`" if context else "see `toolpost --help`"
     hint = getattr(error, "hint", None) or more
     show_error(as_clause(message), f"did you mean `{nearest[0]}`? {more}" if nearest else hint)
     return ExitCode.USAGE
 
 
 def issues_in(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the issues among an error's details."""
     issues = details.get("issues", ())
     return [issue for issue in issues if isinstance(issue, Mapping)] if isinstance(issues, Sequence) else []
 
 
-def _without_issues(message: str, issues: Sequence[Mapping[str, Any]]) -> str:
-    """Take the issues out of a message that ends with the first of them: each is shown on a line of its own."""
-    fact, _, told = message.partition(": ")
+def _drop_issues(message: str, issues: Sequence[Mapping[str, Any]]) -> str:
+    """Cut the first issue off the end of a message, as each issue is shown on a line of its own."""
+    fact, _, rest = message.partition(": ")
     first = str(issues[0].get("message") or "") if issues else ""
-    return fact if first and told.startswith(first) else message
+    return fact if first and rest.startswith(first) else message
 
 
 def _show_issue(issue: Mapping[str, Any]) -> None:
@@ -85,22 +83,22 @@ def _show_issue(issue: Mapping[str, Any]) -> None:
         if name in issue:
             value = issue[name]
             shown = value if name == "suggestion" else json.dumps(value, ensure_ascii=False, default=str)
-            click.echo(printable(f"    {name}: {_short(str(shown))}"), err=True)
+            click.echo(printable(f"    {name}: {_shorten(str(shown))}"), err=True)
 
 
-def _short(text: str, limit: int = 300) -> str:
+def _shorten(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def as_clause(message: str) -> str:
-    """Write a sentence as it follows `error:`, without its capital and its full stop."""
+    """Turn a sentence into the text after `error:`: no capital, no full stop."""
     first, _, rest = message.partition(" ")
     clause = f"{first.lower()} {rest}" if first.isalpha() and first.istitle() and rest else message
     return clause.removesuffix(".") if not clause.endswith("..") else clause
 
 
-def _root(error: Exception) -> Exception:
-    """Take a lone error out of the group that a task group put it in."""
+def _unwrap_group(error: Exception) -> Exception:
+    """Return the only error of an exception group, as task groups raise them."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

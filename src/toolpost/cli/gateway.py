@@ -1,4 +1,4 @@
-"""The gateway inside this process, for one command: its logs kept back, its tools' prints kept off stdout."""
+"""The gateway inside this process, for one command: its logs and its tools' prints stay off stdout."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -28,14 +28,14 @@ from toolpost.upstreams.spec import ServerSpec
 
 Result = TypeVar("Result")
 
-_FORGETFUL: Final = StoreSettings(url="sqlite::memory:")
+_IN_MEMORY: Final = StoreSettings(url="sqlite::memory:")
 
 LEARN_LIMIT_S: Final = 30.0
-"""How long one command waits for servers to say what they have: for it, nothing comes later."""
+"""How long a command waits for servers to list their tools: unlike a server, it cannot add them later."""
 
 
 def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
-    """Run an asynchronous function on the event loop that the server uses."""
+    """Run an async function on the event loop that the server uses too."""
     return anyio.run(function, *arguments, backend_options={"use_uvloop": sys.platform != "win32"})
 
 
@@ -43,72 +43,75 @@ def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Re
 async def open_quiet_app(
     config: Config, *, holds: bool = True, servers: Sequence[ServerSpec] | None = None
 ) -> AsyncIterator[App]:
-    """Open the gateway, its tools held to the lock or not; nothing but the answer of the command gets to stdout.
+    """Open the gateway; only the command's result goes to stdout.
 
-    `servers` are behind it instead of those that are configured.
+    `holds=False` skips quarantine by lock and pins. `servers` replaces those that are configured.
     """
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
-        options: Any = {"holds": holds, "servers": servers, "learn_limit_s": LEARN_LIMIT_S, "on_wait": _tell_waiting}
+        options: Any = {"holds": holds, "servers": servers, "learn_limit_s": LEARN_LIMIT_S, "on_wait": _print_waiting}
         async with open_app(config, is_brief=True, **options) as app:
             yield app
 
 
-def _tell_waiting(servers: Collection[str]) -> None:
+def _print_waiting(servers: Collection[str]) -> None:
     click.echo(f"waiting for {', '.join(sorted(servers))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
 
 
 def without_store(config: Config) -> Config:
-    """Leave nothing behind: for commands that only look."""
-    return msgspec.structs.replace(config, store=_FORGETFUL)
+    """Replace the store by one in memory, for commands that must leave nothing behind."""
+    return msgspec.structs.replace(config, store=_IN_MEMORY)
 
 
 def failed_servers(app: App) -> dict[str, ServerReport]:
-    """Return how the servers are doing whose tools are not known, by name."""
+    """Return the reports of servers that have listed no tools."""
     return {
         name: source.supervisor.report() for name, source in app.servers.providers.items() if source.definitions is None
     }
 
 
 def problems_of(app: App) -> list[str]:
-    """Say which plugins and servers failed and which tools were refused or are withheld, each with its reason."""
+    """Describe plugins and servers that failed and tools that are quarantined, each with its reason."""
     failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
     failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
-        f"`{name}` is quarantined: it is no longer as it was {source.statuses[name].since}; `toolpost diff` says why"
+        f"`{name}` is quarantined: it changed since it was {source.statuses[name].since}; `toolpost diff` explains the change"
         for source in app.servers.providers.values()
         for name in source.quarantined
     ]
 
 
 def failure_of(report: ServerReport) -> str:
-    """Say in one line why a server's tools are not there, and what to do."""
+    """Describe in one line why a server has no tools, and what to do."""
     reason = report.last_error or f"it did not start within {LEARN_LIMIT_S:g} s"
-    hint = report.hint or f"`toolpost doctor {report.name}` looks closer"
+    hint = report.hint or f"run `toolpost doctor {report.name}`"
     return f"server `{report.name}` has no tools: {reason} ({hint})"
 
 
 def warn_of_problems(app: App) -> ExitCode:
-    """Write them on stderr; returns what a command that only looks ends with."""
+    """Print the problems to stderr; returns FAILED if a server failed, else OK."""
     for problem in problems_of(app):
         warn(problem)
     return ExitCode.FAILED if failed_servers(app) else ExitCode.OK
 
 
 def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
-    """Return a tool, or say where the names are, or why its server has none."""
+    """Find a tool by name.
+
+    Raises `UpstreamUnavailable` or `CapabilityMissing` if its server or plugin failed, else `UnknownTool` with the nearest name.
+    """
     try:
         return catalog.find(name)
     except UnknownTool as error:
         if (report := failed_servers(app).get(str(error.details.get("server")))) is not None:
             raise UpstreamUnavailable(
-                f"The tool `{name}` is not there: {failure_of(report)}.", server=report.name
+                f"The tool `{name}` is unavailable: {failure_of(report)}.", server=report.name
             ) from error
         if "server" in error.details:
             raise
         for plugin in app.host.plugins:
             if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
-                raise CapabilityMissing(f"The tool `{name}` is not there: {'; '.join(plugin.problems)}.") from error
+                raise CapabilityMissing(f"The tool `{name}` is unavailable: {'; '.join(plugin.problems)}.") from error
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error
@@ -119,17 +122,17 @@ def complete_tool_names(
     parameter: click.Parameter,  # noqa: ARG001 (click's signature)
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Complete the name of a tool, without starting a server; whoever presses Tab is not told of errors."""
+    """Complete a tool's name without starting servers; errors complete to nothing."""
     try:
         config = configured(context.params.get("config_path"), context.params.get("plugins") or ())
-        titles = run_async(_known_titles, config)
-    except Exception:  # noqa: BLE001 (a shell that completes has no place for a message)
+        titles = run_async(_read_known_titles, config)
+    except Exception:  # noqa: BLE001 (completion cannot show messages)
         return []
     return [CompletionItem(name, help=title) for name, title in titles.items() if name.startswith(incomplete)]
 
 
-async def _known_titles(config: Config) -> dict[str, str | None]:
-    """Return the titles of the plugins' tools, and of the tools that servers were last seen with."""
+async def _read_known_titles(config: Config) -> dict[str, str | None]:
+    """Return the titles of the plugins' tools, and of the tools that servers listed last, by name."""
     titles: dict[str, str | None] = {}
     async with open_quiet_app(without_store(config), servers=[]) as app:
         titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalog}

@@ -1,4 +1,4 @@
-"""Groups of commands that name the nearest one for a miss, and load a command when it is asked for."""
+"""Command groups that suggest the nearest name for an unknown command, and import a command when it is used."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,27 +11,22 @@ from click.shell_completion import CompletionItem
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure, show_usage_error
-from toolpost.cli.process_exit import leave, leave_reader_alone
+from toolpost.cli.process_exit import exit_process, silence_stdout
 from toolpost.registry import Command, installed_commands
 
 
 class NoSuchCommand(click.UsageError):
-    """No command has this name."""
-
     def __init__(self, name: str, known: list[str], ctx: click.Context) -> None:
-        super().__init__(f"there is no command `{name}`", ctx)
+        super().__init__(f"unknown command `{name}`", ctx)
         near = nearest_name(name, known)
         meant = f"did you mean `{near}`? " if near else ""
         self.hint = f"{meant}`{ctx.command_path} --help` lists all of them"
 
 
 class SuggestingGroup(click.Group):
-    """A group that knows what was probably meant."""
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one comes nearest."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             raise NoSuchCommand(name, known, ctx)
@@ -39,18 +34,16 @@ class SuggestingGroup(click.Group):
 
 
 class RootGroup(SuggestingGroup):
-    """The command itself: loads its sub-commands late, and turns whatever goes wrong into words and an exit code."""
+    """The `toolpost` command: imports its sub-commands lazily, and turns exceptions into messages and exit codes."""
 
     def __init__(self, *, commands: Mapping[str, Command], **options: Any) -> None:
         super().__init__(**options)
         self._known = commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Name the commands, in the order of the table; those of installed parts come last."""
         return list(self._all())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Load one command."""
         # Installed parts are looked for only where the name is none of ours: that takes longer than all else.
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
         if found is None:
@@ -61,12 +54,12 @@ class RootGroup(SuggestingGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without loading them."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.short_help) for name, command in self._all().items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the names of commands without loading them."""
+        """Complete command names without importing them."""
         found = {name: command for name, command in self._all().items() if name.startswith(incomplete)}
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [CompletionItem(name, help=command.short_help) for name, command in found.items()] + options
@@ -84,15 +77,14 @@ class RootGroup(SuggestingGroup):
         return {**self._known, **{k: v for k, v in installed_commands().items() if k not in self._known}}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except BrokenPipeError:
-            leave_reader_alone()
+            silence_stdout()
             return ExitCode.OK
-        except Exception as error:  # noqa: BLE001 (the last place that can say it in words)
+        except Exception as error:  # noqa: BLE001 (the last place that can show it)
             return show_failure(error, debug=ctx.params["debug"])
 
     def main(
@@ -103,12 +95,11 @@ class RootGroup(SuggestingGroup):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command and end the process."""
         run = partial(super().main, args, prog_name, complete_var, False, **extra)
-        return leave(_ended(run)) if standalone_mode else run()
+        return exit_process(_run_to_exit_code(run)) if standalone_mode else run()
 
 
-def _ended(run: Callable[[], Any]) -> int:
+def _run_to_exit_code(run: Callable[[], Any]) -> int:
     try:
         return int(run() or ExitCode.OK)
     except click.ClickException as error:

@@ -20,21 +20,21 @@ COMMANDS: Final = {
         "Show the servers behind the running gateway, or start, stop and restart one.",
     ),
     "doctor": Command(
-        "toolpost.cli.doctor.command:doctor", "Check every server, plugin, tool and agent, and what they run on."
+        "toolpost.cli.doctor.command:doctor", "Check every server, plugin, tool and agent, and the environment."
     ),
-    "lock": Command(
-        "toolpost.cli.lock.command:lock", "Write down every tool as it is now, so that no change goes unnoticed."
-    ),
-    "check": Command("toolpost.cli.lock.check:check", "Compare every tool with the lock."),
+    "lock": Command("toolpost.cli.lock.command:lock", "Write the definitions of all tools to toolpost.lock."),
+    "check": Command("toolpost.cli.lock.check:check", "Compare every tool with toolpost.lock."),
     "diff": Command("toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools."),
     "audit": Command("toolpost.cli.audit.command:audit", "Show the record of calls, follow it or verify it."),
-    "store": Command("toolpost.cli.store:store", "Show the store, or move it to another place."),
-    "config": Command("toolpost.cli.config:config", "Show the configuration, or what may be set."),
+    "store": Command("toolpost.cli.store:store", "Show the store, or copy it to another database."),
+    "config": Command("toolpost.cli.config:config", "Show the configuration, or its JSON Schema."),
     "import": Command(
-        "toolpost.cli.clients.import_servers:import_servers", "Take over the servers of Claude, Cursor and VS Code."
+        "toolpost.cli.clients.import_servers:import_servers", "Import MCP servers from Claude, Cursor or VS Code."
     ),
-    "install": Command("toolpost.cli.clients.install:install", "Write Toolpost into a client's configuration."),
-    "uninstall": Command("toolpost.cli.clients.install:uninstall", "Take Toolpost out of a client's configuration."),
+    "install": Command("toolpost.cli.clients.install:install", "Add Toolpost to the configuration of an MCP client."),
+    "uninstall": Command(
+        "toolpost.cli.clients.install:uninstall", "Remove Toolpost from the configuration of an MCP client."
+    ),
     "completion": Command("toolpost.cli.completion:completion", "Print the completion script of a shell."),
 }
 
@@ -45,14 +45,14 @@ COMMANDS: Final = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         ("toolpost serve", "serve on http://127.0.0.1:8420/mcp"),
-        ("toolpost tools", "see what there is"),
-        ("toolpost call time__current_time timezone=Asia/Tokyo", "call a tool from here"),
-        ("toolpost import", "take over the servers that you have"),
-        ("toolpost install claude-code", "let a client use Toolpost"),
+        ("toolpost tools", "list all tools"),
+        ("toolpost call time__current_time timezone=Asia/Tokyo", "call a tool"),
+        ("toolpost import", "import the MCP servers of your clients"),
+        ("toolpost install claude-code", "add Toolpost to a client"),
     ),
 )
 @click.version_option(__version__, prog_name="toolpost")
 @click.option("--debug", is_flag=True, envvar="TOOLPOST_DEBUG", help="Show tracebacks and every log event.")
 def main(*, debug: bool) -> None:
-    """One MCP endpoint where every tool is held to its contract."""
+    """One MCP endpoint for all your servers and plugins, with every tool held to its contract."""
     # `debug` is read from the context, where a failure is shown.

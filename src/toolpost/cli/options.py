@@ -1,4 +1,4 @@
-"""The options that commands share, and the configuration they make."""
+"""Options that several commands share, and the configuration that they modify."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ config_option: Decorator = click.option(
     "config_path",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Configuration file, or a client's as it is (default: toolpost.toml here, if there is one).",
+    help="Configuration file, or an MCP client's own (default: toolpost.toml in this folder, if it exists).",
 )
 
 _WITH: Final = "toolpost.bundled"
@@ -29,13 +29,13 @@ def _note_bundled(context: click.Context, parameter: click.Parameter, names: tup
     try:
         check_bundled(names, "--with")
     except BadConfiguration as error:
-        told = f"{error.message.removeprefix('--with: ').removesuffix('.')}; {error.hint}"
-        raise click.BadParameter(told, context, parameter) from error
+        message = f"{error.message.removeprefix('--with: ').removesuffix('.')}; {error.hint}"
+        raise click.BadParameter(message, context, parameter) from error
     context.meta[_WITH] = names
 
 
 def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--plugin`, and `--with`, which `configured` finds by itself."""
+    """Add `--plugin` and `--with`; `configured` reads the latter from the click context."""
     command = click.option(
         "--with",
         multiple=True,
@@ -49,18 +49,18 @@ def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "plugins",
         multiple=True,
         metavar="MODULE:ATTRIBUTE",
-        help="A plugin to load beside those that are configured; repeatable.",
+        help="A plugin to load in addition to the configured ones; repeatable.",
     )(command)
 
 
 url_option: Decorator = click.option(
-    "--url", metavar="URL", help="Where the gateway is (default: where this configuration has it listen)."
+    "--url", metavar="URL", help="URL of the gateway (default: http.listen of this configuration)."
 )
 
 
 def _note_debugging(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        # There is one `--debug`, before the command or behind it.
+        # `--debug` may come before the command or after it.
         context.find_root().params["debug"] = True
 
 
@@ -69,18 +69,17 @@ debug_option: Decorator = click.option(
     is_flag=True,
     expose_value=False,
     callback=_note_debugging,
-    help="Show the traceback of a tool that fails, and every log event.",
+    help="Show the traceback of a failed tool, and every log event.",
 )
 
 
 def refuse_plugins_beside_url(url: str | None, plugins: tuple[str, ...]) -> None:
-    """Refuse options that would be ignored: a gateway that runs has its own plugins."""
+    """Raise a usage error for plugins with `--url`, where they would be ignored."""
     if url is not None and (plugins or click.get_current_context().meta.get(_WITH)):
-        raise click.UsageError("--url goes with a gateway that runs, --plugin and --with with one that is opened here")
+        raise click.UsageError("--plugin and --with cannot be used with --url: a running gateway has its own plugins")
 
 
 def json_option(what: str) -> Decorator:
-    """Make a `--json` that says what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=what)
 
 
@@ -91,17 +90,17 @@ def configured(
     mode: str | None = None,
     only: str | None = None,
 ) -> Config:
-    """Read the configuration and put the options on top."""
+    """Load the configuration and apply the options to it."""
     config = load_config(path)
     if plugins and path is None and not Path(CONFIG_NAME).exists():
-        # Whoever names a plugin has configured something: nothing of ours is needed to have a tool to try.
+        # The bundled plugins are there so that a first run has a tool to try; `--plugin` brings one.
         config = msgspec.structs.replace(config, plugins=msgspec.structs.replace(config.plugins, bundled=[]))
     context = click.get_current_context(silent=True)
     bundled = context.meta.get(_WITH, ()) if context is not None else ()
-    return on_top(config, plugins=plugins, bundled=bundled, listen=listen, mode=mode, only=only)
+    return apply_options(config, plugins=plugins, bundled=bundled, listen=listen, mode=mode, only=only)
 
 
-def on_top(
+def apply_options(
     config: Config,
     *,
     plugins: tuple[str, ...] = (),
@@ -110,7 +109,6 @@ def on_top(
     mode: str | None = None,
     only: str | None = None,
 ) -> Config:
-    """Put options on top of a configuration."""
     if plugins or bundled:
         loaded = msgspec.structs.replace(
             config.plugins,
@@ -119,7 +117,7 @@ def on_top(
         )
         config = msgspec.structs.replace(config, plugins=loaded)
     if only is not None:
-        # One plugin's few tools are listed as they are, whatever is done with the rest.
+        # The few tools of one plugin need no search, even if the configuration has it for all.
         mode = mode or "all"
         config = msgspec.structs.replace(config, plugins=msgspec.structs.replace(config.plugins, only=only))
     if listen is not None:
@@ -130,17 +128,18 @@ def on_top(
     return config
 
 
-def own_url(config: Config, *, hint: str = "set a port") -> str:
-    """Return where a gateway of this configuration is reached from here, without a path."""
+def own_url(config: Config, *, hint: str = "set a port in http.listen") -> str:
+    """Return the URL at which a gateway of this configuration is reached from this machine, without a path."""
     host, port = config.address
     if port == 0:
-        raise BadConfiguration("http.listen takes a free port each time, which no client can know.", hint=hint)
-    # What listens everywhere is reached here.
+        raise BadConfiguration(
+            "http.listen has port 0: it is another port at each start, which clients cannot know.", hint=hint
+        )
+    # A server on all interfaces is reached through the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_debugging() -> bool:
-    """Say whether `--debug` or TOOLPOST_DEBUG was given."""
     context = click.get_current_context(silent=True)
     return bool(context and context.find_root().params.get("debug"))

@@ -1,4 +1,4 @@
-"""The reference page of the command line: `python -m toolpost.cli.reference > docs/reference/cli.md`."""
+"""Generates docs/reference/cli.md: `python -m toolpost.cli.reference > docs/reference/cli.md`."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,15 @@ _OPENING = """\
 
 <!-- Made by `python -m toolpost.cli.reference > docs/reference/cli.md`; a test compares the two. -->
 
-Answers go to stdout, everything else (progress, warnings, errors, logs) to stderr. `--json` gives answers for other programs.
-Colour is for terminals only. In words that servers, tools, files or callers wrote, characters that steer a terminal or hide in it
+Results go to stdout, everything else (progress, warnings, errors, logs) to stderr. `--json` prints results for other programs.
+Color is for terminals only. In text from servers, tools, files or callers, characters that control a terminal or are invisible
 (escape sequences, C1 controls, bidirectional and invisible characters) are written as `\\uXXXX`, in `--json` too,
 which means the same.
 
-An error says what happened and what to do next:
+An error states what happened and what to do next:
 
 ```text
-error: no tool is called `serch`
+error: unknown tool `serch`
 hint: did you mean `search`? `toolpost tools` lists all of them
 ```
 
@@ -32,29 +32,28 @@ hint: did you mean `search`? `toolpost tools` lists all of them
 
 _BETWEEN = """
 After `toolpost call`, the answer's error code decides: `TOOL_TIMEOUT` is 124, `CANCELLED` 130 (124 if `--timeout` did it), and
-the others follow who can put it right, as [the error codes](errors.md) say.
+the others depend on who can fix the error, as [the error codes](errors.md) say.
 
 ## Environment
 
 | variable | meaning |
 |---|---|
-| `TOOLPOST_TOKEN` | the token that HTTP clients must show, as `servers`, `chat` and `--url` do; wins over `http.token_file` |
+| `TOOLPOST_TOKEN` | the token that HTTP clients must send; `servers`, `chat` and `--url` send it. Overrides `http.token_file` |
 | `TOOLPOST_DEBUG` | `1` is `--debug`: tracebacks, and every log event |
-| `NO_COLOR` | no colour, on terminals neither |
+| `NO_COLOR` | no color, not on terminals either |
 
 ## Commands
 """
 
 
-def page() -> str:
-    """Write the page."""
+def render_page() -> str:
     codes = "".join(f"| {code.value} | {code.meaning} |\n" for code in ExitCode)
-    sections = "".join(_section(context) for context in commands())
+    sections = "".join(_render_section(context) for context in walk_commands())
     return f"{_OPENING}{codes}{_BETWEEN}{sections}"
 
 
-def commands(command: click.Command = main, parent: click.Context | None = None) -> Iterator[click.Context]:
-    """Walk all commands, each as a context to ask for its help in."""
+def walk_commands(command: click.Command = main, parent: click.Context | None = None) -> Iterator[click.Context]:
+    """Yield a context of every command, depth first, to render its help with."""
     name = command.name if parent else "toolpost"
     settings = {**command.context_settings, "terminal_width": 100}
     context = click.Context(command, info_name=name, parent=parent, **settings)
@@ -63,12 +62,12 @@ def commands(command: click.Command = main, parent: click.Context | None = None)
         for inner_name in command.list_commands(context):
             inner = command.get_command(context, inner_name)
             assert inner is not None
-            yield from commands(inner, context)
+            yield from walk_commands(inner, context)
 
 
-def _section(context: click.Context) -> str:
+def _render_section(context: click.Context) -> str:
     return f"\n### `{context.command_path}`\n\n```text\n{context.get_help()}\n```\n"
 
 
 if __name__ == "__main__":
-    click.echo(page(), nl=False)
+    click.echo(render_page(), nl=False)

@@ -1,4 +1,4 @@
-"""`toolpost search`: the tools that an agent would be sent, and why."""
+"""`toolpost search`: the tools that an agent would find for a query, and why."""
 
 import sys
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from toolpost.discovery.search import Match, RankedTool
 from toolpost.settings import Config
 
 WHAT_LIMIT: Final = 60
-"""Columns in a pipe; a terminal shows what fits."""
+"""Columns of a description in a pipe; on a terminal, what fits."""
 
 
 @click.command(
     epilog=examples(
         ("toolpost search convert a time between zones", "the words need no quotes"),
         ("toolpost search 'list open pull requests on github'", "name the service, if you know it"),
-        ("toolpost search read a file --json", "with scores, matches and tokens"),
+        ("toolpost search read a file --json", "with scores, matches and token counts"),
     )
 )
 @click.argument("query", nargs=-1, required=True)
@@ -40,29 +40,29 @@ WHAT_LIMIT: Final = 60
 def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, as_json: bool) -> ExitCode:
     """Find tools by what they do.
 
-    Shows what `automatic_mcp` would send for this query to a session that has seen nothing, best first, with the words that
-    matched and where. A tool without such words was found by its meaning. Scores compare within one search only.
+    Shows what `automatic_mcp` would return for this query in a new session, best first, with the words that matched and where.
+    A tool without such words was found by its meaning. Scores are comparable within one search only.
     """
-    # A shell passes on bytes that are no text.
-    asked = " ".join(query).strip().encode("utf-8", "replace").decode()
-    if not asked:
+    # A shell can pass bytes that are not UTF-8.
+    text = " ".join(query).strip().encode("utf-8", "replace").decode()
+    if not text:
         raise click.UsageError("the query is empty")
-    found, code = run_async(_found, configured(config_path, plugins), asked)
+    found, code = run_async(_search, configured(config_path, plugins), text)
     account = token_counts(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
     if as_json:
-        print_json_line(_as_object(asked, found, account))
+        print_json_line(_to_json(text, found, account))
     else:
         _print(found, account)
     return code
 
 
-async def _found(config: Config, query: str) -> tuple[ToolSearchResult, ExitCode]:
+async def _search(config: Config, query: str) -> tuple[ToolSearchResult, ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
         code = warn_of_problems(app)
         return await app.finder.find(query, explain=True), code
 
 
-def _as_object(query: str, found: ToolSearchResult, account: JsonObject) -> JsonObject:
+def _to_json(query: str, found: ToolSearchResult, account: JsonObject) -> JsonObject:
     tools = [
         {
             "name": hit.name,
@@ -85,10 +85,10 @@ def _as_object(query: str, found: ToolSearchResult, account: JsonObject) -> Json
 
 def _print(found: ToolSearchResult, account: JsonObject) -> None:
     if not found.hits:
-        nothing = "nothing fits" if found.visible else "there are no tools"
-        click.echo(f"{nothing}; `toolpost tools` lists all of them", err=True)
+        reason = "no tool matches" if found.visible else "there are no tools"
+        click.echo(f"{reason}; `toolpost tools` lists all of them", err=True)
         return
-    rows = [(f"{hit.score:.2f}", hit.name, _what(found, hit), _why(hit.why)) for hit in found.hits]
+    rows = [(f"{hit.score:.2f}", hit.name, _summarize(found, hit), _format_matches(hit.why)) for hit in found.hits]
     if sys.stdout.isatty():
         _print_pairs(rows)
     else:
@@ -96,7 +96,7 @@ def _print(found: ToolSearchResult, account: JsonObject) -> None:
         print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=brief))
     if found.is_weak:
         servers = ", ".join(found.visible.servers)
-        tell("note", f"no tool is a strong match; the servers here are {servers}", colour="yellow")
+        tell("note", f"no tool is a strong match; configured servers: {servers}", color="yellow")
     share = account["saved"] / account["listing"] if account["listing"] else 0.0
     click.echo(
         f"{len(found.hits)} of {len(found.visible):,} tools, about {account['sent']:,} tokens;"
@@ -106,7 +106,7 @@ def _print(found: ToolSearchResult, account: JsonObject) -> None:
 
 
 def _print_pairs(rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Print two lines for each hit, neither longer than the terminal is wide: what it is, and why it was found."""
+    """Print two lines per hit, cut to the terminal's width: what the tool is, and why it was found."""
     width = console().width
     longest = max(len(name) for _, name, _, _ in rows)
     for score, name, what, why in rows:
@@ -114,12 +114,12 @@ def _print_pairs(rows: Sequence[tuple[str, str, str, str]]) -> None:
         click.echo(cut(printable(f"      {why}"), width))
 
 
-def _why(matches: Sequence[Match]) -> str:
-    """Say which words matched where; what matched none was found by its meaning, or because there are few tools."""
+def _format_matches(matches: Sequence[Match]) -> str:
+    """List the matched words by field; `-` for a hit by meaning, or because there are few tools."""
     return "; ".join(f"{match.field}: {' '.join(match.words)}" for match in matches) or "-"
 
 
-def _what(found: ToolSearchResult, hit: RankedTool) -> str:
+def _summarize(found: ToolSearchResult, hit: RankedTool) -> str:
     line = " ".join(found.visible.entry(hit.name).description.split())
     sentence, stop, _ = line.partition(". ")
     return sentence + stop.rstrip()

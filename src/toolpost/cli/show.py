@@ -1,4 +1,4 @@
-"""Answers on stdout: tables and JSON, coloured on a terminal and plain in a pipe. rich is loaded when it is needed."""
+"""Results on stdout: tables and JSON, colored on a terminal and plain in a pipe. rich is imported when it is needed."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from toolpost.base.ids import Json
-from toolpost.cli.terminal import has_colour, printable
+from toolpost.cli.terminal import has_color, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _GAP: Final = 2
 _LAST_ROOM: Final = 36
-"""What the last column of a table needs to be read: mostly it is a sentence."""
+"""Width that a last column needs to be readable: mostly it is a sentence."""
 
 _UNBOUNDED: Final = 10_000
-"""Columns of a pipe: whoever reads from it wraps lines as they like."""
+"""Width of a pipe, where lines are never wrapped."""
 
 
 def console() -> "Console":
-    """Make a console for stdout, as wide as the terminal that it is."""
+    """Make a console for stdout, as wide as the terminal; a pipe is not wrapped."""
     from rich.console import Console
 
     return Console(
@@ -32,7 +32,7 @@ def console() -> "Console":
         markup=False,
         emoji=False,
         width=None if sys.stdout.isatty() else _UNBOUNDED,
-        no_color=not has_colour(sys.stdout),
+        no_color=not has_color(sys.stdout),
     )
 
 
@@ -44,15 +44,15 @@ def table(
     optional: Sequence[str] = (),
     last_room: int = _LAST_ROOM,
 ) -> "Table":
-    """Lay out rows; the last column takes what room is left.
+    """Lay out rows; the last column takes the remaining width.
 
-    On a terminal where that is less than `last_room`, columns that are `optional` are left out, the first of them first.
+    On a terminal where that is less than `last_room`, columns in `optional` are left out, in that order.
     """
     from rich.table import Table
 
     cells = [[printable(cell) for cell in row] for row in rows]
     minima = {column: widths[index] for index, column in enumerate(columns) if index < len(widths)}
-    kept = _fitting(columns, cells, minima, optional, last_room)
+    kept = _choose_columns(columns, cells, minima, optional, last_room)
     laid_out = Table(box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 2, 0, 0))
     for index in kept:
         is_last = index == kept[-1]
@@ -62,14 +62,14 @@ def table(
     return laid_out
 
 
-def _fitting(
+def _choose_columns(
     columns: Sequence[str],
     cells: Sequence[Sequence[str]],
     minima: Mapping[str, int],
     optional: Sequence[str],
     last_room: int,
 ) -> list[int]:
-    """Choose the columns that leave room for the last one."""
+    """Return the indexes of the columns that leave enough width for the last one."""
     from rich.cells import cell_len
 
     kept = list(range(len(columns)))
@@ -77,7 +77,7 @@ def _fitting(
         return kept
 
     def width_of(index: int) -> int:
-        # A column whose width is set is as wide in what is shown later: the choice must not change with its cells.
+        # `audit --follow` prints rows later under the same header: the choice must not depend on the cells.
         if (fixed := minima.get(columns[index])) is not None:
             return max(fixed, cell_len(columns[index]))
         return max([cell_len(columns[index]), *(cell_len(row[index]) for row in cells)])
@@ -92,14 +92,13 @@ def _fitting(
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a line to what fits."""
+    """Shorten a line to `width` terminal cells."""
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip()}…"
 
 
-def spell_size(count: float) -> str:
-    """Write a number of bytes for people."""
+def format_size(count: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}"
@@ -108,7 +107,7 @@ def spell_size(count: float) -> str:
 
 
 def print_table(laid_out: "Table") -> None:
-    """Print a table, without the spaces that pad its last column."""
+    """Print a table without the padding of its last column."""
     screen = console()
     with screen.capture() as captured:
         screen.print(laid_out)
@@ -117,28 +116,26 @@ def print_table(laid_out: "Table") -> None:
 
 
 def print_json(value: Json) -> None:
-    """Print JSON for people to read; it is valid JSON all the same."""
+    """Print indented JSON, highlighted on a terminal."""
     text = printable(json.dumps(value, indent=2, ensure_ascii=False))
-    if not has_colour(sys.stdout):
+    if not has_color(sys.stdout):
         click.echo(text)
         return
     from rich.highlighter import JSONHighlighter
     from rich.text import Text
 
-    # Coloured as it stands: rich's own JSON would read it, and write the characters that were spelled out.
+    # Highlighted as text: rich's own JSON would decode it, and print the characters that were escaped.
     console().print(JSONHighlighter()(Text(text)), soft_wrap=True)
 
 
 def print_json_line(value: Any) -> None:
-    """Print JSON for machines: one line."""
     click.echo(printable(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
 
 
 def print_encoded(raw: bytes) -> None:
-    """Print JSON for machines that is encoded already."""
+    """Print a line of JSON that is encoded already."""
     click.echo(printable(raw.decode()))
 
 
 def heading(text: str) -> str:
-    """Make a line that opens a section."""
-    return click.style(text, bold=True) if has_colour(sys.stdout) else text
+    return click.style(text, bold=True) if has_color(sys.stdout) else text

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, and SIGHUP, as something to call on the event loop."""
+"""Signal handlers that run on the event loop: SIGINT, SIGTERM and SIGHUP."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def on_signals(react: Callable[[], None]) -> Iterator[None]:
-    """Call this on each signal that asks the process to end, for as long as the context is open."""
+    """Call `react` on each SIGINT or SIGTERM while the context is open."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     for number in _NUMBERS:
         try:
             loop.add_signal_handler(number, react)
         except NotImplementedError:
-            # Windows has no signals that a loop could wait for.
+            # The event loops of Windows cannot wait for signals.
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(react))
     try:
         yield
@@ -33,14 +33,14 @@ def on_signals(react: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def on_hangup(reload: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
-    """Call `reload` on SIGHUP; where the terminal that the process was started in is gone, call `end`. Not on Windows."""
+    """Call `reload` on SIGHUP, or `end` if the terminal that started the process was closed. Does nothing on Windows."""
     if sys.platform == "win32":
         yield
         return
     had_terminal = _has_terminal()
 
     def react() -> None:
-        # A closed terminal sends the same signal: a server that nobody can stop any more would stay behind.
+        # A closed terminal sends SIGHUP too: reloading would leave a server behind that Ctrl-C can no longer reach.
         (end if had_terminal and not _has_terminal() else reload)()
 
     loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""`toolpost store`: what the store is, and moving it to another place."""
+"""`toolpost store`: show the store, or copy it to another database."""
 
 import os
 import sys
@@ -27,25 +27,25 @@ from toolpost.store.urls import place_of, shown_url
 @click.group(
     cls=SuggestingGroup,
     epilog=examples(
-        ("toolpost store status", "what it is, and what it holds"),
-        ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "from one machine to many"),
+        ("toolpost store status", "database, size and rows"),
+        ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "SQLite to PostgreSQL"),
     ),
 )
 def store() -> None:
-    """Show the store, or move it to another place."""
+    """Show the store, or copy it to another database."""
 
 
 @store.command(
     epilog=examples(
-        ("toolpost store status", "what it is, and what it holds"),
+        ("toolpost store status", "database, size and rows"),
         ("toolpost store status --json | jq .rows.audit", "for other programs"),
     )
 )
 @config_option
 @json_option("Print `{url, kind, version, migration, sizeBytes, rows, head}` on one line.")
 def status(config_path: Path | None, *, as_json: bool) -> None:
-    """Show what the store is, and what it holds."""
-    found = run_async(_status, configured(config_path))
+    """Show which database the store is, and how much it contains."""
+    found = run_async(_read_status, configured(config_path))
     if as_json:
         print_json_line(found)
         return
@@ -63,26 +63,26 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
 
 @store.command(
     epilog=examples(
-        ("toolpost store migrate --to postgresql://toolpost@db/toolpost --dry-run", "what there is to copy"),
+        ("toolpost store migrate --to postgresql://toolpost@db/toolpost --dry-run", "what would be copied"),
         ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "copy it"),
         ("toolpost store migrate --to sqlite:.toolpost/back.db", "and back"),
     )
 )
 @click.option(
-    "--to", "target", required=True, metavar="URL", help="Where to: sqlite:PATH or postgresql://…; ${VAR} is filled in."
+    "--to", "target", required=True, metavar="URL", help="Target: sqlite:PATH or postgresql://…; ${VAR} is replaced."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be copied, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be copied, change nothing.")
 @config_option
 @json_option("Print `{from, to, rows, written, head, dryRun}` on one line.")
 def migrate(config_path: Path | None, target: str, *, dry_run: bool, as_json: bool) -> None:
-    """Copy everything into another store, and prove it.
+    """Copy everything into another store, and verify the copy.
 
-    The audit is verified on both sides, and rows are counted. What is interrupted is gone on with when it is run again. A
-    target that holds something else is refused. Stop the gateways that use either store first.
+    The audit is verified on both sides, and rows are counted. An interrupted copy continues when the command is run again. A
+    target with other data is refused. Stop the gateways that use either store first.
     """
     config = configured(config_path)
     target = expand_variables(target, environment=os.environ, project=Path(config.project).absolute(), place="--to")
-    copied = run_async(_migrated, config, target, dry_run)
+    copied = run_async(_migrate, config, target, dry_run)
     if as_json:
         print_json_line(
             {
@@ -99,10 +99,12 @@ def migrate(config_path: Path | None, target: str, *, dry_run: bool, as_json: bo
     print_table(table("table", "rows", "to be copied" if dry_run else "copied", rows=lines))
     if not dry_run:
         shown = printable(shown_url(target))
-        click.echo(f'Both sides hold the same, to the hash. To use it: store.url = "{shown}"', err=True)
+        click.echo(
+            f'The copy is complete and verified. To use it, set store.url = "{shown}" in toolpost.toml', err=True
+        )
 
 
-async def _status(config: Config) -> JsonObject:
+async def _read_status(config: Config) -> JsonObject:
     async with _open_existing(config) as opened:
         facts = await opened.facts()
         rows = {"audit": await opened.audit.newest()}
@@ -120,9 +122,9 @@ async def _status(config: Config) -> JsonObject:
     }
 
 
-async def _migrated(config: Config, target: str, dry_run: bool) -> Copied:
+async def _migrate(config: Config, target: str, dry_run: bool) -> Copied:
     if place_of(config.store_url) == place_of(target):
-        raise BadConfiguration("both URLs name the same store", hint="give --to another one")
+        raise BadConfiguration("--to is the store that is in use.", hint="give --to the URL of another store")
     async with _open_existing(config) as source, _open_target(target, dry_run=dry_run) as there:
         with _open_progress() as progress:
             return await copy_store(source, there, progress=progress, dry_run=dry_run)
@@ -130,11 +132,11 @@ async def _migrated(config: Config, target: str, dry_run: bool) -> Copied:
 
 @asynccontextmanager
 async def _open_existing(config: Config) -> AsyncIterator[Store]:
-    """Look before the store is opened, which would make one."""
+    """Open the store; raises `NotFound` if there is none, because opening it would create one."""
     if not await store_exists(config.store_url):
         raise NotFound(
             f"There is no store at {shown_url(config.store_url)} yet.",
-            hint="`toolpost serve` and `toolpost call` make one",
+            hint="`toolpost serve` and `toolpost call` create it",
         )
     async with open_store(config.store_url) as opened:
         yield opened
@@ -142,7 +144,7 @@ async def _open_existing(config: Config) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def _open_target(url: str, *, dry_run: bool) -> AsyncIterator[Store]:
-    # What is not there yet is as good as empty; trying does not make it.
+    # A dry run must not create the target: one that does not exist counts as empty.
     is_there = not dry_run or await store_exists(url)
     async with open_store(url if is_there else "sqlite::memory:", full=True) as opened:
         yield opened

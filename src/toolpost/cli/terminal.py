@@ -1,4 +1,4 @@
-"""What a terminal may be sent: colour where it is wanted, and never somebody else's control characters."""
+"""Output that is safe on a terminal: color where it is supported, and no control characters of others."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 import click
 
-_STEERING: Final = re.compile(
+_UNSAFE: Final = re.compile(
     "["
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and newline, DEL, C1: many terminals take U+009B for ESC [
     r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction: the text reads in another order than it runs
@@ -19,36 +19,35 @@ _STEERING: Final = re.compile(
     r"\ud800-\udfff"  # half of a character
     "]"
 )
-"""What is spelled out. The joiners U+200C and U+200D and variation selectors are not: scripts and emoji need them."""
+"""What is escaped. The joiners U+200C and U+200D and variation selectors are not: scripts and emoji need them."""
 
 
 def printable(text: str) -> str:
-    """Spell out the characters that steer a terminal or hide in it, as JSON does; whoever wrote a text does not get to do so.
+    """Escape characters that control a terminal or are invisible, as JSON does.
 
-    In JSON they stand in strings alone, so that JSON is the same JSON afterwards.
+    In JSON they occur in strings only, so that escaped JSON decodes to the same value.
     """
-    return text if text.isascii() and text.isprintable() else _STEERING.sub(_spelled, text)
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escape, text)
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return "".join(
         f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", found[0].encode("utf-16-be", "surrogatepass"))
     )
 
 
-def has_colour(stream: TextIO) -> bool:
-    """Say whether there is somebody to see colours who has not asked for none."""
+def has_color(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that shows colors, and NO_COLOR is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def styled(text: str, colour: str, *, bold: bool = False) -> str:
-    """Colour a text for stderr, if stderr shows colours."""
-    return click.style(text, fg=colour, bold=bold) if has_colour(sys.stderr) else text
+def style_stderr(text: str, color: str, *, bold: bool = False) -> str:
+    return click.style(text, fg=color, bold=bold) if has_color(sys.stderr) else text
 
 
 @contextmanager
-def unechoed() -> Iterator[None]:
-    """Keep what is typed ahead off the screen while something is drawn there; it is still read afterwards."""
+def suppress_echo() -> Iterator[None]:
+    """Turn off the terminal's echo while something is drawn; what is typed stays readable on stdin."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield
         return

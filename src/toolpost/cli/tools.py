@@ -1,4 +1,4 @@
-"""`toolpost tools`: what there is to call."""
+"""`toolpost tools`: list tools, or show one."""
 
 from pathlib import Path
 from typing import Final
@@ -9,12 +9,12 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.call.gateway import mcp_url, open_client
 from toolpost.cli.definition import (
-    first_sentence,
-    listed_facts,
-    listed_version,
+    facts_of,
+    format_concurrency,
     print_definition,
     print_tool,
-    spelled_concurrency,
+    summarize_definition,
+    version_of,
 )
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
@@ -36,7 +36,7 @@ from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
 
 _WHAT_ROOM: Final = 48
-"""Columns that most descriptions need to fit on one line or two."""
+"""Width at which most descriptions take one or two lines."""
 
 
 @click.command(
@@ -44,7 +44,7 @@ _WHAT_ROOM: Final = 48
         ("toolpost tools", "list all of them"),
         ("toolpost tools time__convert_time", "show one in full"),
         ("toolpost tools --caller ada", "what this caller sees over HTTP"),
-        ("toolpost tools --url http://127.0.0.1:8420", "those of a gateway that runs"),
+        ("toolpost tools --url http://127.0.0.1:8420", "those of a running gateway"),
         ("toolpost tools --json --plugin my_package.my_module:plugin", "the definitions, as clients see them"),
     )
 )
@@ -52,7 +52,7 @@ _WHAT_ROOM: Final = 48
 @click.option(
     "--url",
     metavar="URL",
-    help="List what the gateway that runs there lists, and start nothing here; TOOLPOST_TOKEN or http.token_file has its token.",
+    help="List the tools of the running gateway at this URL; its token comes from TOOLPOST_TOKEN or http.token_file.",
 )
 @config_option
 @plugin_option
@@ -69,19 +69,19 @@ def tools(
 ) -> ExitCode:
     """List the tools, or show one in full.
 
-    A server that does not start is named on stderr, and the command ends with 1.
+    A server that does not start is reported on stderr, and the exit code is 1.
     """
     refuse_plugins_beside_url(url, plugins)
     config = configured(config_path, plugins)
     if url is not None:
         if caller is not None:
             raise click.UsageError(
-                "--caller is about this configuration; a gateway that runs knows callers by their tokens"
+                "--caller cannot be used with --url: a running gateway identifies callers by their tokens"
             )
-        listed = run_async(_listed, RunningGateway(url=mcp_url(url), token=config.token()), name)
-        _show_listed(listed, name, as_json=as_json)
+        listed = run_async(_list_remote_tools, RunningGateway(url=mcp_url(url), token=config.token()), name)
+        _print_remote_tools(listed, name, as_json=as_json)
         return ExitCode.OK
-    found, code = run_async(_found, config, name, _view(config, caller))
+    found, code = run_async(_find_tools, config, name, _view_of(config, caller))
     if as_json:
         definitions = [tool.contract.definition for tool in found]
         print_json_line(definitions if name is None else definitions[0])
@@ -92,25 +92,25 @@ def tools(
     return code if name is None else ExitCode.OK
 
 
-def _view(config: Config, caller: str | None) -> View:
+def _view_of(config: Config, caller: str | None) -> View:
     if caller is None:
         return EVERYTHING
     if (settings := config.callers.get(caller)) is None:
         near = nearest_name(caller, config.callers)
-        known = f"known: {', '.join(config.callers)}" if config.callers else "[callers.NAME] in toolpost.toml makes one"
-        raise NotFound(f"No caller is called `{caller}`.", hint=f"did you mean `{near}`?" if near else known)
+        known = f"known: {', '.join(config.callers)}" if config.callers else "add [callers.NAME] to toolpost.toml"
+        raise NotFound(f"Unknown caller `{caller}`.", hint=f"did you mean `{near}`?" if near else known)
     return EVERYTHING.within((*scopes_of(config.http), *scopes_of(settings)))
 
 
-async def _found(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
+async def _find_tools(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
     async with open_quiet_app(without_store(config)) as app:
         code = warn_of_problems(app)
         seen = app.gateway.catalog.narrow(view)
         return list(seen) if name is None else [find_tool(app, seen, name)], code
 
 
-async def _listed(gateway: RunningGateway, name: str | None) -> list[JsonObject]:
-    """Ask a gateway that runs for its definitions, or for the one of this name."""
+async def _list_remote_tools(gateway: RunningGateway, name: str | None) -> list[JsonObject]:
+    """List the definitions of a running gateway, or only the one of this name."""
     async with open_client(gateway) as client:
         listed = await client.list_tools(until=name)
     if name is None:
@@ -120,18 +120,18 @@ async def _listed(gateway: RunningGateway, name: str | None) -> list[JsonObject]
     near = nearest_name(name, [str(tool.get("name")) for tool in listed])
     meant = f"did you mean `{near}`? " if near else ""
     hint = f"{meant}`toolpost tools --url {gateway.url}` lists all of them"
-    raise UnknownTool(f"No tool is called `{name}`.", hint=hint)
+    raise UnknownTool(f"Unknown tool `{name}`.", hint=hint)
 
 
-def _show_listed(listed: list[JsonObject], name: str | None, *, as_json: bool) -> None:
+def _print_remote_tools(listed: list[JsonObject], name: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json_line(listed if name is None else listed[0])
     elif name is not None:
-        print_definition(listed[0], listed_facts(listed[0]))
+        print_definition(listed[0], facts_of(listed[0]))
     elif not listed:
-        click.echo("the gateway lists no tools", err=True)
+        click.echo("the gateway lists no tools for this caller", err=True)
     else:
-        rows = [(str(tool.get("name")), listed_version(tool), first_sentence(tool)) for tool in listed]
+        rows = [(str(tool.get("name")), version_of(tool), summarize_definition(tool)) for tool in listed]
         print_table(table("NAME", "VERSION", "WHAT IT DOES", rows=rows, optional=("VERSION",), last_room=_WHAT_ROOM))
 
 
@@ -142,15 +142,18 @@ def _print_list(found: list[ProvidedTool], caller: str | None, *, has_failures: 
     if not found and has_failures:
         return
     if not found:
-        click.echo("there are no tools; `--plugin` or `plugins.load` in toolpost.toml brings some", err=True)
+        click.echo(
+            "there are no tools; add servers to toolpost.toml with `toolpost import`, or load a plugin with `--plugin`",
+            err=True,
+        )
         return
     rows = [
         (
             tool.contract.name,
             tool.contract.terms.tooling_version or "-",
             f"{tool.contract.timeout_s:g} s",
-            spelled_concurrency(tool.contract),
-            first_sentence(tool.contract.definition),
+            format_concurrency(tool.contract),
+            summarize_definition(tool.contract.definition),
         )
         for tool in found
     ]

@@ -224,7 +224,7 @@ def check_plugin_name(name: str) -> PluginName:
     """Return the name, or raise `ContractRefused` if tool names with it would be ambiguous."""
     if not _PLUGIN_NAME.fullmatch(name):
         raise ContractRefused(
-            f"plugin `{name}`: a plugin's name is letters, digits, `-` and single `_`",
+            f"plugin `{name}`: a plugin's name may contain letters, digits, `-` and single `_`",
             plugin=name,
             place="name",
         )

@@ -48,12 +48,12 @@ def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
     _refuse_conflicts(text, name)
     content = _decode(text, name)
     if not isinstance(content, dict) or "toolpostLock" not in content:
-        raise BadLock(f"{name} is not a lock file of Toolpost.", hint=_RESTORE)
+        raise BadLock(f"{name} is not a Toolpost lock file.", hint=_RESTORE)
     if content["toolpostLock"] != FORMAT:
         raise _make_format_error(content["toolpostLock"], name)
     tools = content.get("tools")
     if not isinstance(tools, dict):
-        raise BadLock(f"{name}: it has no `tools`.", hint=_RESTORE)
+        raise BadLock(f"{name}: `tools` is missing.", hint=_RESTORE)
     return {tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()}
 
 
@@ -91,7 +91,7 @@ def _refuse_conflicts(text: str, name: str) -> None:
         if _CONFLICT.match(line):
             raise BadLock(
                 f"{name}, line {number}: a merge conflict is not resolved.",
-                hint="take one side, then `toolpost check` says what is different",
+                hint="resolve it, then run `toolpost check`",
                 line=number,
             )
 
@@ -110,7 +110,7 @@ def _decode(text: str, name: str) -> Json:
         content = json.loads(text, object_pairs_hook=note_duplicates)
     except json.JSONDecodeError as error:
         raise BadLock(
-            f"{name}, line {error.lineno}: it ends too early or is no JSON ({error.msg}).",
+            f"{name}, line {error.lineno}: it is truncated or not JSON ({error.msg}).",
             hint=_RESTORE,
             line=error.lineno,
         ) from error
@@ -118,13 +118,13 @@ def _decode(text: str, name: str) -> Json:
         raise BadLock(f"{name} is nested too deeply.", hint=_RESTORE) from error
     except ValueError as error:
         # Python refuses to read a number of more than 4,300 digits.
-        raise BadLock(f"{name} holds a number that is too long.", hint=_RESTORE) from error
+        raise BadLock(f"{name} contains a number that is too long.", hint=_RESTORE) from error
     if duplicates:
         # Name the second one; both may be on one line, or escaped differently.
         key = re.compile(rf"^\s*{re.escape(json.dumps(duplicates[0], ensure_ascii=False))}\s*:")
         lines = [number for number, each in enumerate(text.splitlines(), 1) if key.match(each)]
         line = [1, *lines[:2]][-1]
-        raise BadLock(f"{name}, line {line}: `{duplicates[0]}` is there twice.", hint="keep one of the two", line=line)
+        raise BadLock(f"{name}, line {line}: `{duplicates[0]}` is listed twice.", hint="keep one of the two", line=line)
     return content
 
 

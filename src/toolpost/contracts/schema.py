@@ -199,7 +199,7 @@ def is_asserted_format(name: str, draft: int) -> bool:
 def _check_root(raw: Json, *, root_object: bool) -> None:
     if raw is None:
         nothing = '{"type": "object", "properties": {}}'
-        raise SchemaProblem("", f"there is no schema; {nothing} is how a tool says that it takes nothing")
+        raise SchemaProblem("", f"the schema is missing; write {nothing} for a tool without arguments")
     if not isinstance(raw, dict | bool):
         raise SchemaProblem("", f"a schema is a JSON object, and this is not an object: {_quote(raw)}")
     if isinstance(raw, dict) and draft_of(raw) is None:
@@ -293,7 +293,7 @@ def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> Sc
         case ValidationErrorKind.Type(types=types):
             return SchemaProblem(place, f"must be {' or '.join(types)}, not {_quote(error.instance)}")
         case ValidationErrorKind.AnyOf() if error.instance_path[-1:] == ["type"]:
-            return SchemaProblem(place, f"{_quote(error.instance)} is no JSON Schema type")
+            return SchemaProblem(place, f"{_quote(error.instance)} is not a JSON Schema type")
     return SchemaProblem(place, f"breaks the rules of JSON Schema: {_cut(error.message)}")
 
 

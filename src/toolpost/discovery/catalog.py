@@ -87,7 +87,7 @@ class Catalog:
             )
         near = nearest_names(name, self._similar_names(name), 3)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
-        raise UnknownTool(f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
+        raise UnknownTool(f"Unknown tool `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
 
     def listed_name(self, tool: ProvidedTool) -> str:
         return tool.contract.terms.name if self._is_bare else tool.contract.name

@@ -77,7 +77,7 @@ class Preparation:
                     await self._is_done.wait()
         if self._snapshot is None:
             raise NoIndex(
-                "The tools are still being prepared for searching.",
+                "The search index is not ready yet.",
                 hint="try again in a moment; a tool whose name you know can be called already",
             )
         return self._snapshot

@@ -80,7 +80,7 @@ class View:
         """Return the visible providers among `known`; raise `NotFound` if the path names one, or a tag, that is not known."""
         if self.source is not None and self.source not in known:
             hint = _hint(self.source, known, "servers and plugins")
-            raise NotFound(f"No server or plugin is called `{self.source[:128]}`.", hint=hint, source=self.source[:128])
+            raise NotFound(f"Unknown server or plugin `{self.source[:128]}`.", hint=hint, source=self.source[:128])
         if self.tags is not None:
             _check_tags(self.tags, frozenset[str]().union(*known.values()))
         return frozenset(name for name, tags in known.items() if self.shows(name, tags))
@@ -112,9 +112,9 @@ def tags_of(provider: Provider) -> Tags:
 
 def _check_tags(tags: Tags, known: Tags) -> None:
     if not tags:
-        raise NotFound("No tag is named.", hint="name one or more, with commas between them")
+        raise NotFound("The path has no tag.", hint="name one or more, with commas between them")
     for tag in sorted(tags - known):
-        raise NotFound(f"No server carries the tag `{tag[:128]}`.", hint=_hint(tag, known, "tags"), tag=tag[:128])
+        raise NotFound(f"No server has the tag `{tag[:128]}`.", hint=_hint(tag, known, "tags"), tag=tag[:128])
 
 
 def _hint(name: str, known: Iterable[str], what: str) -> str | None:

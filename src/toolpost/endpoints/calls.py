@@ -311,7 +311,7 @@ def _not_served(name: str) -> UnknownTool:
         hint = "this endpoint lists all its tools; `toolpost serve --mode automatic` or `--mode both` serves this one"
     else:
         hint = "this endpoint serves `automatic_mcp`, which finds tools, and `automatic_eval`, which runs them by name"
-    return UnknownTool(f"No tool is called `{name[:128]}` here.", hint=hint, tool=name[:128])
+    return UnknownTool(f"Unknown tool `{name[:128]}`.", hint=hint, tool=name[:128])
 
 
 def progress_token(meta: JsonObject) -> Json:

@@ -97,9 +97,7 @@ class _MiddlewareRun:
         except (Exception, SystemExit) as error:
             raise _error_of(middleware, error) from error
         if not isinstance(result, CallResult):
-            raise GatewayError(
-                f"The middleware `{middleware.name}` returned {type(result).__name__}, which is no CallResult"
-            )
+            raise GatewayError(f"The middleware `{middleware.name}` returned {type(result).__name__}, not a CallResult")
         return result
 
     async def proceed(self, request: CallRequest) -> CallResult:

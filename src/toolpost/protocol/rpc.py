@@ -233,7 +233,7 @@ def result_response(request_id: bytes, result: bytes) -> bytes:
 def internal_error(error: Exception) -> ProtocolError:
     """Log a bug in Toolpost, and return the error for the client, without details."""
     event(_log, logging.ERROR, "internal error", exception=error)
-    return ProtocolError(INTERNAL_ERROR, "Something went wrong inside Toolpost")
+    return ProtocolError(INTERNAL_ERROR, "Internal error")
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:

@@ -61,7 +61,7 @@ def parse_input_requests(fields: Fields, client_channel: ClientChannel | None, s
     except (msgspec.DecodeError, ServerRefused) as error:
         raise UpstreamUnavailable(
             f"The server `{server}` answered with a result of the kind input_required, which it was not asked for: {error}",
-            hint="the server is at fault, not the call",
+            hint="this is an error of the server, not of the call",
             server=server,
         ) from error
     return asked

@@ -186,7 +186,7 @@ class PluginHost:
         if not kept:
             near = nearest_name(self._only, names)
             raise BadConfiguration(
-                f"No plugin is called `{self._only}`.",
+                f"Unknown plugin `{self._only}`.",
                 hint=f"did you mean `{near}`?" if near else f"the plugins here: {', '.join(sorted(names))}",
             )
         if kept[0].state == "disabled":
@@ -239,7 +239,7 @@ class PluginHost:
     def _register(self, found: Any, loaded: LoadedPlugin) -> None:
         loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version
         if self._manager.has_plugin(loaded.name):
-            raise PluginFailed(f"another plugin is called `{loaded.name}` already")
+            raise PluginFailed(f"another plugin is already named `{loaded.name}`")
         self._manager.register(found, loaded.name)
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
         loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())

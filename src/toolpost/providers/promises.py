@@ -195,7 +195,7 @@ class Promises:
                 "tools seen for the first time, and pinned",
                 server=server,
                 tools=len(tools),
-                hint="not in the lock" if self.has_lock else "there is no lock; `toolpost lock` writes one",
+                hint="not in the lock" if self.has_lock else "there is no lock; run `toolpost lock` to create one",
             )
 
     def _find_promise(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:

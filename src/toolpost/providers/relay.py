@@ -180,7 +180,7 @@ class Relay:
                 return await self._ask(server, "completion/complete", params, requester)
             except ServerRefused as refused:
                 event(_log, logging.DEBUG, "completion refused", server=server, reason=refused.message)
-        raise ServerRefused(INVALID_PARAMS, "No server completes this")
+        raise ServerRefused(INVALID_PARAMS, "No server offers completions for this")
 
     def _split(self, name: str) -> tuple[str, str]:
         server, _, rest = name.partition(SEPARATOR)
@@ -280,7 +280,7 @@ class _SelectedServers(Mapping[str, ServerProvider]):
 
 def make_unknown_prompt_error(name: str) -> ServerRefused:
     """Make the error for a prompt that does not exist or is not visible: it must not tell which."""
-    return ServerRefused(INVALID_PARAMS, f"No prompt is called `{name[:128]}`")
+    return ServerRefused(INVALID_PARAMS, f"Unknown prompt `{name[:128]}`")
 
 
 def _add_prefix(server: str, item: JsonObject) -> JsonObject:

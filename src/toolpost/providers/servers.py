@@ -446,5 +446,7 @@ def _check_stray_fields(raw: bytes, server: str) -> None:
 
 def _make_result_error(server: str, what: str) -> UpstreamUnavailable:
     return UpstreamUnavailable(
-        f"The server `{server}` answered with {what}", hint="the server is at fault, not the call", server=server
+        f"The server `{server}` answered with {what}",
+        hint="this is an error of the server, not of the call",
+        server=server,
     )

@@ -1,20 +1,18 @@
-"""What a person may set: read once, frozen. An unknown key in our own file is an error that names the nearest one.
+"""The settings of `toolpost.toml`: read once, frozen. An unknown key is an error that suggests the nearest one.
 
 model         every setting of the kernel and its default
-section       a section that a part brings
-callers       `[callers.NAME]` and `[http.oauth]`: who may call, and what they see
-servers       `[servers.NAME]`, and what becomes of it once its variables are filled in
-variables     `${VAR}` and its relatives
-secrets       what must not be shown, and how it is written instead
-concealing    a server's own words without its secrets
-loading       `toolpost.toml`, or a client's file, as a `Config`
-places        where state is kept without a `toolpost.toml`
-client_files  the servers that other MCP clients keep in their files
-client_entry  one of those servers, read into our settings
-env_files     files of `NAME=value` lines, which those may name
-own_entry     which of those servers is Toolpost itself
-jsonc         JSON with comments, read with line numbers
-json_edit     one member of such a file set or removed, without losing a byte of the rest
+section       the section of a part
+callers       `[callers.NAME]` and `[http.oauth]`: who may call over HTTP, and what they see
+servers       `[servers.NAME]`, as written and resolved
+loader        `toolpost.toml`, or a client's file, as a `Config`
+lock          reading the lock file
+locations     where state is kept without a `toolpost.toml`
+variables     `${VAR}` and similar references
+secrets       finds secrets in a server's settings, and rewrites them
+masking       removes a server's secrets from text that it prints
+client_files  the servers in the files of other MCP clients; client_entry one of them, own_entry Toolpost itself among them
+env_files     files of `NAME=value` lines
+jsonc         JSON with comments; json_edit changes one member of it
 """
 
 from toolpost.settings.callers import CallerSettings, OAuthSettings

@@ -1,4 +1,4 @@
-"""One server as a client's file writes it, read into our settings. What is strange about it is said, not refused."""
+"""Converts one server entry of a client's file to settings. Oddities become notes, not errors."""
 
 import json
 from dataclasses import dataclass, field
@@ -27,18 +27,18 @@ _EMPTY: Final[dict[str, Any]] = {"args": [], "env": {}, "cwd": None, "headers": 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientEntry:
-    """What an entry says."""
+    """A converted entry; `problem` says why it cannot be used."""
 
     settings: ServerSettings
     env_file: str | None = None
     notes: tuple[str, ...] = ()
     problem: str | None = None
-    """Why it cannot be used."""
+    """None if it can be used."""
 
 
 @dataclass(kw_only=True)
-class _Reading:
-    """One server while it is read: what was strange about it."""
+class _EntryReader:
+    """Reads typed values of one entry, and collects notes and the first problem."""
 
     notes: list[str] = field(default_factory=list)
     problem: str | None = None
@@ -67,72 +67,72 @@ class _Reading:
 
 
 def read_entry(entry: Json, *, falls_back: bool) -> ClientEntry:
-    """Read one server; `falls_back` says that its client tries SSE where HTTP fails."""
+    """Convert one entry; `falls_back` says that its client tries SSE where HTTP fails."""
     if not isinstance(entry, dict):
         return ClientEntry(settings=ServerSettings(), problem="it is not an object")
-    reading = _Reading()
-    settings = _settings(entry, reading, falls_back=falls_back)
+    reading = _EntryReader()
+    settings = _read_settings(entry, reading, falls_back=falls_back)
     if unknown := sorted(set(entry) - _KNOWN):
-        reading.notes.append(f"not used here: {', '.join(unknown)}")
+        reading.notes.append(f"ignored: {', '.join(unknown)}")
     if extra := misplaced_keys(settings):
-        reading.notes.append(f"not used with {'a command' if settings.command else 'a url'}: {', '.join(extra)}")
+        reading.notes.append(f"ignored with {'a command' if settings.command else 'a url'}: {', '.join(extra)}")
         settings = msgspec.structs.replace(settings, **{key: _EMPTY[key] for key in extra})
     return ClientEntry(
         settings=settings,
         env_file=reading.text(entry.get("envFile"), "envFile") if settings.command else None,
         notes=tuple(reading.notes),
-        problem=reading.problem or _fault(settings),
+        problem=reading.problem or _find_problem(settings),
     )
 
 
-def _settings(entry: JsonObject, reading: _Reading, *, falls_back: bool) -> ServerSettings:
+def _read_settings(entry: JsonObject, reading: _EntryReader, *, falls_back: bool) -> ServerSettings:
     command, url = reading.text(entry.get("command"), "command"), reading.text(entry.get("url"), "url")
-    transport = _transport(entry, reading)
+    transport = _read_transport(entry, reading)
     if command is not None and url is not None and transport is not None:
-        reading.notes.append(f"has a command and a url; `type` is {transport}, so the other one is left out")
+        reading.notes.append(f"has a command and a url; `type` is {transport}, so that the other one is ignored")
         command, url = (command, None) if transport == "stdio" else (None, url)
     if falls_back and transport == "http":
-        # VS Code tries SSE where a server does not speak HTTP as it does today.
+        # VS Code falls back to SSE for servers without streamable HTTP.
         transport = None
     return ServerSettings(
         command=command,
         url=url,
-        args=[_as_text(word) for word in reading.list(entry.get("args"), "args")],
-        env=_texts(reading.object(entry.get("env"), "env")),
+        args=[_to_text(word) for word in reading.list(entry.get("args"), "args")],
+        env=_to_texts(reading.object(entry.get("env"), "env")),
         cwd=reading.text(entry.get("cwd"), "cwd"),
-        headers=_texts(reading.object(entry.get("headers"), "headers")),
+        headers=_to_texts(reading.object(entry.get("headers"), "headers")),
         transport=None if transport == "stdio" and command is not None else transport,
         enabled=entry.get("disabled") is not True,
     )
 
 
-def _transport(entry: JsonObject, reading: _Reading) -> Transport | None:
+def _read_transport(entry: JsonObject, reading: _EntryReader) -> Transport | None:
     given = entry.get("type", entry.get("transport"))
     if given is None:
         return None
     known = _TRANSPORTS.get(given.lower()) if isinstance(given, str) else None
     if known is None:
-        reading.problem = reading.problem or "its `type` is none of stdio, http, streamable-http and sse"
+        reading.problem = reading.problem or "`type` must be stdio, http, streamable-http or sse"
     return known
 
 
-def _texts(values: JsonObject) -> dict[str, str]:
-    return {name: _as_text(value) for name, value in values.items() if value is not None}
+def _to_texts(values: JsonObject) -> dict[str, str]:
+    return {name: _to_text(value) for name, value in values.items() if value is not None}
 
 
-def _as_text(value: Json) -> str:
+def _to_text(value: Json) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
-def _fault(settings: ServerSettings) -> str | None:
-    """Say what is wrong with settings that were read, as `check_server` does, without the name."""
+def _find_problem(settings: ServerSettings) -> str | None:
+    """Return what `check_server` finds wrong with the settings, without the name; None if nothing."""
     try:
         check_server("x", settings)
         msgspec.json.encode(settings)
     except BadConfiguration as error:
         return error.message.removeprefix("servers.x").lstrip(" .").removesuffix(".")
     except UnicodeEncodeError:
-        return "it holds text that is not Unicode"
+        return "it contains text that is not valid Unicode"
     return None

@@ -1,4 +1,4 @@
-"""The servers that other MCP clients keep in their files. The files are not ours: what is unknown is noted, not refused.
+"""Reads the servers in the files of other MCP clients. Unknown content is noted, not refused, as the files are not ours.
 
 mcpServers                    Claude Code (.mcp.json, ~/.claude.json), Claude Desktop, Cursor
 projects[PATH].mcpServers     Claude Code, for one folder (~/.claude.json)
@@ -28,19 +28,19 @@ class FoundServer:
     """A server in a client's file."""
 
     name: str
-    """Its name here."""
+    """Its name in `toolpost.toml`."""
     their_name: str
-    """Its name there."""
+    """Its name in the client's file."""
     settings: ServerSettings
     env_file: str | None = None
-    """A file of more variables; it is read when the server is to run."""
+    """A file with more variables, read when the server is used."""
     project: Path
     path: Path
     problem: str | None = None
     """Why it cannot be used."""
 
-    def whole(self) -> ServerSettings:
-        """Return the settings with what the env file adds; a problem is an error now, unless it is disabled."""
+    def complete_settings(self) -> ServerSettings:
+        """Return the settings with the env file's variables; raises `BadConfiguration` for a problem, unless disabled."""
         if not self.settings.enabled:
             return self.settings
         if self.problem is not None:
@@ -49,7 +49,7 @@ class FoundServer:
         return msgspec.structs.replace(self.settings, env=env | self.settings.env)
 
     def env_file_values(self) -> dict[str, str]:
-        """Read the env file, if there is one."""
+        """Read the env file; `{}` if there is none."""
         if self.env_file is None:
             return {}
         place = f"{self.path}: servers.{self.name}.envFile"
@@ -59,19 +59,19 @@ class FoundServer:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientServers:
-    """What a client's file holds."""
+    """The servers of a client's file."""
 
     path: Path
     project: Path
-    """The folder that its relative paths start from."""
+    """The folder that relative paths in it start from."""
     servers: tuple[FoundServer, ...]
     has_place: bool
-    """Whether it has a place for servers at all."""
+    """Whether the file has a section for servers at all."""
     notes: tuple[str, ...] = ()
 
 
 def read_client_file(path: Path, *, folder: Path) -> ClientServers:
-    """Read a client's file; `folder` is the one whose servers are wanted."""
+    """Read a client's file; `folder` selects among the projects that it may list."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -82,27 +82,26 @@ def read_client_file(path: Path, *, folder: Path) -> ClientServers:
 
 
 def read_client_text(text: str, path: Path, *, folder: Path) -> ClientServers:
-    """Read what a client's file says."""
     try:
         value = read_jsonc(text) if text.strip("\ufeff \t\r\n") else {}
     except NotJson as error:
         raise BadConfiguration(f"{path} is not JSON: {error}.") from error
     if not isinstance(value, dict):
-        raise BadConfiguration(f"{path} is not a client's configuration: it holds no object.")
+        raise BadConfiguration(f"{path} is not an MCP client's configuration: it is not a JSON object.")
     project = project_of(path, folder)
-    places = list(_places(value, folder))
-    # What is said for a folder wins over what is said for all.
+    places = list(_find_sections(value, folder))
+    # A project's servers override those for all projects.
     entries: dict[str, Json] = {}
     for name, place in places:
         if not isinstance(place, dict):
             raise BadConfiguration(f"{path}: `{name}` is not an object.")
         entries |= place
     is_vscode = any(name in ("servers", "mcp.servers") for name, _ in places)
-    return _read_named(entries, path, project, has_place=bool(places), falls_back=is_vscode)
+    return _read_entries(entries, path, project, has_place=bool(places), falls_back=is_vscode)
 
 
 def project_of(path: Path, folder: Path) -> Path:
-    """Return the folder that a file speaks for: its own project, else the one that Toolpost runs for."""
+    """Return the folder that a file configures: its own project, else the one that Toolpost runs in."""
     path = path.absolute()
     home = Path.home()
     if path.name == ".mcp.json":
@@ -112,12 +111,14 @@ def project_of(path: Path, folder: Path) -> Path:
     return folder.absolute()
 
 
-def _places(value: JsonObject, folder: Path) -> Iterator[tuple[str, Json]]:
+def _find_sections(value: JsonObject, folder: Path) -> Iterator[tuple[str, Json]]:
     if "mcpServers" in value:
         yield "mcpServers", value["mcpServers"]
     if isinstance(projects := value.get("projects"), dict):
-        # As a folder inside a project is part of it, the nearest one counts.
-        known = {Path(name): held for name, held in projects.items() if isinstance(held, dict)}
+        # A folder inside a project belongs to it: the nearest listed one counts.
+        known = {
+            Path(name): project_values for name, project_values in projects.items() if isinstance(project_values, dict)
+        }
         nearest = next((known[place] for place in (folder, *folder.parents) if place in known), {})
         if "mcpServers" in nearest:
             yield "projects.mcpServers", nearest["mcpServers"]
@@ -128,22 +129,22 @@ def _places(value: JsonObject, folder: Path) -> Iterator[tuple[str, Json]]:
         yield "mcp.servers", mcp["servers"]
 
 
-def _read_named(
+def _read_entries(
     entries: Mapping[str, Json], path: Path, project: Path, *, has_place: bool, falls_back: bool
 ) -> ClientServers:
     servers: list[FoundServer] = []
     notes: list[str] = []
     taken: set[str] = set()
-    # Names that are usable as they are come first: another one does not get to take theirs.
+    # Valid names come first, so that a converted one does not take theirs.
     for their_name in sorted(entries, key=lambda name: usable_name(name) != name):
         if is_toolpost(their_name, entries[their_name]):
-            notes.append(f"`{their_name}` is Toolpost itself and left out")
+            notes.append(f"`{their_name}` is Toolpost itself: skipped")
             continue
-        name = _free(usable_name(their_name), taken)
+        name = _free_name(usable_name(their_name), taken)
         taken.add(name)
         if name != their_name:
             rule = "names are letters, digits, `-` and single `_`"
-            notes.append(f"servers.{name}: `{their_name}` is called `{name}` here: {rule}")
+            notes.append(f"servers.{name}: `{their_name}` was renamed to `{name}`: {rule}")
         entry = read_entry(entries[their_name], falls_back=falls_back)
         notes.extend(f"servers.{name}: {note}" for note in entry.notes)
         servers.append(
@@ -162,7 +163,7 @@ def _read_named(
     return ClientServers(path=path, project=project, servers=tuple(servers), has_place=has_place, notes=tuple(notes))
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     number, free = 2, name
     while free in taken:
         free = f"{name}-{number}"

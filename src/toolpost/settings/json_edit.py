@@ -1,4 +1,4 @@
-"""One member of a JSON file set or removed in its text. Everything else stays as it is: order, spaces, comments."""
+"""Sets or removes one member in the text of a JSON file; order, whitespace and comments of the rest are kept."""
 
 import json
 import re
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolpost.base.ids import Json
-from toolpost.settings.jsonc import as_plain_json, read_jsonc, without_comments
+from toolpost.settings.jsonc import blank_comments, read_jsonc, to_plain_json
 
 _SPACE: Final = re.compile(r"\s*")
 _DECODER: Final = json.JSONDecoder()
 
 
-class NoObject(ValueError):
-    """What is there is not an object, so that nothing can be put into it."""
+class NotAnObject(ValueError):
+    """The value to change is not an object; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Member:
-    """Where a member is: from its name to the end of its value."""
+    """The position of a member, from its name to the end of its value."""
 
     name: str
     start: int
@@ -29,36 +29,35 @@ class _Member:
 
 @dataclass(frozen=True, kw_only=True)
 class _Object:
-    """Where an object is: its braces and its members."""
+    """The position of an object, from brace to brace, and its members."""
 
     start: int
     close: int
     members: list[_Member]
 
     def member(self, name: str) -> _Member | None:
-        """Find a member; of two with one name the last counts, as for everybody who reads the file."""
+        """Find a member; of duplicates the last, as JSON parsers do."""
         return next((found for found in reversed(self.members) if found.name == name), None)
 
 
-def member_at(text: str, path: Sequence[str]) -> Json | None:
-    """Return what is at this path, None if there is nothing; `NoObject` if something on the way is no object."""
+def get_member(text: str, path: Sequence[str]) -> Json | None:
+    """Return the value at a path, None if there is none; raises `NotAnObject` if a step of the path is not an object."""
     if is_blank(text):
         return None
     value = read_jsonc(text)
     for depth, name in enumerate(path):
         if not isinstance(value, dict):
-            raise NoObject(f"`{'.'.join(path[:depth])}`" if depth else "it")
+            raise NotAnObject(f"`{'.'.join(path[:depth])}`" if depth else "it")
         if name not in value:
             return None
         value = value[name]
     return value
 
 
-def with_member(text: str, path: Sequence[str], value: Json) -> str:
-    """Return the text with the member at this path set."""
+def set_member(text: str, path: Sequence[str], value: Json) -> str:
     if is_blank(text):
         return text + json.dumps(_nest(path, value), indent=2, ensure_ascii=False) + "\n"
-    holder = _object(text, _skip(as_plain_json(text), 0))
+    holder = _parse_object(text, _skip(to_plain_json(text), 0))
     for depth, name in enumerate(path):
         member = holder.member(name)
         if member is None:
@@ -66,23 +65,23 @@ def with_member(text: str, path: Sequence[str], value: Json) -> str:
         if depth == len(path) - 1:
             is_inline = "\n" not in text[holder.start : holder.close]
             return text[: member.value_start] + _dump(value, text, member.start, is_inline) + text[member.end :]
-        holder = _object(text, member.value_start)
+        holder = _parse_object(text, member.value_start)
     return text
 
 
-def without_member(text: str, path: Sequence[str]) -> str:
-    """Return the text without the member at this path, which must be there."""
-    holder = _object(text, _skip(as_plain_json(text), 0))
+def remove_member(text: str, path: Sequence[str]) -> str:
+    """Return the text without the member at this path, which must exist."""
+    holder = _parse_object(text, _skip(to_plain_json(text), 0))
     for name in path[:-1]:
         member = holder.member(name)
         assert member is not None
-        holder = _object(text, member.value_start)
+        holder = _parse_object(text, member.value_start)
     return _remove(text, holder, path[-1])
 
 
 def is_blank(text: str) -> bool:
-    """Say whether there is nothing but space and comments."""
-    return not without_comments(text).strip()
+    """Whether a text has only whitespace and comments."""
+    return not blank_comments(text).strip()
 
 
 def _nest(path: Sequence[str], value: Json) -> Json:
@@ -96,11 +95,11 @@ def _skip(plain: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _object(text: str, start: int) -> _Object:
-    """Find the members of the object that begins here."""
-    plain = as_plain_json(text)
+def _parse_object(text: str, start: int) -> _Object:
+    """Locate the members of the object that starts here."""
+    plain = to_plain_json(text)
     if plain[start] != "{":
-        raise NoObject("it")
+        raise NotAnObject("it")
     members: list[_Member] = []
     at = _skip(plain, start + 1)
     while plain[at] != "}":
@@ -124,9 +123,9 @@ def _insert(text: str, holder: _Object, name: str, value: Json) -> str:
     outer = _indent_at(text, holder.start)
     inner = _indent_at(text, last.start) if last else outer + _indent_unit(text)
     line = _newline(text)
-    # Comments that follow the last member belong to it: what is new comes after them.
+    # Comments after the last member belong to it, so that the new one goes after them.
     end = len(text[: holder.close].rstrip())
-    before = text[holder.start + 1 : end] if last is None else _with_comma(text, last.end, end)
+    before = text[holder.start + 1 : end] if last is None else _add_comma(text, last.end, end)
     head = text[: holder.start + 1] if last is None else text[: last.end]
     gap = text[end : holder.close]
     gap = gap if "\n" in gap else f"{line}{outer}"
@@ -135,8 +134,8 @@ def _insert(text: str, holder: _Object, name: str, value: Json) -> str:
     return f"{head}{before}{line}{new}{gap}{text[holder.close :]}"
 
 
-def _with_comma(text: str, start: int, end: int) -> str:
-    has_one = "," in without_comments(text)[start:end]
+def _add_comma(text: str, start: int, end: int) -> str:
+    has_one = "," in blank_comments(text)[start:end]
     return text[start:end] if has_one else f",{text[start:end]}"
 
 
@@ -144,7 +143,7 @@ def _remove(text: str, holder: _Object, name: str) -> str:
     member = holder.member(name)
     assert member is not None
     index = holder.members.index(member)
-    bare = without_comments(text)
+    bare = blank_comments(text)
     cuts = [_cut(text, member)]
     after = _skip(bare, member.end)
     if bare[after] == ",":
@@ -159,7 +158,7 @@ def _remove(text: str, holder: _Object, name: str) -> str:
 
 
 def _cut(text: str, member: _Member) -> tuple[int, int]:
-    """Take the line break or the space before a member along."""
+    """Return the span of a member, with the line break or the space before it."""
     head = text[: member.start].rstrip(" \t")
     if head.endswith("\n"):
         head = head[: -2 if head.endswith("\r\n") else -1]
@@ -167,7 +166,7 @@ def _cut(text: str, member: _Member) -> tuple[int, int]:
 
 
 def _collapse(text: str, start: int) -> str:
-    """Write an object that holds nothing, not even a comment, as `{}`."""
+    """Write an object without members and comments as `{}`."""
     found = re.compile(r"\{\s*\}").match(text, start)
     return f"{text[:start]}{{}}{text[found.end() :]}" if found else text
 
@@ -189,7 +188,7 @@ def _indent_at(text: str, at: int) -> str:
 
 
 def _indent_unit(text: str) -> str:
-    """Return what the file indents by: its first indented line, else two spaces."""
+    """Return the indentation of the file: that of its first indented line, else two spaces."""
     found = re.search(r"^([ \t]+)[^\s*/]", text, re.MULTILINE)
     return found[1] if found else "  "
 

@@ -1,7 +1,7 @@
-"""JSON with comments and trailing commas, read with line numbers.
+"""Parses JSON with comments and trailing commas, with line numbers in errors.
 
-Comments and trailing commas are overwritten with spaces first, so that every place in what is read is the same place in
-what was written: `json_edit` changes files by that.
+Comments and trailing commas are overwritten with spaces first, so that positions in the parsed text are positions in the file:
+`json_edit` relies on it.
 """
 
 import json
@@ -10,15 +10,15 @@ from typing import Final
 
 from toolpost.base.ids import Json
 
-# Without giving anything back, and also where its end is missing: else each quote in such a string is tried as a beginning,
-# which takes time in proportion to the square of its length.
+# Possessive, and with an optional end: otherwise each quote in an unterminated string is tried as a start, which takes
+# quadratic time.
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/|/\*", re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 
 
 class NotJson(ValueError):
-    """This is not JSON; says where."""
+    """A syntax error; the message has line and column."""
 
     def __init__(self, what: str, text: str, at: int) -> None:
         line = text.count("\n", 0, at) + 1
@@ -27,8 +27,8 @@ class NotJson(ValueError):
 
 
 def read_jsonc(text: str) -> Json:
-    """Read JSON, with or without comments; `NotJson` says in which line it is broken."""
-    plain = as_plain_json(text)
+    """Parse JSON, with or without comments; raises `NotJson`."""
+    plain = to_plain_json(text)
     try:
         value: Json = json.loads(plain)
     except json.JSONDecodeError as error:
@@ -41,12 +41,12 @@ def read_jsonc(text: str) -> Json:
     return value
 
 
-def as_plain_json(text: str) -> str:
+def to_plain_json(text: str) -> str:
     """Overwrite comments, trailing commas and a byte order mark with spaces."""
-    return _TRAILING_COMMA.sub(lambda found: " " if found[0] == "," else found[0], without_comments(text))
+    return _TRAILING_COMMA.sub(lambda found: " " if found[0] == "," else found[0], blank_comments(text))
 
 
-def without_comments(text: str) -> str:
+def blank_comments(text: str) -> str:
     """Overwrite comments and a byte order mark with spaces."""
     blank = _COMMENT.sub(lambda found: _blank(found, text), text)
     return f" {blank[1:]}" if blank.startswith("\ufeff") else blank
@@ -54,5 +54,5 @@ def without_comments(text: str) -> str:
 
 def _blank(found: re.Match[str], text: str) -> str:
     if found[0] == "/*":
-        raise NotJson("a comment that begins here does not end", text, found.start())
+        raise NotJson("this comment does not end", text, found.start())
     return found[0] if found[0].startswith('"') else re.sub(r"[^\r\n]", " ", found[0])

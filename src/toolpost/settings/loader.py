@@ -1,4 +1,4 @@
-"""The configuration from its file: `toolpost.toml`, or a client's file as it is."""
+"""Loads the configuration from `toolpost.toml`, or from an MCP client's file."""
 
 import logging
 import tomllib
@@ -40,18 +40,18 @@ _Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
 def load_config(path: Path | None = None, *, folder: Path | None = None, parts: Sequence[HasSections] = ()) -> Config:
-    """Read the named file, else `toolpost.toml` in the folder, else take the defaults.
+    """Load the given file, else `toolpost.toml` in the folder, else the defaults.
 
-    `parts` may have sections in it, beside those that come with Toolpost and those that are installed.
+    `parts` may have sections in it, in addition to bundled and installed parts.
     """
     folder = folder or Path.cwd()
     if path is None:
         path = folder / CONFIG_NAME
         if not path.exists():
-            return with_state_of(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT))))
-    text = _text_of(path)
+            return with_state_folder(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT))))
+    text = _read_text(path)
     if is_client_file(path, text):
-        return _from_client(text, path, folder)
+        return _load_client_file(text, path, folder)
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -68,8 +68,8 @@ def convert_settings(values: Mapping[str, Any], *, place: str, parts: Sequence[H
     return _convert_config(values, Path(place), parts)
 
 
-def with_state_of(config: Config) -> Config:
-    """Keep the store and the indexes of a project without a `toolpost.toml` where they are in nobody's way."""
+def with_state_folder(config: Config) -> Config:
+    """Move store and index of a project without `toolpost.toml` out of its folder."""
     folder = str(state_folder(Path(config.project)))
     # What is filled in here is no reference, whatever a folder is called.
     store = msgspec.structs.replace(config.store, url=f"sqlite:{folder}/toolpost.db".replace("${", "$${"))
@@ -81,12 +81,11 @@ def with_state_of(config: Config) -> Config:
 
 
 def is_client_file(path: Path, text: str) -> bool:
-    """Say whether this is another client's JSON; no TOML begins with a brace or a slash."""
+    """Whether this is a client's JSON file: TOML never starts with a brace or a slash."""
     return path.suffix.lower() in (".json", ".jsonc") or text.lstrip("\ufeff \t\r\n").startswith(("{", "/"))
 
 
 def config_schema(*, installed: bool = False) -> JsonObject:
-    """Return the JSON Schema of `toolpost.toml`, for editors and for the docs; with the sections of installed parts or not."""
     sections = bundled_sections() | (installed_sections() if installed else {})
     (schema,), definitions = msgspec.json.schema_components([_file_type(sections)], ref_template="#/$defs/{name}")
     return {
@@ -98,35 +97,37 @@ def config_schema(*, installed: bool = False) -> JsonObject:
     }
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise BadConfiguration(f"There is no file {path}.", hint="check --config") from error
+        raise BadConfiguration(
+            f"Configuration file not found: {path}.", hint="check the path given with --config"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfiguration(f"Cannot read {path}: {error}.") from error
 
 
-def _from_client(text: str, path: Path, folder: Path) -> Config:
+def _load_client_file(text: str, path: Path, folder: Path) -> Config:
     found = read_client_text(text, path, folder=folder)
     if not found.has_place:
         raise BadConfiguration(
-            f"{path} holds no MCP servers.", hint="they are looked for under `mcpServers`, `servers` and `mcp.servers`"
+            f"{path} contains no MCP servers.", hint="they are expected under `mcpServers`, `servers` or `mcp.servers`"
         )
     for note in found.notes:
         event(_log, logging.INFO, "client file", file=str(path), note=note)
-    servers = {server.name: server.whole() for server in found.servers}
-    return with_state_of(Config(servers=servers, project=str(found.project)))
+    servers = {server.name: server.complete_settings() for server in found.servers}
+    return with_state_folder(Config(servers=servers, project=str(found.project)))
 
 
 def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSections] = ()) -> Config:
     sections = known_sections(values) | sections_of(parts)
     whole = _file_type(sections)
     for name in values.keys() - {field.name for field in msgspec.structs.fields(whole)}:
-        with _naming(path):
+        with _prefix_errors(path):
             check_loadable(name)
     _refuse_unknown_keys(values, whole, path, "")
-    # Servers and callers one by one: msgspec does not say in which entry of a table a fault is.
+    # Servers and callers one by one: msgspec does not say which entry of a table is wrong.
     servers = _convert_servers(values.get("servers", {}), path)
     callers = _convert_callers(values.get("callers", {}), path)
     tables = [section for section in sections.values() if section.table is not None]
@@ -142,7 +143,7 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     }
     config = Config(**kernel, parts=of_parts)
     parse_address(config.http.listen)
-    with _naming(path):
+    with _prefix_errors(path):
         check_bundled(config.plugins.bundled, "plugins.bundled")
     _check_access(config, callers, path)
     _check_reranker(config, path)
@@ -168,26 +169,27 @@ def _file_type(sections: Mapping[str, Section[Any]]) -> type[msgspec.Struct]:
 
 
 def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: Path) -> None:
-    with _naming(path):
+    with _prefix_errors(path):
         for place, endpoint in (("http", config.http), ("stdio", config.stdio)):
             check_patterns(endpoint.tags, endpoint.tools, place)
         if config.http.oauth is not None:
             check_oauth(config.http.oauth, callers)
-        elif meant := sorted(name for name, caller in callers.items() if caller.has_claims):
+        elif names := sorted(name for name, caller in callers.items() if caller.has_claims):
             raise BadConfiguration(
-                f"callers.{meant[0]} is known by claims, and no authorization server is.", hint="set [http.oauth]"
+                f"callers.{names[0]} is identified by OAuth claims, but [http.oauth] is not set.",
+                hint="add [http.oauth] with issuer and resource",
             )
 
 
 def _convert_callers(values: Any, path: Path) -> dict[str, CallerSettings]:
     if not isinstance(values, Mapping):
-        raise BadConfiguration(f"{path}: callers is a table: write [callers.NAME].")
+        raise BadConfiguration(f"{path}: callers must be a table: write [callers.NAME].")
     return {name: _convert_caller(name, value, path) for name, value in values.items()}
 
 
 def _convert_caller(name: str, value: Any, path: Path) -> CallerSettings:
     caller = _convert_entry(value, CallerSettings, path, f"callers.{name}")
-    with _naming(path):
+    with _prefix_errors(path):
         check_caller(name, caller)
     return caller
 
@@ -200,14 +202,14 @@ def _convert_table(values: Any, table: Section[Any], path: Path) -> dict[str, An
     for name, value in values.items():
         entries[name] = _convert_entry(value, table.struct, path, f"{table.name}.{name}")
         if table.check_entry is not None:
-            with _naming(path):
+            with _prefix_errors(path):
                 table.check_entry(name, entries[name])
     return entries
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Say in which file a fault is."""
+def _prefix_errors(path: Path) -> Iterator[None]:
+    """Add the file's name to each `BadConfiguration`."""
     try:
         yield
     except BadConfiguration as error:
@@ -215,9 +217,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _convert_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> _Entry:
-    """Convert one entry of a table of sections; a fault is named with its place."""
+    """Convert one `[table.NAME]`; errors name the table and the key."""
     if not isinstance(value, Mapping):
-        raise BadConfiguration(f"{path}: {place} is a table: write [{place}].")
+        raise BadConfiguration(f"{path}: {place} must be a table: write [{place}].")
     _refuse_unknown_keys(value, kind, path, f"{place}.")
     try:
         return msgspec.convert(value, kind)
@@ -230,37 +232,37 @@ def _check_reranker(config: Config, path: Path) -> None:
     reranker = config.discovery.reranker
     if reranker.url is not None and not reranker.url.startswith(("http://", "https://")):
         raise BadConfiguration(
-            f"{path}: discovery.reranker.url is not an HTTP URL.", hint="as in http://127.0.0.1:11434/v1"
+            f"{path}: discovery.reranker.url is not an HTTP URL.", hint="for example http://127.0.0.1:11434/v1"
         )
     if bool(reranker.url) != bool(reranker.model):
         raise BadConfiguration(
             f"{path}: discovery.reranker has {'a URL and no model' if reranker.url else 'a model and no URL'}.",
-            hint="set both, or neither",
+            hint="set both url and model, or neither",
         )
 
 
 def _convert_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
     if not isinstance(values, Mapping):
-        raise BadConfiguration(f"{path}: servers is a table: write [servers.NAME].")
+        raise BadConfiguration(f"{path}: servers must be a table: write [servers.NAME].")
     return {name: _convert_server(name, value, path) for name, value in values.items()}
 
 
 def _convert_server(name: str, value: Any, path: Path) -> ServerSettings:
     place = f"servers.{name}"
     for key in ("env", "headers") if isinstance(value, Mapping) else ():
-        _refuse_other_than_text(value.get(key, {}), f"{path}: {place}.{key}")
+        _check_texts(value.get(key, {}), f"{path}: {place}.{key}")
     server = _convert_entry(value, ServerSettings, path, place)
-    with _naming(path):
+    with _prefix_errors(path):
         check_server(name, server)
     return server
 
 
-def _refuse_other_than_text(values: Any, place: str) -> None:
+def _check_texts(values: Any, place: str) -> None:
     if not isinstance(values, Mapping):
         return
     for name, value in values.items():
         if not isinstance(value, str):
-            raise BadConfiguration(f"{place}.{name} must be text.", hint="put it in quotes")
+            raise BadConfiguration(f"{place}.{name} must be a string.", hint="put it in quotes")
 
 
 def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], path: Path, place: str) -> None:
@@ -268,17 +270,17 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
     for key, value in values.items():
         if key not in fields:
             near = nearest_name(key, fields)
-            hint = f"did you mean `{place}{near}`?" if near else f"known here: {', '.join(sorted(fields))}"
-            raise BadConfiguration(f"{path}: there is no setting `{place}{key}`.", hint=hint)
-        inner = _section_in(fields[key])
+            hint = f"did you mean `{place}{near}`?" if near else f"known settings: {', '.join(sorted(fields))}"
+            raise BadConfiguration(f"{path}: unknown setting `{place}{key}`.", hint=hint)
+        inner = _section_type(fields[key])
         if isinstance(value, Mapping) and inner is not None:
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
 
 
-def _section_in(kind: Any) -> type[msgspec.Struct] | None:
-    """Return the section that a setting is, whether or not it may be left out; a table of sections is none."""
+def _section_type(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the struct type of a section, optional or not; None for other settings and for tables of sections."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind
     if get_origin(kind) in (Annotated, Union, UnionType):
-        return next((found for part in get_args(kind) if (found := _section_in(part)) is not None), None)
+        return next((found for part in get_args(kind) if (found := _section_type(part)) is not None), None)
     return None

@@ -1,4 +1,4 @@
-"""Where Toolpost keeps what it remembers when no `toolpost.toml` says so: never in the folder that a client starts it in."""
+"""Where state is kept without a `toolpost.toml`: never in the folder in which a client starts the gateway."""
 
 import hashlib
 import os
@@ -13,8 +13,8 @@ from toolpost.contracts.errors import BadConfiguration
 def state_folder(project: Path) -> Path:
     """Return the folder for the state of a project that has no `toolpost.toml`.
 
-    That is its `.toolpost` where it has one already, else a folder of its own in the user's data directory. Two projects
-    share none: servers of the same name in both need not be the same.
+    An existing `.toolpost` in the project, else a folder per project in the user's data directory. Projects do not share one,
+    because servers of the same name in two projects may differ.
     """
     project = project.absolute()
     if (own := project / OWN_FOLDER).is_dir():
@@ -24,16 +24,16 @@ def state_folder(project: Path) -> Path:
 
 
 def data_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Return the user's data directory for Toolpost; XDG_DATA_HOME names another on every system."""
-    # The specification has relative paths ignored: they would lead into whatever folder a client chose.
+    """Return the user's data directory for Toolpost; an absolute XDG_DATA_HOME overrides it on every system."""
+    # The XDG specification ignores relative paths: they would depend on the folder in which a client starts us.
     if Path(chosen := environment.get("XDG_DATA_HOME", "")).is_absolute():
         return Path(chosen) / "toolpost"
     try:
         home = Path.home()
     except RuntimeError as error:
         raise BadConfiguration(
-            "This user has no home directory to keep the store in.",
-            hint="set HOME or XDG_DATA_HOME, or write a toolpost.toml",
+            "There is no home directory to keep the store in.",
+            hint="set HOME or XDG_DATA_HOME, or create a toolpost.toml",
         ) from error
     if platform == "darwin":
         return home / "Library" / "Application Support" / "toolpost"

@@ -1,4 +1,4 @@
-"""The lock file that lies beside the configuration."""
+"""Reading the lock file beside the configuration."""
 
 from pathlib import Path
 from typing import Final
@@ -7,20 +7,20 @@ from toolpost.contracts.errors import BadLock
 from toolpost.contracts.lockfile import LockedTool, parse_lock
 
 SIZE_LIMIT_BYTES: Final = 100 * 1024 * 1024
-"""Several times what the largest gateway needs: 20,000 tools of some length."""
+"""Several times the lock of 20,000 tools with long descriptions."""
 
 
 def read_lock(path: Path) -> dict[str, LockedTool] | None:
-    """Read a lock; None if there is none."""
-    text = text_of_lock(path)
+    """Read a lock; None if there is no file. Raises `BadLock`."""
+    text = read_lock_text(path)
     return None if text is None else parse_lock(text, name=path.name)
 
 
-def text_of_lock(path: Path) -> str | None:
-    """Read the text of a lock exactly as it is, None if there is none; what is no file of a likely size is not read at all."""
+def read_lock_text(path: Path) -> str | None:
+    """Read a lock's text, byte for byte; None if there is no file. A folder or an oversized file is refused unread."""
     try:
         if path.exists() and not path.is_file():
-            raise BadLock(f"{path} is no file.", hint="`lock` in the configuration, or `--lock`, names another")
+            raise BadLock(f"{path} is not a file.", hint="set `lock` in toolpost.toml, or `--lock`, to a file")
         if path.exists() and (size := path.stat().st_size) > SIZE_LIMIT_BYTES:
             raise BadLock(
                 f"{path} has {size // 1024 // 1024} MiB; a lock has {SIZE_LIMIT_BYTES // 1024 // 1024} MiB at most.",

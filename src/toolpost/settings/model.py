@@ -12,7 +12,15 @@ from msgspec import Meta
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import BUNDLED
-from toolpost.settings.callers import CallerName, CallerSettings, OAuthSettings, Tags, Tools, token_in, token_of
+from toolpost.settings.callers import (
+    CallerName,
+    CallerSettings,
+    OAuthSettings,
+    Tags,
+    Tools,
+    read_caller_token,
+    read_token_file,
+)
 from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
 from toolpost.settings.variables import expand_variables
 
@@ -26,10 +34,14 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The HTTP endpoint."""
 
-    listen: Annotated[str, Meta(description="host:port; off localhost a token is mandatory")] = "127.0.0.1:8420"
-    token_file: Annotated[str | None, Meta(description="file that holds the token; TOOLPOST_TOKEN wins")] = None
-    allowed_hosts: Annotated[list[str], Meta(description="further names that this server goes by")] = []
-    allowed_origins: Annotated[list[str], Meta(description="origins whose pages may call tools")] = []
+    listen: Annotated[str, Meta(description="host:port; other than on localhost, a token is required")] = (
+        "127.0.0.1:8420"
+    )
+    token_file: Annotated[str | None, Meta(description="file with the token; TOOLPOST_TOKEN overrides it")] = None
+    allowed_hosts: Annotated[
+        list[str], Meta(description="further names of this server that the Host header may have")
+    ] = []
+    allowed_origins: Annotated[list[str], Meta(description="web origins whose pages may call tools")] = []
     body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body")] = 4 * 1024 * 1024
     connections: Annotated[
         Count | None, Meta(description="connections at once; three quarters of what the system allows, if not set")
@@ -39,13 +51,13 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Meta(description="the same from one address, not loopback or a trusted proxy; a quarter of it, if not set"),
     ] = None
     trusted_proxies: Annotated[
-        list[str], Meta(description="addresses or networks of proxies, as in 10.0.0.0/8: no limit for one address")
+        list[str], Meta(description="addresses or networks of proxies, such as 10.0.0.0/8, without a limit per address")
     ] = []
     head_timeout_s: Annotated[
-        Seconds, Meta(description="until a request's headers must be there, and an unknown client must send them")
+        Seconds, Meta(description="time limit for the headers of a request, and for the first request of a connection")
     ] = 10.0
     body_timeout_s: Annotated[
-        Seconds, Meta(description="until a request's body must be there, and a second more for every 4 KiB of it")
+        Seconds, Meta(description="time limit for the body of a request, plus a second for every 4 KiB of it")
     ] = 30.0
     bare_names: Annotated[
         bool, Meta(description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`")
@@ -56,33 +68,33 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     @property
     def trusted_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-        """Read `trusted_proxies`; what is no address and no network is an error."""
+        """Parse `trusted_proxies`; raises `BadConfiguration`."""
         networks = []
         for text in self.trusted_proxies:
             try:
                 networks.append(ipaddress.ip_network(text))
             except ValueError as error:
                 raise BadConfiguration(
-                    f"http.trusted_proxies: `{text}` is no address and no network ({error}).",
-                    hint="write an address or a network, as in 10.0.0.7 or 10.0.0.0/8",
+                    f"http.trusted_proxies: `{text}` is not an address or a network ({error}).",
+                    hint="write an address or a network, such as 10.0.0.7 or 10.0.0.0/8",
                 ) from error
         return networks
 
 
 class StdioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The client that starts Toolpost."""
+    """The client that starts Toolpost, on stdio."""
 
     tags: Tags = None
     tools: Tools = None
 
 
 class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where things are remembered."""
+    """The database of the store."""
 
     url: Annotated[
         str,
         Meta(
-            description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is filled in; without a "
+            description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is replaced; without a "
             "toolpost.toml it is in the user's data directory"
         ),
     ] = "sqlite:.toolpost/toolpost.db"
@@ -92,13 +104,13 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             ge=1, le=100, description="connections to PostgreSQL at once; a few more are kept for writing and wake-ups"
         ),
     ] = 8
-    retry_s: Annotated[Seconds, Meta(description="how long a PostgreSQL that is away is waited for")] = 30.0
+    retry_s: Annotated[Seconds, Meta(description="how long to retry when PostgreSQL cannot be reached")] = 30.0
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bounds on time and number."""
+    """Limits of time and number."""
 
-    timeout_s: Annotated[Seconds, Meta(description="time limit of a tool that names none")] = 60.0
+    timeout_s: Annotated[Seconds, Meta(description="time limit of tools that declare none")] = 60.0
     share: Annotated[
         float,
         Meta(gt=0, le=1, description="part of each limit that one caller may have where there are several callers"),
@@ -108,74 +120,76 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     threads: Annotated[Count, Meta(description="synchronous tools that may run at once")] = 40
     instances: Annotated[Count, Meta(description="processes of one `per_session` server at once")] = 100
     sessions: Annotated[Count, Meta(description="sessions over HTTP at once, in the handshake era")] = 10_000
-    streams: Annotated[Count, Meta(description="event streams over HTTP that are open at once, without calls")] = 512
+    streams: Annotated[Count, Meta(description="event streams without a call that are open at once, over HTTP")] = 512
     tasks: Annotated[Count, Meta(description="MCP tasks that are kept at once")] = 20_000
     conversations: Annotated[Count, Meta(description="conversations with agents that are kept")] = 100_000
-    grace_s: Annotated[Seconds, Meta(description="how long calls may go on at shutdown")] = 5.0
+    grace_s: Annotated[Seconds, Meta(description="how long calls in flight may continue at shutdown")] = 5.0
     page_size: Annotated[Count, Meta(description="tools on one page of tools/list")] = 1000
 
 
 class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which plugins are loaded."""
 
-    load: Annotated[list[str], Meta(description="package.module:attribute, beside those that are installed")] = []
+    load: Annotated[
+        list[str], Meta(description="plugins to load in addition to installed ones, as package.module:attribute")
+    ] = []
     bundled: Annotated[
         list[str],
-        Meta(description="plugins of ours to load: bus, time, workspace; time, where there is no file at all"),
+        Meta(description="bundled plugins to load: bus, time, workspace; `time` if there is no toolpost.toml"),
     ] = []
-    disable: Annotated[list[str], Meta(description="names of plugins to leave out")] = []
-    tags: Annotated[dict[str, list[str]], Meta(description="words to choose a plugin's tools by, for each plugin")] = {}
-    only: Annotated[str | None, Meta(description="serve this plugin alone, its tools under their bare names")] = None
-    installed: Annotated[bool, Meta(description="load plugins announced by installed packages")] = True
+    disable: Annotated[list[str], Meta(description="names of plugins to turn off")] = []
+    tags: Annotated[dict[str, list[str]], Meta(description="tags to select tools by, for each plugin")] = {}
+    only: Annotated[str | None, Meta(description="serve only this plugin, its tools without the prefix")] = None
+    installed: Annotated[bool, Meta(description="load plugins of installed packages (entry points)")] = True
 
 
 class MiddlewareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Functions around every call."""
+    """Functions that run around every call."""
 
     load: Annotated[
         list[str],
-        Meta(description="package.module:function, the outermost first; plugins' own middleware stands inside these"),
+        Meta(description="package.module:function, the outermost first; middleware of plugins runs inside these"),
     ] = []
 
 
 def check_bundled(names: Iterable[str], place: str) -> None:
-    """Refuse the name of a plugin that we do not bring."""
+    """Raise `BadConfiguration` for a plugin that does not come with Toolpost."""
     for name in names:
         if name not in BUNDLED:
             near = nearest_name(name, BUNDLED)
             known = ", ".join(BUNDLED)
             raise BadConfiguration(
-                f"{place}: no bundled plugin is called `{name}`.",
-                hint=f"did you mean `{near}`?" if near else f"there are {known}; others go into plugins.load",
+                f"{place}: unknown bundled plugin `{name}`.",
+                hint=f"did you mean `{near}`?" if near else f"known: {known}; add others to plugins.load",
             )
 
 
 class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A second opinion on the ranking, asked of an OpenAI-compatible endpoint; without a URL nobody is asked."""
+    """An OpenAI-compatible endpoint that reranks search results; off without a URL."""
 
-    url: Annotated[str | None, Meta(description="where its API is, as in http://127.0.0.1:11434/v1")] = None
-    model: Annotated[str, Meta(description="the model that is asked")] = ""
-    key_env: Annotated[str | None, Meta(description="environment variable that holds the key")] = None
-    timeout_s: Annotated[Seconds, Meta(description="how long a search waits for it")] = 2.0
-    candidates: Annotated[int, Meta(ge=5, le=50, description="how many of the best it is shown")] = 30
+    url: Annotated[str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1")] = None
+    model: Annotated[str, Meta(description="model to use")] = ""
+    key_env: Annotated[str | None, Meta(description="environment variable with the API key")] = None
+    timeout_s: Annotated[Seconds, Meta(description="how long a search waits for its answer")] = 2.0
+    candidates: Annotated[int, Meta(ge=5, le=50, description="how many of the best results it reranks")] = 30
 
     def key(self, environment: Mapping[str, str] | None = None) -> str | None:
-        """Read the key from the environment; one that is named and not set is an error."""
+        """Read the key from the environment; raises `BadConfiguration` if its variable is not set."""
         if self.key_env is None:
             return None
         if key := (os.environ if environment is None else environment).get(self.key_env):
             return key
         raise BadConfiguration(
-            f"discovery.reranker.key_env: `{self.key_env}` is not set.", hint="set it, or leave key_env out"
+            f"discovery.reranker.key_env: `{self.key_env}` is not set.", hint="set the variable, or remove key_env"
         )
 
 
 class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How tools are found."""
+    """How agents find tools."""
 
     mode: Annotated[
         Literal["all", "automatic", "both"],
-        Meta(description="what is served: all tools, only `automatic_mcp` and `automatic_eval`, or both"),
+        Meta(description="which tools are listed: all, only `automatic_mcp` and `automatic_eval`, or both"),
     ] = "all"
     embedder: Annotated[
         str | None,
@@ -188,24 +202,24 @@ class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that may be set; every section has a default that works."""
+    """All settings; every section has a default that works."""
 
     http: HttpSettings = HttpSettings()
     stdio: StdioSettings = StdioSettings()
-    callers: Annotated[dict[CallerName, CallerSettings], Meta(description="who may call over HTTP, by name")] = {}
+    callers: Annotated[dict[CallerName, CallerSettings], Meta(description="callers over HTTP, by name")] = {}
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
     discovery: DiscoverySettings = DiscoverySettings()
     servers: Annotated[
-        dict[ServerName, ServerSettings], Meta(description="the MCP servers behind this one, by name")
+        dict[ServerName, ServerSettings], Meta(description="MCP servers behind the gateway, by name")
     ] = {}
     contracts: Annotated[
         Literal["observe", "enforce"],
         Meta(
-            description="`observe` reports a server's tool that is not as it was locked or first seen,"
-            " `enforce` withholds it as well"
+            description="`observe` reports a server's tool that changed since it was locked or first seen,"
+            " `enforce` quarantines it as well"
         ),
     ] = "observe"
     lock: Annotated[str, Meta(description="the lock file, relative to the project")] = LOCK_NAME
@@ -215,17 +229,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def lock_path(self) -> Path:
-        """Where the lock file is."""
         return Path(self.project) / self.lock
 
     @property
     def embedder_path(self) -> Path | None:
-        """Where the sentence model is, if there is to be one."""
+        """The folder of the sentence model, None if not set."""
         return Path(self.project) / self.discovery.embedder if self.discovery.embedder is not None else None
 
     @property
     def store_url(self) -> str:
-        """The store's URL with its variables filled in and its path made absolute."""
+        """The store's URL, with variables replaced and an absolute path."""
         project = Path(self.project)
         url = expand_variables(self.store.url, environment=os.environ, project=project.absolute(), place="store.url")
         scheme, _, path = url.partition(":")
@@ -235,53 +248,56 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to listen on."""
         return parse_address(self.http.listen)
 
     def token(self) -> str | None:
-        """Read the token from the environment or its file; None if there is none."""
+        """Read the token from TOOLPOST_TOKEN, else from its file; None if there is none."""
         if token := os.environ.get("TOOLPOST_TOKEN"):
             return token
         if self.http.token_file is None:
             return None
-        return token_in(Path(self.project) / self.http.token_file, "http.token_file")
+        return read_token_file(Path(self.project) / self.http.token_file, "http.token_file")
 
     def caller_tokens(self) -> dict[str, str | None]:
-        """Read the token of every caller; None for one who comes in by claims alone. Two may not share one."""
-        tokens = {name: token_of(name, caller, project=Path(self.project)) for name, caller in self.callers.items()}
-        owner = {self.token(): "the one token"}
+        """Read the token of every caller; None for one that is identified by claims. Raises if two share one."""
+        tokens = {
+            name: read_caller_token(name, caller, project=Path(self.project)) for name, caller in self.callers.items()
+        }
+        owner = {self.token(): "TOOLPOST_TOKEN or http.token_file"}
         for name, token in tokens.items():
             if token is not None and (other := owner.setdefault(token, f"callers.{name}")) != f"callers.{name}":
-                raise BadConfiguration(f"callers.{name} has the same token as {other}.", hint="give each their own")
+                raise BadConfiguration(
+                    f"callers.{name} has the same token as {other}.", hint="give each caller its own token"
+                )
         return tokens
 
     @property
     def requires_token(self) -> bool:
-        """Whether clients over HTTP must show who they are."""
+        """Whether clients over HTTP must authenticate."""
         has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token_file is not None
         return has_token or bool(self.callers) or self.http.oauth is not None
 
     @property
     def secret_files(self) -> list[Path]:
-        """The files beside the configuration that say who may come in."""
+        """The files that decide who may call: tokens and signing keys."""
         named = [self.http.token_file, *(caller.token_file for caller in self.callers.values())]
         if self.http.oauth is not None:
             named.append(self.http.oauth.jwks_file)
         return [Path(self.project) / name for name in named if name is not None]
 
     def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
-        """Return the servers that are enabled, variables filled in from the environment; a missing one is an error."""
+        """Return the enabled servers with variables replaced; raises `BadConfiguration` for one that is not set."""
         return {name: self.resolve_server(name, environment) for name, server in self.servers.items() if server.enabled}
 
     def resolve_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
-        """Return one server, enabled or not, with its variables filled in; a missing one is an error."""
+        """Return one server, enabled or not, with variables replaced."""
         given = os.environ if environment is None else environment
         return resolve_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Read `host:port`, `[::1]:port` or a bare port."""
+    """Parse `host:port`, `[::1]:port` or a bare port; raises `BadConfiguration`."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
-        raise BadConfiguration(f"`{text}` is not an address.", hint="write host:port, as in 127.0.0.1:8420")
+        raise BadConfiguration(f"`{text}` is not an address.", hint="write host:port, such as 127.0.0.1:8420")
     return host.strip("[]") or "127.0.0.1", int(port)

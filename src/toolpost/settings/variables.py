@@ -1,10 +1,10 @@
-"""`${VAR}` and its relatives, filled in once. What is filled in is not looked at again.
+"""`${VAR}` and similar references in settings. Replaced once: a value that contains `${` is not expanded again.
 
-${VAR}                   from the environment; a missing one is an error
+${VAR}                   from the environment; an error if not set
 ${VAR:-default}          the default if VAR is not set or empty
 ${env:VAR}               the same as ${VAR}, as VS Code and Cursor write it
 ${workspaceFolder}       the project folder; also ${workspaceFolderBasename}, ${userHome}, ${pathSeparator}, ${/}
-${input:ID}              an error: nobody can be asked here
+${input:ID}              an error: VS Code would prompt for it, a gateway cannot
 $${VAR}                  the text ${VAR}
 """
 
@@ -18,7 +18,7 @@ from typing import Final
 from toolpost.contracts.errors import BadConfiguration
 
 _DEPTH: Final = 8
-"""How deep defaults may hold references."""
+"""How deep defaults may be nested."""
 
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*(?:\(x86\))?)(?::-(.*))?", re.DOTALL)
 _INPUT: Final = re.compile(r"input:(.+)", re.DOTALL)
@@ -35,20 +35,20 @@ _FIXED: Final[dict[str, Callable[[Path], str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A `${…}` in a text, read but not filled in."""
+    """A parsed `${…}`."""
 
     body: str
     is_escaped: bool = False
 
     @property
     def input_id(self) -> str | None:
-        """The id of what VS Code would ask for."""
-        asked = _INPUT.fullmatch(self.body)
-        return asked[1] if asked else None
+        """The id of an `${input:ID}`, else None."""
+        found = _INPUT.fullmatch(self.body)
+        return found[1] if found else None
 
     @property
     def variable(self) -> str | None:
-        """The name of the environment variable, if it is one."""
+        """The name of the environment variable; None for other references."""
         if self.is_escaped or self.body in _FIXED:
             return None
         named = _VARIABLE.fullmatch(self.body)
@@ -56,20 +56,20 @@ class Reference:
 
     @property
     def default(self) -> str | None:
-        """What stands in for a variable that is not set."""
+        """The text after `:-`, None without one."""
         named = _VARIABLE.fullmatch(self.body)
         return named[2] if named else None
 
     @property
     def text(self) -> str:
-        """The reference as it was written."""
+        """The reference as written."""
         return f"{'$$' if self.is_escaped else '$'}{{{self.body}}}"
 
 
-def pieces_of(text: str) -> Iterator[str | Reference]:
-    """Take a text apart into what is literal and what refers to something."""
+def split_references(text: str) -> Iterator[str | Reference]:
+    """Split a text into literals and references."""
     at = 0
-    while (start := text.find("${", at)) >= 0 and (end := _closing(text, start + 2)) >= 0:
+    while (start := text.find("${", at)) >= 0 and (end := _find_closing(text, start + 2)) >= 0:
         is_escaped = start > at and text[start - 1] == "$"
         if literal := text[at : start - is_escaped]:
             yield literal
@@ -79,8 +79,8 @@ def pieces_of(text: str) -> Iterator[str | Reference]:
         yield text[at:]
 
 
-def _closing(text: str, at: int) -> int:
-    """Find the brace that ends a reference, past those within its default."""
+def _find_closing(text: str, at: int) -> int:
+    """Find the brace that ends a reference, past those in its default; -1 if there is none."""
     depth = 1
     for found in re.compile(r"\$\{|\}").finditer(text, at):
         depth += 1 if found[0] == "${" else -1
@@ -90,11 +90,11 @@ def _closing(text: str, at: int) -> int:
 
 
 def expand_variables(text: str, *, environment: Mapping[str, str], project: Path, place: str, depth: int = 0) -> str:
-    """Fill in the references of a text; `place` is what an error names, never the text."""
+    """Replace the references of a text. Errors name `place`, never the text, which may be secret."""
     if depth > _DEPTH:
-        raise BadConfiguration(f"{place}: defaults hold defaults more than {_DEPTH} deep.")
+        raise BadConfiguration(f"{place}: `${{VAR:-default}}` is nested more than {_DEPTH} deep.")
     whole = ""
-    for piece in pieces_of(text):
+    for piece in split_references(text):
         if isinstance(piece, str):
             whole += piece
         elif piece.is_escaped:
@@ -109,29 +109,29 @@ def expand_variables(text: str, *, environment: Mapping[str, str], project: Path
             )
         else:
             raise BadConfiguration(
-                f"{place} needs the environment variable {piece.variable}, which is not set.",
-                hint=f"set it before Toolpost starts, or write a default: ${{{piece.variable}:-…}}",
+                f"{place}: the environment variable {piece.variable} is not set.",
+                hint=f"set it before starting Toolpost, or write a default: ${{{piece.variable}:-…}}",
             )
     return whole
 
 
 def _name_of(reference: Reference, place: str) -> str:
     if reference.input_id is not None:
-        name = variable_for(reference.input_id)
+        name = make_variable_name(reference.input_id)
         raise BadConfiguration(
-            f"{place} asks its user for `{reference.input_id}`, and here nobody can be asked.",
-            hint=f"put it into the environment, export {name}=…, and write ${{{name}}} there; `toolpost import` does so",
+            f"{place} uses `${{input:{reference.input_id}}}`, which only VS Code can prompt for.",
+            hint=f"set the environment variable {name} and write ${{{name}}} instead; `toolpost import` does so",
         )
     if (name := reference.variable or "") == "":
         shown = f"`{reference.text}`" if _PLAIN.fullmatch(reference.body) else "one of its `${…}`"
         raise BadConfiguration(
-            f"{place}: {shown} is not understood.",
-            hint="known are ${VAR}, ${VAR:-default}, ${env:VAR} and ${workspaceFolder}; $${ stands for ${",
+            f"{place}: {shown} is not a known reference.",
+            hint="write ${VAR}, ${VAR:-default}, ${env:VAR} or ${workspaceFolder}; $${ is a literal ${",
         )
     return name
 
 
-def variable_for(*words: str) -> str:
-    """Make a name for a variable: `github-token` becomes GITHUB_TOKEN."""
+def make_variable_name(*words: str) -> str:
+    """Make a variable's name: `github-token` becomes GITHUB_TOKEN."""
     name = re.sub(r"[^A-Z0-9]+", "_", "_".join(words).upper()).strip("_")
     return name if name[:1].isalpha() else f"VAR_{name}".rstrip("_")

@@ -114,7 +114,9 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
     # Read within the transaction: another process may have written since the last batch.
     rows = yield Statement(f"{_HEAD} /*lock*/")
     if not rows:
-        raise GatewayError("the audit has lost its head", hint="verifying the audit says what is left of it")
+        raise GatewayError(
+            "the head of the audit chain is missing", hint="run `toolpost audit --verify` to see what is left"
+        )
     seq, previous = rows[0]
     records = link(entries, seq=seq, previous=previous)
     yield Many(_INSERT, records)

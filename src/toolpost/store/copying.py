@@ -41,7 +41,7 @@ async def copy_store(source: Store, target: Store, *, progress: Progress, dry_ru
     if not verdict.is_intact:
         raise BadConfiguration(
             f"the audit of the source is broken at entry {verdict.broken_seq}: {verdict.reason}",
-            hint="`toolpost audit --verify` says more; a broken chain is not copied",
+            hint="run `toolpost audit --verify` for details; a broken chain is not copied",
         )
     is_ours = await _is_beginning_of(source, target)
     if not is_ours:
@@ -64,7 +64,7 @@ async def _is_beginning_of(source: Store, target: Store) -> bool:
     theirs = await target.tables.up_to(AUDIT, (have - 1,), (have,))
     if not ours or ours != theirs:
         raise BadConfiguration(
-            f"the target has an audit of its own, of {have} entries",
+            f"the target already has an audit, with {have} entries",
             hint="name an empty file, database or schema; nothing was changed",
         )
     return True
@@ -77,7 +77,7 @@ async def _refuse_foreign_rows(source: Store, target: Store) -> None:
             ours = await source.tables.up_to(table, after, table.key_of(theirs[-1]))
             if not set(theirs) <= set(ours):
                 raise BadConfiguration(
-                    f"the target holds rows of its own in `{table.name}`",
+                    f"the target already has rows in `{table.name}`",
                     hint="name an empty file, database or schema; nothing was changed",
                 )
             after = table.key_of(theirs[-1])

@@ -56,7 +56,7 @@ def missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migr
         if applied.get(migration.number, migration.digest) != migration.digest:
             raise BadConfiguration(
                 f"the store was made by another migration {migration.number} ({migration.name}) than ours",
-                hint="it comes from an unreleased Toolpost: name another store, or move this one away",
+                hint="it comes from an unreleased Toolpost: use another store, or move this one away",
             )
     return [migration for migration in known if migration.number not in applied]
 
@@ -65,6 +65,6 @@ def foreign(tables: Sequence[str]) -> BadConfiguration:
     """Return the error for a database with tables that Toolpost did not make."""
     shown = ", ".join(sorted(tables)[:3])
     return BadConfiguration(
-        f"the store's place is taken: it holds what Toolpost did not make ({shown})",
+        f"the database of the store has tables that Toolpost did not create ({shown})",
         hint="name a new file, another database or another schema",
     )

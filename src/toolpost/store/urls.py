@@ -46,7 +46,7 @@ def place_of(url: str | Path) -> SqlitePlace | PostgresPlace:
         return _postgres_place(url)
     path = url.removeprefix("sqlite:")
     if not path or "://" in path:
-        raise BadConfiguration("the store's URL names no store that is known", hint=_HINT)
+        raise BadConfiguration("store.url has an unknown kind of store", hint=_HINT)
     return SqlitePlace(path=path if path == MEMORY else Path(path))
 
 
@@ -56,16 +56,16 @@ def _postgres_place(url: str) -> PostgresPlace:
         options = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError as error:
         # The error may quote the part that holds the password.
-        raise BadConfiguration("the store's URL cannot be read", hint=_HINT) from error
+        raise BadConfiguration("store.url is not a valid URL", hint=_HINT) from error
     if not parts.scheme or not url.startswith(f"{parts.scheme}://"):
-        raise BadConfiguration("the store's URL names no store that is known", hint=_HINT)
+        raise BadConfiguration("store.url has an unknown kind of store", hint=_HINT)
     if parts.password:
         remember_secrets((parts.password, unquote(parts.password)))
     schema = dict(options).get("schema", SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema) or schema.startswith("pg_"):
         raise BadConfiguration(
             "the schema in the store's URL is not a plain name",
-            hint="write small letters, digits and underscores, as in ?schema=team_a",
+            hint="use lower-case letters, digits and underscores, for example ?schema=team_a",
         )
     rest = urlencode([(name, value) for name, value in options if name != "schema"])
     dsn = urlunsplit((parts.scheme, parts.netloc, parts.path, rest, ""))

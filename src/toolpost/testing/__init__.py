@@ -1,4 +1,4 @@
-"""What a tool's author tests with: a real client on an in-memory transport, and a proof that each argument matters."""
+"""Testing for tool authors: a real client on an in-memory transport, and a check that each argument matters."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -47,10 +47,7 @@ async def open_test_app(
     agents: Mapping[str, Agent] | None = None,
     parts: Sequence[Part] = (),
 ) -> AsyncIterator[App]:
-    """Open a gateway that serves these plugins alone, has these agents answer, and remembers nothing.
-
-    `parts` are open beside those that come with Toolpost.
-    """
+    """Open a gateway with only these plugins and agents, and a store in memory."""
     async with open_app(config, plugins=plugins, bundled=False, parts=[*parts_with(agents), *parts]) as app:
         yield app
 
@@ -68,7 +65,7 @@ def conversations_of(app: App) -> ConversationService:
 
 @asynccontextmanager
 async def client_of(*plugins: Plugin, mode: str = "auto", config: Config = IN_MEMORY) -> AsyncIterator[Client]:
-    """Serve these plugins to the official SDK's client, which validates every result against the listed schema.
+    """Connect the official SDK's client to these plugins; it validates every result against the listed schema.
 
     `mode` is the client's: `auto`, `legacy` for the handshake era, or a revision such as `2026-07-28`.
     """
@@ -80,14 +77,14 @@ async def client_of(*plugins: Plugin, mode: str = "auto", config: Config = IN_ME
 
 
 def data_of(answer: CallToolResult) -> Json:
-    """Return what the tool returned; an answer that is an error fails the test, with its message."""
+    """Return the tool's data; fails the test, with the message, if the answer is an error."""
     payload = _payload(answer)
     assert not answer.is_error, f"the call failed: {json.dumps(payload, ensure_ascii=False)}"
     return payload["data"] if isinstance(payload, dict) and payload.get("ok") is True else payload
 
 
 def error_of(answer: CallToolResult) -> JsonObject:
-    """Return the error object; an answer that is no error fails the test."""
+    """Return the error object; fails the test if the answer is not an error."""
     payload = _payload(answer)
     assert answer.is_error, f"the call succeeded: {json.dumps(payload, ensure_ascii=False)}"
     assert isinstance(payload, dict)
@@ -105,13 +102,13 @@ async def assert_each_argument_matters(
     refused: Mapping[str, str] = MappingProxyType({}),
     shown: Callable[[Json], Any] = lambda data: data,
 ) -> None:
-    """Prove that every argument which the tool declares changes what it does.
+    """Assert that every argument which the tool declares changes its result.
 
-    For each declared argument the tool is called with `base` until it answers the same twice, so that what an earlier call
-    left behind is not taken for a difference, and then with that one argument changed to its value in `changed`. Fails for
-    an argument that has no changed value or makes no difference, for a tool whose answers differ by themselves, and for an
-    error, unless `refused` names the argument with the code of just that error. Arguments marked `x-reserved` must be
-    refused. `shown` picks the part of the data to compare, where some of it differs from call to call.
+    For each declared argument the tool is called with `base` until it answers the same twice, so that effects of an earlier
+    call do not count as a difference, and then with that one argument changed to its value in `changed`. Fails for an
+    argument without a changed value or without effect, for a tool whose answers differ at random, and for an error, unless
+    `refused` has the argument with the code of that error. Arguments marked `x-reserved` must be refused. `shown` selects
+    the part of the data to compare, where some of it differs from call to call.
     """
     schema = await _input_schema(client, tool)
     declared: JsonObject = schema.get("properties", {})
@@ -133,7 +130,7 @@ async def assert_each_argument_matters(
 
 
 async def _settle(client: Client, tool: str, base: JsonObject, shown: Callable[[Json], Any]) -> Any:
-    """Return what the tool answers to `base` once it answers the same twice in a row."""
+    """Return the answer to `base` once two in a row are the same."""
     before = shown(data_of(await client.call_tool(tool, base)))
     for _ in range(3):
         now = shown(data_of(await client.call_tool(tool, base)))
@@ -145,7 +142,7 @@ async def _settle(client: Client, tool: str, base: JsonObject, shown: Callable[[
 
 async def _input_schema(client: Client, tool: str) -> JsonObject:
     listed = {definition.name: definition for definition in (await client.list_tools()).tools}
-    assert tool in listed, f"no tool is called `{tool}`; listed: {', '.join(listed)}"
+    assert tool in listed, f"unknown tool `{tool}`; listed: {', '.join(listed)}"
     return listed[tool].input_schema
 
 

@@ -1,4 +1,4 @@
-"""Agents to test with: one in this process, scripted by a function, and one that is a real program."""
+"""Agents for tests: one in this process, scripted by a function, and one that is a real program."""
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -12,26 +12,26 @@ from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk
 from toolpost.parts.conversations.agent import AgentGone, SessionOrder
 
 Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
-"""Answers a prompt; an end is added to what has none."""
+"""Answers a prompt with events; `AgentEnd` is added if it is missing."""
 
 ACP_AGENT = Path(__file__).parents[1] / "trial_agent.py"
 
 
 def acp_agent_command(*options: str) -> tuple[str, ...]:
-    """Return the command of an agent that speaks the Agent Client Protocol and does what each prompt says.
+    """Return the command of an agent that implements the Agent Client Protocol and does what each prompt says.
 
-    The file itself lists the prompts that it knows, and its options.
+    `trial_agent.py` lists the prompts and options that it knows.
     """
     return (sys.executable, "-S", "-E", str(ACP_AGENT), *options)
 
 
 async def echo(prompt: str, session: "ScriptedSession") -> AsyncGenerator[AgentEvent, None]:  # noqa: ARG001 (a script)
-    """Say what was asked."""
+    """Answer with the prompt."""
     yield TextChunk(text=prompt)
 
 
 class ScriptedSession:
-    """A session with a script."""
+    """A session that answers each prompt from a script; `order` has what it was opened with."""
 
     def __init__(self, script: Script, order: SessionOrder, *, number: int, is_resumed: bool) -> None:
         self.order = order
@@ -45,7 +45,7 @@ class ScriptedSession:
         self._script = script
 
     async def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Run the script."""
+        """Run the script; an `AgentEnd` is added if it yields none."""
         if self.is_closed:
             raise AgentGone
         self.cancelled = anyio.Event()
@@ -58,22 +58,22 @@ class ScriptedSession:
             yield AgentEnd(reason="cancelled" if self.cancelled.is_set() else "done")
 
     async def cancel(self) -> None:
-        """Have a script know that it is to stop."""
+        """Set `cancelled`, for the script to stop."""
         self.cancelled.set()
 
     async def ping(self) -> None:
-        """Be there, unless closed."""
+        """Raise `AgentGone` if closed."""
         if self.is_closed:
             raise AgentGone
 
     def close_by_itself(self, reason: str = "it felt like it") -> None:
-        """End as a session does whose process has ended."""
+        """Close as a session whose process has ended."""
         self.is_closed = True
         self.order.on_gone(reason)
 
 
 class ScriptedAgent:
-    """An agent in this process. It remembers every session that it has opened."""
+    """An agent in this process; `sessions` has every session that was opened."""
 
     def __init__(self, script: Script = echo, *, can_resume: bool = False, open_s: float = 0.0) -> None:
         self.script = script
@@ -83,12 +83,11 @@ class ScriptedAgent:
 
     @property
     def prompts(self) -> list[str]:
-        """Everything that was asked, in order, session by session."""
+        """All prompts, session by session."""
         return [prompt for session in self.sessions for prompt in session.prompts]
 
     @asynccontextmanager
     async def open(self, order: SessionOrder) -> AsyncIterator[ScriptedSession]:
-        """Open a session."""
         await anyio.sleep(self.open_s)
         known = {session.id for session in self.sessions}
         is_resumed = self.can_resume and order.resume is not None and order.resume in known

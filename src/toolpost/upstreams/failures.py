@@ -65,7 +65,7 @@ class LastFailure:
         is_theirs = caller is None or not self._callers.are_several or set(self._served) <= {caller.id}
         if caller is not None and not is_theirs and not self._callers.may_see_all(caller):
             return self.make_error(
-                f"{before}{self._reason}", hint=hint or "a caller with `admin = true` can see what it said last"
+                f"{before}{self._reason}", hint=hint or "a caller with `admin = true` can see its last output"
             )
         reason = f"{before}{self._reason}; it said: {self._lines[-1][:300]}"
         return self.make_error(reason, hint=hint, lines=self._lines)
@@ -73,7 +73,7 @@ class LastFailure:
     def make_error(self, reason: str, *, hint: str | None = None, lines: Sequence[str] = ()) -> UpstreamUnavailable:
         return UpstreamUnavailable(
             f"The server `{self.server}` is not available: {reason}",
-            hint=hint or "the next call starts it again, if it can be",
+            hint=hint or "the next call tries to start it again",
             stderr="\n".join(lines[-_SHOWN_LINES:]) or None,
             server=self.server,
         )

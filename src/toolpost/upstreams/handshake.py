@@ -214,7 +214,7 @@ async def fetch_tools(transport: Transport, negotiation: Negotiation, server: st
         if cursor is None:
             return tools.items
         fields = b'"cursor":%b' % encode(cursor)
-    raise UpstreamUnavailable("its list of tools has no end")
+    raise UpstreamUnavailable("its list of tools does not end")
 
 
 class _InvalidAnswer(UpstreamUnavailable):

@@ -65,7 +65,7 @@ def parse_error(raw: bytes) -> ServerRefused:
     except BadShape as error:
         return ServerRefused(-32603, f"the server's error {error}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ServerRefused(-32603, "the server's error makes no sense")
+        return ServerRefused(-32603, "the server's error is not a valid error object")
     return ServerRefused(refusal.code, refusal.message, data)
 
 

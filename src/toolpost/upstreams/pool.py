@@ -219,7 +219,7 @@ class InstancePool:
             raise failure.note(self._spec.problem, hint=self._spec.hint)
         if self.backoff.is_suspended:
             before = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: "
-            raise failure.make_error_for(caller, before=before, hint=f"put it right, then {command} tries again")
+            raise failure.make_error_for(caller, before=before, hint=f"fix it, then {command} tries again")
         if (wait_s := self.backoff.wait_s) > 0:
             hint = f"{failure.hint}; " if failure.hint else ""
             raise failure.make_error_for(caller, hint=f"{hint}it may be started again in {wait_s:.1f} s")

@@ -258,7 +258,7 @@ class Supervisor:
         assert instance.transport is not None
         assert instance.negotiation is not None
         if not instance.negotiation.has_subscriptions:
-            raise ServerRefused(-32601, f"The server `{self.spec.name}` takes no subscriptions")
+            raise ServerRefused(-32601, f"The server `{self.spec.name}` does not support subscriptions")
         # In the stateless era `set_uris` below changes the filter of the open `subscriptions/listen` instead.
         if not instance.negotiation.is_modern and uri not in self._subscribers.get(key, ()):
             await instance.transport.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)

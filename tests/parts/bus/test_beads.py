@@ -89,7 +89,7 @@ async def test_a_bead_follows_its_task(tracker: Tracker, url: str) -> None:
         await anyio.to_thread.run_sync(wait_until, lambda: tracker.bead("b")["status"] == "blocked")
         await anyio.to_thread.run_sync(wait_until, lambda: tracker.bead("a")["comments"])
 
-    assert (unknown["code"], unknown["message"]) == ("NOT_FOUND", "No bead is called `nothing`.")
+    assert (unknown["code"], unknown["message"]) == ("NOT_FOUND", "Unknown bead `nothing`.")
     assert tracker.bead("a") == {"status": "in_progress", "comments": ['done: {"lines":3}']}
     assert tracker.bead("b") == {"status": "blocked", "comments": ["blocked: --no time; `rm`\nat all"]}
     assert tracker.bead(strange)["status"] == "in_progress"

@@ -283,9 +283,9 @@ async def test_a_reset_answers_a_poll_and_frees_a_task(open_bus: OpenBus) -> Non
 
 async def test_who_is_not_there_is_named(open_bus: OpenBus) -> None:
     async with open_bus() as bus:
-        with pytest.raises(NotFound, match="No worker is called"):
+        with pytest.raises(NotFound, match="Unknown worker"):
             await bus.poll(WorkerName("nobody"), 1, by=ME)
-        with pytest.raises(NotFound, match="No task is called"):
+        with pytest.raises(NotFound, match="Unknown task"):
             await bus.done(TaskId("nothing"), None, None, by=ME)
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a"))

@@ -232,15 +232,15 @@ async def test_bad_schedules_are_refused_with_the_reason() -> None:
     async with opened() as (app, client):
         thread = (await conversations_of(app).create_thread(ADA)).id
         for wrong, said in (
-            ({"cron": "61 * * * *"}, "no cron expression"),
+            ({"cron": "61 * * * *"}, "not a cron expression"),
             ({"cron": "* * * * * *"}, "five fields"),
             ({"cron": "0 0 30 2 *"}, "30 2"),
-            ({"at": "tomorrow"}, "no moment"),
+            ({"at": "tomorrow"}, "not a valid time"),
             ({"at": "2001-01-01"}, "has passed"),
             ({"at": "0001-01-01T00:00:00+14:00"}, "has passed"),
             ({"at": "9999-12-31T23:59:59-12:00"}, "ten years ahead"),
-            ({}, "Either"),
-            ({"cron": "* * * * *", "at": "2090-01-01"}, "Either"),
+            ({}, "either `cron` or `at`"),
+            ({"cron": "* * * * *", "at": "2090-01-01"}, "either `cron` or `at`"),
             ({"cron": "* * * * *", "timezone": "Mars"}, "time zone"),
         ):
             refused = await used_by_agent(app, thread, "schedule__add", prompt="say hi", **wrong)
@@ -300,9 +300,9 @@ async def test_work_is_delegated_within_limits() -> None:
         )
         assert greedy["problem"] == "It used tools more than 0 times."
         deep = await used_by_agent(app, thread, "delegate__run", work='call delegate__run {"work": "say deeper"}')
-        assert "is not delegated again" in deep["answer"]
+        assert "cannot be delegated again" in deep["answer"]
         nobody = await used_by_agent(app, thread, "delegate__run", work="x", agent="scrip")
-        assert nobody["problem"] == "No agent is called `scrip`. Hint: did you mean `script`?"
+        assert nobody["problem"] == "Unknown agent `scrip`. Hint: did you mean `script`?"
         assert "Only an agent" in (await used(client, "delegate__run", work="say x"))["message"]
 
 
@@ -336,7 +336,7 @@ async def test_nothing_is_delegated_when_every_session_is_at_work() -> None:
 
     assert '"answer":"done"' in alone.text
     assert "QUEUE_OVERLOADED" in refused.text
-    assert "Every session is at work." in refused.text
+    assert "All agent sessions are busy." in refused.text
 
 
 async def test_cancelling_a_turn_cancels_what_it_delegated() -> None:

@@ -148,14 +148,17 @@ async def test_history_survives_a_restart(tmp_path: Path) -> None:
     assert second.prompts[0].endswith("two")
 
 
-async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
+@pytest.mark.parametrize("name", ["toolpost_summarize", "toolpost_summarise"])
+async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin(name: str) -> None:
     scribe = Plugin("scribe")
     given: list[int] = []
 
-    @scribe.hook
-    async def toolpost_summarise(messages: Any) -> str:
+    async def summarize(messages: Any) -> str:
         given.append(len(messages))
         return "they counted"
+
+    summarize.__name__ = name
+    scribe.hook(summarize)
 
     agent = ScriptedAgent()
     config = harnessed(history_messages=4)
@@ -542,7 +545,7 @@ async def test_the_key_value_store_is_found_under_its_old_name_too() -> None:
 
 
 async def test_a_hook_of_no_such_name_is_refused() -> None:
-    with pytest.raises(PluginFailed, match="no hook is called"):
+    with pytest.raises(PluginFailed, match="unknown hook"):
 
         @Plugin("p").hook
         def toolpost_on_mesage() -> None: ...

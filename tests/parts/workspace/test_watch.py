@@ -233,7 +233,7 @@ def test_typed_it_stays_and_says_what_it_does(tmp_path: Path) -> None:
         with subprocess.Popen([*command, *options], cwd=root, env=server_environment(), **pipes) as process:
             assert process.stderr is not None
             assert process.stdout is not None
-            while "watching for changes (Ctrl-C ends it)" not in process.stderr.readline():
+            while "watching for changes (Ctrl-C stops it)" not in process.stderr.readline():
                 assert process.poll() is None
             first = [process.stdout.readline() for _ in range(1 if options else 2)]
             write(root, {f"src/typed{len(options)}.py": "def typed(): ...\n"})

@@ -1,4 +1,4 @@
-"""The answer of a call as `toolpost call` shows it, whether it comes from this process or from a gateway that runs."""
+"""The answer of a call as `toolpost call` shows it, from this process or from a running gateway."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from toolpost.contracts.envelope import ResultStyle, failure_payload
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.gateway import Answer
 
-_SAID_NOTHING: Final = "the server says that the tool failed"
+_NO_MESSAGE: Final = "the tool failed without a message"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallAnswer:
-    """Data or an error, and content blocks; a server's own result may have blocks alone."""
+    """Data or an error, and content blocks; the result of an upstream server may consist of blocks only."""
 
     encoded: bytes
     """What `--json` prints."""
     call_id: str | None = None
-    """None if no gateway has taken the call."""
+    """None if no gateway accepted the call."""
     data: Json = None
     has_data: bool = False
     error: JsonObject | None = None
@@ -31,14 +31,14 @@ class CallAnswer:
     has_content_encoded: bool = False
     """Whether the content blocks are in `encoded` too."""
     has_run_out: bool = False
-    """Whether the limit of `--timeout` ended the call."""
+    """Whether `--timeout` ended the call."""
 
 
-def read_answer(answer: Answer, *, has_run_out: bool = False) -> CallAnswer:
-    """Read the answer of a gateway in this process."""
+def parse_answer(answer: Answer, *, has_run_out: bool = False) -> CallAnswer:
+    """Convert the answer of a gateway in this process."""
     payload: Json = msgspec.json.decode(answer.payload)
     if answer.passed is not None:
-        return _read_servers_own(payload, encoded=answer.payload, call_id=answer.call.id)
+        return _parse_server_result(payload, encoded=answer.payload, call_id=answer.call.id)
     is_wrapped = answer.style is ResultStyle.ENVELOPE
     error = (payload["error"] if is_wrapped else payload) if answer.is_error else None
     return CallAnswer(
@@ -52,49 +52,49 @@ def read_answer(answer: Answer, *, has_run_out: bool = False) -> CallAnswer:
     )
 
 
-def read_result(raw: bytes) -> CallAnswer:
-    """Read the result of a `tools/call` of a gateway that runs; raises ValueError for what is none.
+def parse_result(raw: bytes) -> CallAnswer:
+    """Parse the `tools/call` result of a running gateway; raises ValueError if it is not one.
 
-    An envelope or an error is taken out of it, so that `--json` prints what it prints for a call in this process. What a
-    tool with another style returns cannot be told from what a server does: that result is printed as it came.
+    An envelope or an error is unwrapped, so that `--json` prints the same as for a call in this process. The result of a tool
+    with another style looks like that of an upstream server and is printed as received.
     """
     result: Json = msgspec.json.decode(raw)
     if not isinstance(result, dict):
-        raise ValueError("a result is an object")  # noqa: TRY004 (the caller tells nonsense apart by this alone)
+        raise ValueError("a result is an object")  # noqa: TRY004 (callers catch this one for any malformed result)
     meta = result.get("_meta")
     facts = meta.get(META_KEY) if isinstance(meta, dict) else None
     facts = facts if isinstance(facts, dict) else {}
     call_id = str(facts["callId"]) if "callId" in facts else None
-    blocks = _blocks(result)
+    blocks = _blocks_of(result)
     first = blocks[0] if blocks else None
     text = str(first.get("text")) if isinstance(first, dict) and first.get("type") == "text" else ""
     structured: Json = result.get("structuredContent")
     if result.get("isError"):
         if "code" not in facts:
-            return _read_servers_own(result, encoded=raw, call_id=call_id)
-        told = structured["error"] if _is_envelope(structured) else msgspec.json.decode(text)
-        return CallAnswer(encoded=text.encode(), call_id=call_id, error=_error_object(told), content=blocks[1:])
+            return _parse_server_result(result, encoded=raw, call_id=call_id)
+        error = structured["error"] if _is_envelope(structured) else msgspec.json.decode(text)
+        return CallAnswer(encoded=text.encode(), call_id=call_id, error=_parse_error(error), content=blocks[1:])
     if _is_envelope(structured) and "data" in structured and _is_json_of(text, structured):
         return CallAnswer(
             encoded=text.encode(), call_id=call_id, data=structured["data"], has_data=True, content=blocks[1:]
         )
-    return _read_servers_own(result, encoded=raw, call_id=call_id)
+    return _parse_server_result(result, encoded=raw, call_id=call_id)
 
 
-def failed_answer(error: ToolpostError, *, has_run_out: bool = False) -> CallAnswer:
-    """Make the answer of a call that no gateway has answered."""
-    told = error.as_object()
-    return CallAnswer(encoded=failure_payload(told, ResultStyle.ENVELOPE), error=told, has_run_out=has_run_out)
+def make_failed_answer(error: ToolpostError, *, has_run_out: bool = False) -> CallAnswer:
+    """Make the answer of a call that no gateway answered."""
+    details = error.as_object()
+    return CallAnswer(encoded=failure_payload(details, ResultStyle.ENVELOPE), error=details, has_run_out=has_run_out)
 
 
-def _read_servers_own(result: JsonObject, *, encoded: bytes, call_id: str | None) -> CallAnswer:
-    """Read what a server returned: its structured content, else its content blocks."""
-    blocks = _blocks(result)
+def _parse_server_result(result: JsonObject, *, encoded: bytes, call_id: str | None) -> CallAnswer:
+    """Convert a result of an upstream server: its structured content, else its content blocks."""
+    blocks = _blocks_of(result)
     others = [block for block in blocks if not (isinstance(block, dict) and block.get("type") == "text")]
     error, data = None, result.get("structuredContent")
     if result.get("isError"):
         texts = [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
-        error = {"code": ErrorCode.HANDLER_ERROR.value, "message": " ".join(texts) or _SAID_NOTHING}
+        error = {"code": ErrorCode.HANDLER_ERROR.value, "message": " ".join(texts) or _NO_MESSAGE}
     has_data = error is None and data is not None
     return CallAnswer(
         encoded=encoded,
@@ -102,13 +102,13 @@ def _read_servers_own(result: JsonObject, *, encoded: bytes, call_id: str | None
         data=data,
         has_data=has_data,
         error=error,
-        # Beside structured content, text is the same once more for clients that read only that.
+        # Next to structured content, text repeats it for clients that read only text.
         content=others if has_data or error is not None else blocks,
         has_content_encoded=True,
     )
 
 
-def _blocks(result: JsonObject) -> list[Json]:
+def _blocks_of(result: JsonObject) -> list[Json]:
     blocks = result.get("content")
     return blocks if isinstance(blocks, list) else []
 
@@ -126,16 +126,16 @@ def _is_json_of(text: str, value: Json) -> bool:
         return False
 
 
-def _error_object(told: Json) -> JsonObject:
-    """Read an error object, in the form too in which `automatic_eval` refuses arguments."""
-    if not isinstance(told, dict) or "code" not in told:
+def _parse_error(error: Json) -> JsonObject:
+    """Parse an error object, also in the form in which `automatic_eval` refuses arguments."""
+    if not isinstance(error, dict) or "code" not in error:
         raise ValueError("an error has a code")
-    if "message" in told:
-        return told
-    details = {"issues": told.get("issues", [])}
+    if "message" in error:
+        return error
+    details = {"issues": error.get("issues", [])}
     return {
-        "code": told["code"],
-        "message": str(told.get("error")),
+        "code": error["code"],
+        "message": str(error.get("error")),
         "details": details,
-        "toolSchema": told.get("toolSchema"),
+        "toolSchema": error.get("toolSchema"),
     }

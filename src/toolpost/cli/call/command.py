@@ -1,4 +1,4 @@
-"""`toolpost call`: one tool, once, in this process or through a gateway that runs."""
+"""`toolpost call`: call one tool, in this process or through a running gateway."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.call.answer import CallAnswer
-from toolpost.cli.call.arguments import read_words
+from toolpost.cli.call.arguments import parse_words
 from toolpost.cli.call.content import show_content
 from toolpost.cli.call.gateway import call_gateway, mcp_url
-from toolpost.cli.call.here import CallRequest, call_here
+from toolpost.cli.call.in_process import CallRequest, call_in_process
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import as_clause, issues_in, show_error
@@ -33,12 +33,12 @@ from toolpost.contracts.errors import ErrorCode
     epilog=examples(
         ("toolpost call time__current_time timezone=Asia/Tokyo", "arguments by name"),
         ('toolpost call time__current_time \'{"timezone": "UTC"}\'', "arguments as JSON"),
-        ("toolpost call my__tool count:=3 tags=a tags=b size.x=1", "raw JSON, a list, a part"),
+        ("toolpost call my__tool count:=3 tags=a tags=b size.x=1", "raw JSON, a list, a nested key"),
         ("toolpost call my__tool @arguments.json", "arguments from a file; - is stdin"),
-        ("toolpost call my__tool --json | jq .data", "the answer as it is sent"),
-        ("toolpost call my__screenshot --save .", "images go into files here"),
-        ("toolpost call my__tool --debug", "where it failed"),
-        ("toolpost call my__tool --url http://127.0.0.1:8420", "through a gateway that runs"),
+        ("toolpost call my__tool --json | jq .data", "the answer as sent to clients"),
+        ("toolpost call my__screenshot --save .", "save images in this folder"),
+        ("toolpost call my__tool --debug", "with the traceback of a failure"),
+        ("toolpost call my__tool --url http://127.0.0.1:8420", "through a running gateway"),
     )
 )
 @click.argument("name", shell_complete=complete_tool_names)
@@ -46,7 +46,7 @@ from toolpost.contracts.errors import ErrorCode
 @click.option(
     "--url",
     metavar="URL",
-    help="Call it through the gateway that runs there, and start nothing here; TOOLPOST_TOKEN or http.token_file has its token.",
+    help="Call it through the running gateway at this URL; its token comes from TOOLPOST_TOKEN or http.token_file.",
 )
 @config_option
 @plugin_option
@@ -54,18 +54,18 @@ from toolpost.contracts.errors import ErrorCode
     "--save",
     metavar="DIR",
     type=click.Path(file_okay=False, writable=True, path_type=Path),
-    help="Write images, audio and embedded resources of the answer into new files there.",
+    help="Save images, audio and embedded resources of the answer as new files in this folder.",
 )
 @click.option(
     "--timeout",
     "limit_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Cancel the call after this long, if its tool's own limit is not shorter.",
+    help="Cancel the call after this time, unless the tool's own limit is shorter.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress, and no warnings about plugins.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no warnings about plugins.")
 @debug_option
-@json_option("Print the answer exactly as it is sent, on one line.")
+@json_option("Print the answer exactly as it is sent to clients, on one line.")
 def call(
     name: str,
     arguments: tuple[str, ...],
@@ -80,22 +80,22 @@ def call(
 ) -> ExitCode:
     """Call a tool.
 
-    ARGUMENTS are key=value (read as the type that the tool declares), key:=json, one JSON object, @FILE, or - for stdin;
-    what comes later wins. The call passes the whole pipeline and is on the audit's record, as caller `cli`; with --url, as
-    whom that gateway knows by the token.
+    ARGUMENTS are key=value (parsed as the type that the tool declares), key:=json, one JSON object, @FILE, or - for stdin;
+    later ones override earlier ones. The call passes all middleware and is audited, as caller `cli`; with --url, as the caller
+    that the token belongs to.
     """
     refuse_plugins_beside_url(url, plugins)
-    request = CallRequest(tool=name, words=read_words(arguments), limit_s=limit_s, quiet=quiet)
+    request = CallRequest(tool=name, words=parse_words(arguments), limit_s=limit_s, quiet=quiet)
     config = configured(config_path, plugins)
     if url is None:
-        answer = run_async(call_here, config, request)
+        answer = run_async(call_in_process, config, request)
     else:
         answer = run_async(call_gateway, RunningGateway(url=mcp_url(url), token=config.token()), request)
     if as_json:
         print_encoded(answer.encoded)
     elif answer.has_data:
         print_json(answer.data)
-    # What `--json` has printed already is shown once more only as a file.
+    # `--json` has printed these blocks already: only `--save` needs them again.
     blocks = () if as_json and answer.has_content_encoded and save is None else answer.content
     beside_data = as_json or answer.has_data or answer.error is not None
     saved = show_content(blocks, tool=name, save=save, beside_data=beside_data)
@@ -105,16 +105,16 @@ def call(
 
 
 def show_answer_error(answer: CallAnswer, error: JsonObject, *, has_log: bool = False) -> ExitCode:
-    """Show the error that a call was answered with, and return what to end with.
+    """Print the error that a call was answered with; returns the exit code.
 
-    `has_log` says that a gateway keeps a log, which has the traceback; else `--debug` shows it here.
+    `has_log` says that the gateway keeps a log with the traceback; else `--debug` shows it here.
     """
     code = exit_code_of(error["code"])
-    # What a tool says in its own words is left as it is.
+    # The message of a tool is shown unchanged.
     message = error["message"] if code is ExitCode.FAILED else as_clause(error["message"])
     hint = error.get("hint")
     if _has_traceback(error) and not hint:
-        hint = "the log of the gateway has the traceback, under the id of the call" if has_log else None
+        hint = "the gateway's log has the traceback, under the call id" if has_log else None
         if not has_log and not is_debugging():
             hint = "--debug shows the traceback"
     show_error(message, hint, issues=issues_in(error.get("details", {})))
@@ -126,6 +126,6 @@ def show_answer_error(answer: CallAnswer, error: JsonObject, *, has_log: bool = 
 
 
 def _has_traceback(error: JsonObject) -> bool:
-    """Whether an exception that nobody foresaw has ended the call: its type is told with it."""
+    """Whether an unexpected exception ended the call: its type is in the details."""
     details = error.get("details")
     return error["code"] == ErrorCode.HANDLER_ERROR and isinstance(details, dict) and "exception" in details

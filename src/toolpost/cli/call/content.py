@@ -1,7 +1,7 @@
-"""What an answer has besides its data: text and links are shown, images, audio and resources are saved where that is asked for.
+"""Content blocks of an answer: text and links are printed, images, audio and resources saved with `--save`.
 
-Nothing that a server sends decides where a file goes. Its name is the tool's, as it was typed, and a number; its ending is one
-of a short list. A file that exists is never written to, nor is what a link leads to.
+Nothing that a server sends decides where a file goes. Its name is the tool's, as it was typed, and a number; its extension is one
+of a short list. An existing file is never overwritten, and no symbolic link is followed.
 """
 
 import base64
@@ -18,11 +18,11 @@ import click
 from toolpost.base.ids import Json
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_error, tell
-from toolpost.cli.show import spell_size
+from toolpost.cli.show import format_size
 from toolpost.cli.terminal import printable
 
 BLOCKS_LIMIT: Final = 100
-"""Of one answer: a server may send tens of thousands of images of no size."""
+"""Blocks shown of one answer: a server may send tens of thousands of tiny images."""
 
 _NUMBERS_TRIED: Final = 100_000
 _NAME_LIMIT: Final = 100
@@ -57,7 +57,7 @@ _ENDINGS: Final = {
     "video/mp4": "mp4",
     "video/webm": "webm",
 }
-"""Of files by their media type; any other is `.bin`. None is one that a system would run."""
+"""File extensions by media type; any other is `.bin`. None of them is executable on any system."""
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -69,41 +69,41 @@ class _Attachment:
     data: bytes
 
     def __str__(self) -> str:
-        return f"{_brief(self.media_type)}, {spell_size(len(self.data))}"
+        return f"{_shorten(self.media_type)}, {format_size(len(self.data))}"
 
 
 def show_content(blocks: Iterable[Json], *, tool: str, save: Path | None, beside_data: bool) -> ExitCode:
-    """Show content blocks, and write what is not text into the folder `save`.
+    """Print content blocks, and write those that are not text into the folder `save`.
 
-    Text goes to stdout, or to stderr where it stands `beside_data` that other programs may read; all else is told on stderr.
+    Text goes to stdout, or to stderr where it is `beside_data` that other programs may read; the rest is reported on stderr.
     """
     for number, block in enumerate(blocks):
         if number == BLOCKS_LIMIT:
-            tell("note", f"the answer has more than {BLOCKS_LIMIT} content blocks; --json prints all", colour="yellow")
+            tell("note", f"the answer has more than {BLOCKS_LIMIT} content blocks; --json prints all", color="yellow")
             break
-        kind = str(block.get("type")) if isinstance(block, dict) else "nonsense"
+        kind = str(block.get("type")) if isinstance(block, dict) else "malformed block"
         if kind == "text":
             click.echo(printable(str(block.get("text"))), err=beside_data)
         elif kind == "resource_link":
-            tell("link", _spell_link(block), colour="cyan")
+            tell("link", _format_link(block), color="cyan")
         elif (attachment := _read_attachment(kind, block)) is None:
-            tell(_brief(kind), "cannot be read; --json prints it", colour="yellow")
+            tell(_shorten(kind), "cannot be read; --json prints it", color="yellow")
         elif save is not None:
             try:
                 path = _save(attachment, tool, save)
             except OSError as error:
                 show_error(f"cannot save {attachment} in {save}: {error.strerror or error}")
                 return ExitCode.SETUP
-            tell("saved", f"{path} ({attachment})", colour="green")
+            tell("saved", f"{path} ({attachment})", color="green")
         elif attachment.kind == "text":
             click.echo(printable(attachment.data.decode()), err=beside_data)
         else:
-            tell(attachment.kind, f"{attachment}; --save DIR writes it to a file", colour="cyan")
+            tell(attachment.kind, f"{attachment}; --save DIR writes it to a file", color="cyan")
     return ExitCode.OK
 
 
 def _read_attachment(kind: str, block: Json) -> _Attachment | None:
-    """Read a block that can be a file; an embedded resource that is text has the kind `text`. None if it is nonsense."""
+    """Decode a block that can be a file; a text resource gets the kind `text`. None if it is malformed."""
     if kind in ("image", "audio"):
         data, media_type = block.get("data"), block.get("mimeType")
     elif kind == "resource" and isinstance(resource := block.get("resource"), dict):
@@ -124,14 +124,14 @@ def _read_attachment(kind: str, block: Json) -> _Attachment | None:
 
 
 def _save(attachment: _Attachment, tool: str, folder: Path) -> Path:
-    """Write a file that was not there before, readable by whom the umask lets read."""
+    """Write a new file, with the permissions of the umask; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     name = _UNSAFE.sub("-", tool).strip("-")[:_NAME_LIMIT] or "tool"
     ending = _ENDINGS.get(attachment.media_type.partition(";")[0].strip().lower(), "bin")
     for number in range(1, _NUMBERS_TRIED):
         path = folder / f"{name}-{number}.{ending}"
         try:
-            # Fails for what exists, a link that leads nowhere included.
+            # O_EXCL fails for an existing name, even for a dangling symbolic link.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         except FileExistsError:
             continue
@@ -145,13 +145,13 @@ def _save(attachment: _Attachment, tool: str, folder: Path) -> Path:
     raise FileExistsError(f"there are {_NUMBERS_TRIED - 1:,} files called {name}-….{ending}")
 
 
-def _spell_link(block: Json) -> str:
-    name, uri = block.get("title") or block.get("name"), _brief(str(block.get("uri")))
-    media_type = f" ({_brief(str(block['mimeType']))})" if block.get("mimeType") else ""
-    return f"{_brief(str(name))} {uri}{media_type}" if name else f"{uri}{media_type}"
+def _format_link(block: Json) -> str:
+    name, uri = block.get("title") or block.get("name"), _shorten(str(block.get("uri")))
+    media_type = f" ({_shorten(str(block['mimeType']))})" if block.get("mimeType") else ""
+    return f"{_shorten(str(name))} {uri}{media_type}" if name else f"{uri}{media_type}"
 
 
-def _brief(text: str) -> str:
-    """Bound what a server says of itself, on one line."""
+def _shorten(text: str) -> str:
+    """Limit text of a server to one line of `_SHOWN_LIMIT` characters."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN_LIMIT else f"{line[:_SHOWN_LIMIT]}…"

@@ -1,8 +1,8 @@
-"""A call of a tool of a gateway that runs already: over MCP, as any client makes it. Nothing is started here.
+"""A call through a running gateway, over MCP. Nothing is started here.
 
-A tool may be called that is not listed: by a former name, or in the mode `automatic`, where a gateway lists its own two tools
-alone. Then no schema says how `count=3` is read. Every text is sent as a string first: a tool that takes something else refuses
-it and sends its schema along, and the call is made once more.
+A tool can be called although it is not listed: by a former name, or in the mode `automatic`, where a gateway lists only its own
+two tools. Then no schema says how to parse `count=3`. Every value is sent as a string first; a tool that takes another type
+refuses it, the refusal carries the schema, and the call is sent again with parsed values.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -14,13 +14,13 @@ import anyio
 import msgspec
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.call.answer import CallAnswer, failed_answer, read_result
+from toolpost.cli.call.answer import CallAnswer, make_failed_answer, parse_result
 from toolpost.cli.call.arguments import arguments_of
-from toolpost.cli.call.here import CallRequest, cancelling
-from toolpost.cli.call.progress import Show, open_progress
+from toolpost.cli.call.in_process import CallRequest, cancel_on_signal
+from toolpost.cli.call.progress import ShowProgress, open_progress
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import is_debugging
-from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, read_error
+from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import automatic_eval
 from toolpost.middleware import ProgressNotification
@@ -32,7 +32,7 @@ from toolpost.upstreams.http.transport import HttpTransport
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode
 
-_ELSEWHERE: Final = "`toolpost serve` starts one; --url names another"
+_NO_GATEWAY_HINT: Final = "start one with `toolpost serve`, or give its address with --url"
 
 
 class _Progress(msgspec.Struct):
@@ -42,60 +42,62 @@ class _Progress(msgspec.Struct):
 
 
 class GatewayClient:
-    """Asks a gateway at an address, each request by itself."""
+    """Sends single stateless requests to a gateway at a URL."""
 
     def __init__(self, url: str, wire: HttpTransport) -> None:
         self.url = url
         self._wire = wire
 
     async def list_tools(self, *, until: str | None = None) -> list[JsonObject]:
-        """Return the definitions that the gateway lists; those after the tool `until` may be missing."""
+        """Return the listed definitions; with `until`, stops after the page that has this tool."""
         reader, cursor = ListReader("gateway", "tools"), None
         while True:
             fields = b"" if cursor is None else b'"cursor":%b' % encode(cursor)
             try:
                 cursor = await reader.take(await self._ask("tools/list", fields))
             except UpstreamUnavailable as error:
-                # It answers, in a way that no gateway does.
+                # Something answers, but not as a gateway does.
                 raise NoGateway(
-                    f"What answers at {self.url} is no Toolpost: {error.message}.", hint=_ELSEWHERE
+                    f"The server at {self.url} is not a Toolpost gateway: {error.message}.", hint=_NO_GATEWAY_HINT
                 ) from error
             if cursor is None or any(tool.get("name") == until for tool in reader.items):
                 return reader.items
 
     async def call_tool(
-        self, name: str, arguments: JsonObject, *, mirrored: Headers = (), show: Show | None = None
+        self, name: str, arguments: JsonObject, *, mirrored: Headers = (), show: ShowProgress | None = None
     ) -> CallAnswer:
-        """Call a tool and read its answer; cancelling this cancels the call."""
+        """Call a tool; cancelling this coroutine cancels the call."""
         fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
-        on_progress = None if show is None else _telling(show)
+        on_progress = None if show is None else _make_progress_listener(show)
         try:
             raw = await self._ask("tools/call", fields, name=name, mirrored=mirrored, on_progress=on_progress)
         except UpstreamUnavailable as error:
             raise UpstreamUnavailable(
-                f"The gateway at {self.url} was lost before it answered: {error.message}.",
-                hint="the tool may have run all the same: `toolpost audit`, where the gateway runs, says whether",
+                f"Lost the connection to the gateway at {self.url} before it answered: {error.message}.",
+                hint="the tool may have run: check with `toolpost audit` on the gateway's machine",
             ) from error
         try:
-            return read_result(raw)
+            return parse_result(raw)
         except ValueError as error:
-            raise ToolFailed(f"The answer of {self.url} is no result of a tool: {error}.") from error
+            raise ToolFailed(f"The answer from {self.url} is not a tool result: {error}.") from error
 
     async def _ask(self, method: str, fields: bytes, **options: Any) -> bytes:
         try:
             return await self._wire.request(method, fields, **options)
         except ServerRefused as refusal:
-            told = refusal.data if isinstance(refusal.data, dict) else {}
-            raise read_error({"message": refusal.message, **told}) or ToolFailed(refusal.message) from refusal
+            data = refusal.data if isinstance(refusal.data, dict) else {}
+            raise parse_error({"message": refusal.message, **data}) or ToolFailed(refusal.message) from refusal
         except ConnectionLost as lost:
             if lost.was_sent:
                 raise
-            raise NoGateway(f"No gateway answers at {self.url}: {lost.message}.", hint=_ELSEWHERE) from lost
+            raise NoGateway(
+                f"Cannot connect to a gateway at {self.url}: {lost.message}.", hint=_NO_GATEWAY_HINT
+            ) from lost
 
 
 @asynccontextmanager
 async def open_client(gateway: RunningGateway) -> AsyncIterator[GatewayClient]:
-    """Keep a connection to a gateway whose `url` is that of MCP."""
+    """Connect to a gateway; `gateway.url` must be its MCP URL."""
     set_up_logging("debug" if is_debugging() else "critical")
     headers = {"authorization": f"Bearer {gateway.token}"} if gateway.token else {}
     async with HttpClient(gateway.url, headers=headers) as http:
@@ -106,13 +108,13 @@ async def open_client(gateway: RunningGateway) -> AsyncIterator[GatewayClient]:
 
 
 def mcp_url(url: str) -> str:
-    """Read the address of a gateway, with or without the path of MCP; `/mcp/server/NAME` and `/mcp/tags/a,b` are kept."""
+    """Return the MCP URL of a gateway; `/mcp/server/NAME` and `/mcp/tags/a,b` are kept."""
     base = base_url(url)
     return base if f"{MCP_PATH}/" in urlsplit(base).path else f"{base}{MCP_PATH}"
 
 
 async def call_gateway(gateway: RunningGateway, request: CallRequest) -> CallAnswer:
-    """Call a tool of a gateway that runs, showing its progress."""
+    """Call a tool through a running gateway; interruption and timeout are answers, not exceptions."""
     reason: str | None = None
     with anyio.CancelScope() as scope:
 
@@ -121,37 +123,37 @@ async def call_gateway(gateway: RunningGateway, request: CallRequest) -> CallAns
             reason = reason or why
             scope.cancel()
 
-        with cancelling(cancel, limit_s=request.limit_s) as has_run_out:
+        with cancel_on_signal(cancel, limit_s=request.limit_s) as has_run_out:
             async with open_client(gateway) as client:
                 return await _call(client, request)
     cancelled = CallCancelled(f"The call was cancelled: {reason}.")
-    return failed_answer(cancelled, has_run_out=has_run_out.is_set())
+    return make_failed_answer(cancelled, has_run_out=has_run_out.is_set())
 
 
 async def _call(client: GatewayClient, request: CallRequest) -> CallAnswer:
     listed = {str(tool.get("name")): tool for tool in await client.list_tools(until=request.tool)}
     definition = listed.get(request.tool)
-    is_found_by_need = definition is None and automatic_eval.NAME in listed
+    is_automatic = definition is None and automatic_eval.NAME in listed
 
     async def attempt(arguments: JsonObject, mirrored: Headers = ()) -> CallAnswer:
-        if is_found_by_need:
-            asked = {"toolName": request.tool, "arguments": arguments}
-            return await client.call_tool(automatic_eval.NAME, asked, show=show)
+        if is_automatic:
+            wrapped = {"toolName": request.tool, "arguments": arguments}
+            return await client.call_tool(automatic_eval.NAME, wrapped, show=show)
         return await client.call_tool(request.tool, arguments, mirrored=mirrored, show=show)
 
-    with open_progress(request.tool, quiet=request.quiet) as show, _naming_the_list(client.url):
+    with open_progress(request.tool, quiet=request.quiet) as show, _hint_at_tool_list(client.url):
         schema = _schema_of(definition)
         arguments = arguments_of(request.words, schema)
-        answer = await attempt(arguments, _mirrored(schema, arguments))
+        answer = await attempt(arguments, _mirrored_headers(schema, arguments))
         if definition is not None or (sent_along := _schema_in(answer)) is None:
             return answer
         typed = arguments_of(request.words, sent_along)
-        return answer if typed == arguments else await attempt(typed, _mirrored(sent_along, typed))
+        return answer if typed == arguments else await attempt(typed, _mirrored_headers(sent_along, typed))
 
 
 @contextmanager
-def _naming_the_list(url: str) -> Iterator[None]:
-    """Say of an unknown tool where the known ones are found."""
+def _hint_at_tool_list(url: str) -> Iterator[None]:
+    """Add to an `UnknownTool` how to list the tools of this gateway."""
     try:
         yield
     except UnknownTool as error:
@@ -160,8 +162,8 @@ def _naming_the_list(url: str) -> Iterator[None]:
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools --url {url}` lists all of them") from error
 
 
-def _mirrored(schema: JsonObject, arguments: JsonObject) -> Headers:
-    """Return the arguments that the protocol has repeated in headers."""
+def _mirrored_headers(schema: JsonObject, arguments: JsonObject) -> Headers:
+    """Return the arguments that the protocol repeats in headers."""
     try:
         return MirroredArguments(schema).headers_for(arguments)
     except BadAnnotation:
@@ -169,7 +171,7 @@ def _mirrored(schema: JsonObject, arguments: JsonObject) -> Headers:
 
 
 def _schema_in(answer: CallAnswer) -> JsonObject | None:
-    """Return the schema that a refusal of arguments carries."""
+    """Return the input schema that a refusal of arguments carries, else None."""
     error = answer.error or {}
     if error.get("code") != ErrorCode.INVALID_PARAMS:
         return None
@@ -181,10 +183,10 @@ def _schema_of(definition: object) -> JsonObject:
     return schema if isinstance(schema, dict) else {}
 
 
-def _telling(show: Show) -> ProgressListener:
+def _make_progress_listener(show: ShowProgress) -> ProgressListener:
     def take(_method: str, params: bytes) -> None:
         with suppress(msgspec.DecodeError):
-            told = msgspec.json.decode(params, type=_Progress)
-            show(ProgressNotification(progress=told.progress, total=told.total, message=told.message, facts={}))
+            note = msgspec.json.decode(params, type=_Progress)
+            show(ProgressNotification(progress=note.progress, total=note.total, message=note.message, facts={}))
 
     return take

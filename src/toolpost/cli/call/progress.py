@@ -1,4 +1,4 @@
-"""How far a call has come: a bar on a terminal, lines elsewhere, both on stderr."""
+"""The progress of a call on stderr: a bar on a terminal, lines elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,15 +13,15 @@ from toolpost.middleware import ProgressNotification
 
 _BAR_WIDTH: Final = 20
 _OTHERS_WIDTH: Final = 18
-"""The spinner, the percentage, the time and the gaps between."""
+"""Width of the spinner, the percentage, the time and the gaps."""
 _LEAST_ROOM: Final = 10
 
-Show = Callable[[ProgressNotification], None]
+ShowProgress = Callable[[ProgressNotification], None]
 
 
 @contextmanager
-def open_progress(tool: str, *, quiet: bool) -> Iterator[Show | None]:
-    """Yield what shows a note, or None when nobody wants to see any."""
+def open_progress(tool: str, *, quiet: bool) -> Iterator[ShowProgress | None]:
+    """Yield a function that shows progress, or None with `quiet`."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -32,19 +32,19 @@ def open_progress(tool: str, *, quiet: bool) -> Iterator[Show | None]:
 
 
 def _show_line(note: ProgressNotification) -> None:
-    click.echo(f"progress: {_amount(note)}{_said(note)}", err=True)
+    click.echo(f"progress: {_format_amount(note)}{_format_message(note)}", err=True)
 
 
-def _amount(note: ProgressNotification) -> str:
+def _format_amount(note: ProgressNotification) -> str:
     return f"{note.progress:g}" if note.total is None else f"{note.progress:g}/{note.total:g}"
 
 
-def _said(note: ProgressNotification) -> str:
+def _format_message(note: ProgressNotification) -> str:
     return printable(f"  {' '.join(note.message.split())}") if note.message else ""
 
 
 @contextmanager
-def _open_bar(tool: str) -> Iterator[Show]:
+def _open_bar(tool: str) -> Iterator[ShowProgress]:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -58,13 +58,13 @@ def _open_bar(tool: str) -> Iterator[Show]:
     )
     console = Console(stderr=True)
     room = max(_LEAST_ROOM, console.width - _BAR_WIDTH - _OTHERS_WIDTH)
-    # It goes when the call is answered: what stays on the screen is the answer.
+    # Transient: the bar is removed when the answer is printed.
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(escape(cut(tool, room)), total=None)
 
         def show(note: ProgressNotification) -> None:
-            # A long name leaves half of the room to what is said: without it, there would be nothing new to read.
-            text = cut(f"{cut(tool, room // 2)}{_said(note)}" if note.message else tool, room)
+            # A long name gets at most half of the width, so that the message is visible.
+            text = cut(f"{cut(tool, room // 2)}{_format_message(note)}" if note.message else tool, room)
             bar.update(task, completed=note.progress, total=note.total, description=escape(text))
 
         yield show

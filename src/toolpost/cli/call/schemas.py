@@ -1,4 +1,4 @@
-"""What a schema says about one argument, as far as a command line needs to know. The contract alone decides what is valid."""
+"""What a command line needs to know of an argument's schema. Validation is left to the contract."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,40 +9,39 @@ from toolpost.base.ids import Json, JsonObject
 _DEPTH: Final = 16
 _PARTS: Final = 1_000
 _ARRAYS: Final = 4
-"""An array of arrays of arrays is shown so far: a schema may lead back to itself."""
+"""Nesting of arrays that is described: a schema may refer to itself."""
 
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf")
 
 
-def resolved(schema: Json, root: JsonObject) -> JsonObject:
-    """Follow references within the document; what is beside a reference stays."""
+def resolve(schema: Json, root: JsonObject) -> JsonObject:
+    """Follow `$ref` within the document; keywords beside a `$ref` are kept."""
     for _ in range(_DEPTH):
         if not isinstance(schema, dict) or not isinstance(reference := schema.get("$ref"), str):
             break
         beside = {key: value for key, value in schema.items() if key != "$ref"}
-        target = _target(reference, root)
+        target = _follow_pointer(reference, root)
         schema = {**target, **beside} if isinstance(target, dict) else beside
     return schema if isinstance(schema, dict) else {}
 
 
 def properties_of(schema: Json, root: JsonObject) -> JsonObject:
-    """Return the declared properties of an object."""
     found: JsonObject = {}
-    for part in _parts(schema, root):
+    for part in _walk(schema, root):
         declared = part.get("properties")
         found |= declared if isinstance(declared, dict) else {}
     return found
 
 
 def items_of(schema: Json, root: JsonObject) -> Json:
-    """Return the schema of an array's items."""
-    return next((part["items"] for part in _parts(schema, root) if "items" in part), {})
+    """Return the schema of an array's items, `{}` if there is none."""
+    return next((part["items"] for part in _walk(schema, root) if "items" in part), {})
 
 
 def types_of(schema: Json, root: JsonObject) -> list[str]:
-    """Name the types that a value may have, in the order in which they are declared."""
+    """Return the types that a value may have, in declared order; empty if any."""
     found: dict[str, None] = {}
-    for part in _parts(schema, root):
+    for part in _walk(schema, root):
         declared = part.get("type", ())
         found |= dict.fromkeys([declared] if isinstance(declared, str) else declared)
         values = part.get("enum", [part["const"]] if "const" in part else [])
@@ -50,38 +49,38 @@ def types_of(schema: Json, root: JsonObject) -> list[str]:
     return list(found)
 
 
-def declared_type(schema: Json, root: JsonObject) -> str:
-    """Write the type of an argument in a few words."""
-    return _declared_type(schema, root, 0)
+def describe_type(schema: Json, root: JsonObject) -> str:
+    """Describe the type of an argument, such as `array of string or null`."""
+    return _describe_type(schema, root, 0)
 
 
-def _declared_type(schema: Json, root: JsonObject, depth: int) -> str:
+def _describe_type(schema: Json, root: JsonObject, depth: int) -> str:
     if depth > _ARRAYS:
         return "any"
     types = [
-        f"array of {_declared_type(items_of(schema, root), root, depth + 1)}" if name == "array" else name
+        f"array of {_describe_type(items_of(schema, root), root, depth + 1)}" if name == "array" else name
         for name in types_of(schema, root)
     ]
     return " or ".join(types) or "any"
 
 
-def _parts(schema: Json, root: JsonObject) -> Iterator[JsonObject]:
-    """Walk a schema and what it is composed of, as far as anybody would read on."""
-    return islice(_all_parts(schema, root, 0), _PARTS)
+def _walk(schema: Json, root: JsonObject) -> Iterator[JsonObject]:
+    """Yield a schema and the schemas it is composed of, at most `_PARTS`."""
+    return islice(_walk_unbounded(schema, root, 0), _PARTS)
 
 
-def _all_parts(schema: Json, root: JsonObject, depth: int) -> Iterator[JsonObject]:
+def _walk_unbounded(schema: Json, root: JsonObject, depth: int) -> Iterator[JsonObject]:
     if depth > _DEPTH:
         return
-    whole = resolved(schema, root)
+    whole = resolve(schema, root)
     yield whole
     for keyword in _ALTERNATIVES:
         alternatives = whole.get(keyword, ())
         for alternative in alternatives if isinstance(alternatives, list) else ():
-            yield from _all_parts(alternative, root, depth + 1)
+            yield from _walk_unbounded(alternative, root, depth + 1)
 
 
-def _target(reference: str, root: JsonObject) -> Json:
+def _follow_pointer(reference: str, root: JsonObject) -> Json:
     if not reference.startswith("#"):
         return None
     found: Json = root

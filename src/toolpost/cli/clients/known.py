@@ -1,4 +1,4 @@
-"""The MCP clients that Toolpost knows: where each keeps its servers, on every system, and how it writes one."""
+"""The MCP clients that Toolpost knows: where each keeps its servers on each system, and its format."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ from typing import Final, Literal
 
 from toolpost.base.ids import JsonObject
 
-Scope = Literal["project", "user"]
+ClientScope = Literal["project", "user"]
 
 
-# What the MCP SDKs hand on to a server that they start, unless its entry says more.
+# What the MCP SDKs pass to a server that they start, in addition to the `env` of its entry.
 _INHERITED: Final = frozenset(
     {
         *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
@@ -23,48 +23,48 @@ _INHERITED: Final = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Client:
-    """A client and the way it writes servers."""
+class KnownClient:
+    """A client and its format of servers."""
 
     name: str
     title: str
     key: str
-    """The member of its file that holds them."""
+    """The key of the servers in its file."""
     has_types: bool
-    """Whether each entry says its `type`."""
-    scopes: tuple[Scope, ...]
+    """Whether each entry has a `type`."""
+    scopes: tuple[ClientScope, ...]
     token_reference: str | None
-    """How it refers to TOOLPOST_TOKEN; None if it reaches no server over HTTP."""
+    """Its syntax for TOOLPOST_TOKEN; None if it does not support HTTP servers."""
     passes_environment: bool = False
-    """Whether a server that it starts gets its whole environment; most get a few variables, as the MCP SDKs have it."""
+    """Whether its servers inherit the whole environment; most clients pass only what the MCP SDKs do."""
 
     def stdio_entry(self, command: str, args: list[str]) -> JsonObject:
-        """Write a server that it starts."""
+        """Make the entry of a server that the client starts."""
         return ({"type": "stdio"} if self.has_types else {}) | {"command": command, "args": args}
 
     def may_set(self, variable: str, environment: Mapping[str, str] = os.environ) -> bool:
-        """Say whether a server that it starts can count on a variable, as far as can be told from here."""
+        """Whether a server that the client starts gets a variable, as far as this process can know."""
         return variable in _INHERITED or (self.passes_environment and variable in environment)
 
     def http_entry(self, url: str, *, has_token: bool) -> JsonObject:
-        """Write a server that it connects to; the token itself is never written."""
+        """Make the entry of a server that the client connects to; the token is a reference, never the value."""
         headers = {"headers": {"Authorization": f"Bearer {self.token_reference}"}} if has_token else {}
         return ({"type": "http"} if self.has_types else {}) | {"url": url} | headers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A file that a client may keep servers in."""
+class ClientFile:
+    """A file in which a client may keep servers; it need not exist."""
 
-    client: Client
-    scope: Scope
+    client: KnownClient
+    scope: ClientScope
     path: Path
 
 
 CLIENTS: Final = {
     client.name: client
     for client in (
-        Client(
+        KnownClient(
             name="claude-code",
             title="Claude Code",
             key="mcpServers",
@@ -73,7 +73,7 @@ CLIENTS: Final = {
             token_reference="${TOOLPOST_TOKEN}",  # noqa: S106 (its name, not itself)
             passes_environment=True,
         ),
-        Client(
+        KnownClient(
             name="claude-desktop",
             title="Claude Desktop",
             key="mcpServers",
@@ -81,7 +81,7 @@ CLIENTS: Final = {
             scopes=("user",),
             token_reference=None,
         ),
-        Client(
+        KnownClient(
             name="cursor",
             title="Cursor",
             key="mcpServers",
@@ -89,7 +89,7 @@ CLIENTS: Final = {
             scopes=("project", "user"),
             token_reference="${env:TOOLPOST_TOKEN}",  # noqa: S106
         ),
-        Client(
+        KnownClient(
             name="vscode",
             title="VS Code",
             key="servers",
@@ -101,25 +101,27 @@ CLIENTS: Final = {
 }
 
 
-def places(folder: Path, *, platform: str = sys.platform, environment: Mapping[str, str] = os.environ) -> list[Place]:
-    """List the files that clients may keep servers in, each once: those of the project first, as they win."""
-    found: dict[Path, Place] = {}
-    for place in _all_places(folder, platform, environment):
-        # In the home folder, what the project has and what the user has may be the same file.
+def list_client_files(
+    folder: Path, *, platform: str = sys.platform, environment: Mapping[str, str] = os.environ
+) -> list[ClientFile]:
+    """List the files in which clients may keep servers, each once; those of the project come first."""
+    found: dict[Path, ClientFile] = {}
+    for place in _list_all_files(folder, platform, environment):
+        # In the home folder, a project's file and the user's may be the same.
         found.setdefault(place.path, place)
     return list(found.values())
 
 
-def place_of(client: Client, scope: Scope, folder: Path) -> Place:
-    """Return the file that a client's new servers go into: the first of those it reads."""
-    known = _all_places(folder, sys.platform, os.environ)
+def client_file_of(client: KnownClient, scope: ClientScope, folder: Path) -> ClientFile:
+    """Return the file for a client's new servers: the first that the client reads."""
+    known = _list_all_files(folder, sys.platform, os.environ)
     return next(place for place in known if place.client == client and place.scope == scope)
 
 
-def _all_places(folder: Path, platform: str, environment: Mapping[str, str]) -> list[Place]:
+def _list_all_files(folder: Path, platform: str, environment: Mapping[str, str]) -> list[ClientFile]:
     home = Path.home()
     projects = [
-        Place(client=CLIENTS[name], scope="project", path=folder / path)
+        ClientFile(client=CLIENTS[name], scope="project", path=folder / path)
         for name, path in (
             ("claude-code", ".mcp.json"),
             ("cursor", ".cursor/mcp.json"),
@@ -128,13 +130,13 @@ def _all_places(folder: Path, platform: str, environment: Mapping[str, str]) -> 
         )
     ]
     users = [
-        Place(client=CLIENTS[name], scope="user", path=path)
-        for name, path in _user_files(home, _applications(home, platform, environment), environment)
+        ClientFile(client=CLIENTS[name], scope="user", path=path)
+        for name, path in _list_user_files(home, _settings_folder(home, platform, environment), environment)
     ]
     return projects + users
 
 
-def _user_files(home: Path, applications: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _list_user_files(home: Path, applications: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     yield "claude-code", Path(environment.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
     yield "claude-desktop", applications / "Claude" / "claude_desktop_config.json"
     yield "cursor", home / ".cursor" / "mcp.json"
@@ -142,8 +144,8 @@ def _user_files(home: Path, applications: Path, environment: Mapping[str, str]) 
     yield "vscode", applications / "Code" / "User" / "settings.json"
 
 
-def _applications(home: Path, platform: str, environment: Mapping[str, str]) -> Path:
-    """Return the folder that a user's programs keep their settings in."""
+def _settings_folder(home: Path, platform: str, environment: Mapping[str, str]) -> Path:
+    """Return the folder in which programs of a user keep their settings."""
     if platform == "darwin":
         return home / "Library" / "Application Support"
     if platform == "win32":

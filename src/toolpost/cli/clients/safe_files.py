@@ -1,4 +1,4 @@
-"""Files of other people, changed with care: a copy beside them first, then all at once or not at all."""
+"""Safe changes of files that belong to others: a backup first, then an atomic replacement."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ from toolpost.contracts.errors import BadConfiguration
 _BACKUP: Final = ".toolpost-backup-"
 
 
-def text_of(path: Path) -> str | None:
-    """Read a file exactly as it is; None if there is none."""
+def read_text(path: Path) -> str | None:
+    """Read a file, byte for byte; None if it does not exist."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -25,7 +25,7 @@ def text_of(path: Path) -> str | None:
 
 
 def back_up(path: Path) -> Path:
-    """Copy a file beside itself, under the time of day; its permissions go along."""
+    """Copy a file beside itself, with a timestamp in its name and the same permissions; returns the copy."""
     stamp = f"{path.name}{_BACKUP}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     number, copy = 2, path.with_name(stamp)
     while copy.exists():
@@ -39,20 +39,23 @@ def back_up(path: Path) -> Path:
 
 
 def backups_of(path: Path) -> list[Path]:
-    """List the copies that were made, the newest first."""
+    """List the backups of a file, the newest first."""
     return sorted(
         (found for found in path.parent.iterdir() if found.name.startswith(f"{path.name}{_BACKUP}")), reverse=True
     )
 
 
-def write_whole(path: Path, text: str, *, before: str | None, mode: int | None = None) -> None:
-    """Replace a file at once; refuse if it is no longer what it was when it was read."""
-    # Where the file is a link, as among dotfiles, what it leads to is changed.
+def write_atomically(path: Path, text: str, *, before: str | None, mode: int | None = None) -> None:
+    """Replace a file through a temporary one.
+
+    `before` is the text that was read; raises `BadConfiguration` if the file has changed since.
+    """
+    # A symbolic link, as in a dotfiles repository, is followed rather than replaced.
     path = path.resolve()
-    if (found := text_of(path)) == text:
+    if (found := read_text(path)) == text:
         return
     if found != before:
-        raise BadConfiguration(f"{path} was changed by somebody else just now.", hint="try again")
+        raise BadConfiguration(f"{path} was changed by another program just now.", hint="try again")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

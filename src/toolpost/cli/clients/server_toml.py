@@ -1,4 +1,4 @@
-"""Servers as text of `toolpost.toml`: put at its end, or in the place of one that is there. The rest stays as it is."""
+"""Edits `[servers.NAME]` tables in the text of `toolpost.toml`; everything else in the file is kept."""
 
 import json
 import re
@@ -14,57 +14,58 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.servers import ServerSettings
 
 
-def servers_in(text: str, path: Path) -> dict[str, Any]:
-    """Read the servers that are there, as they are written; what is not TOML is not written to."""
-    present = _read(text, path).get("servers", {})
+def parse_servers(text: str, path: Path) -> dict[str, Any]:
+    """Return the servers of a file, as written; raises `BadConfiguration` if it is not TOML."""
+    present = _parse(text, path).get("servers", {})
     if not isinstance(present, dict):
-        raise BadConfiguration(f"{path}: servers is a table: write [servers.NAME].")
+        raise BadConfiguration(f"{path}: servers must be a table: write [servers.NAME].")
     return present
 
 
-def _read(text: str, path: Path) -> dict[str, Any]:
+def _parse(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
 
 
-def server_table(name: str, server: ServerSettings, remark: str = "") -> str:
-    """Write one server, without what is default."""
-    return "\n".join(_lines(name, set_values(server), remark)) + "\n"
+def render_server(name: str, server: ServerSettings, remark: str = "") -> str:
+    """Render a server as TOML, without defaults."""
+    return "\n".join(_render_lines(name, non_default_values(server), remark)) + "\n"
 
 
-def set_values(server: ServerSettings) -> dict[str, Any]:
-    """Return what is set, without what is default."""
+def non_default_values(server: ServerSettings) -> dict[str, Any]:
     usual = msgspec.to_builtins(ServerSettings())
     values: dict[str, Any] = msgspec.to_builtins(server)
     return {key: value for key, value in values.items() if value != usual[key]}
 
 
-def with_servers(text: str, path: Path, tables: Mapping[str, str], *, may_show: bool) -> str:
-    """Return the text with these servers; proves that nothing else has changed."""
-    before, present = _read(text, path), servers_in(text, path)
+def add_servers(text: str, path: Path, tables: Mapping[str, str], *, may_show: bool) -> str:
+    """Add or replace servers; raises `BadConfiguration` unless the result parses to exactly that change."""
+    before, present = _parse(text, path), parse_servers(text, path)
     new = text
     for name in tables:
         if name in present:
-            new = _without_table(new, name)
+            new = _remove_table(new, name)
     for table in tables.values():
-        new = _appended(new, table)
-    meant = before | {"servers": present | {name: _parsed(name, table) for name, table in tables.items()}}
+        new = _append(new, table)
+    expected = before | {
+        "servers": present | {name: tomllib.loads(table)["servers"][name] for name, table in tables.items()}
+    }
     try:
-        is_as_meant = tomllib.loads(new) == meant
+        is_as_expected = tomllib.loads(new) == expected
     except (ValueError, RecursionError):
-        is_as_meant = False
-    if not is_as_meant:
-        what = "write them as [servers.NAME] tables"
+        is_as_expected = False
+    if not is_as_expected:
+        hint = "write them as [servers.NAME] tables"
         if may_show:
-            what += ", or put these into the file yourself:\n" + "\n".join(tables.values())
-        raise BadConfiguration(f"{path} writes its servers in a way that cannot be added to.", hint=what)
+            hint += ", or add these by hand:\n" + "\n".join(tables.values())
+        raise BadConfiguration(f"{path} has its servers in a form that cannot be edited automatically.", hint=hint)
     return new
 
 
-def _appended(text: str, table: str) -> str:
-    """Put a table at the end, after a blank line and with the line ends of the file."""
+def _append(text: str, table: str) -> str:
+    """Append a table after a blank line, with the line endings of the file."""
     if not text:
         return table
     line = "\r\n" if "\r\n" in text else "\n"
@@ -72,12 +73,8 @@ def _appended(text: str, table: str) -> str:
     return text + gap + table.replace("\n", line)
 
 
-def _parsed(name: str, table: str) -> Any:
-    return tomllib.loads(table)["servers"][name]
-
-
-def _without_table(text: str, name: str) -> str:
-    """Cut out `[servers.NAME]` and the tables below it, each up to the next header."""
+def _remove_table(text: str, name: str) -> str:
+    """Remove `[servers.NAME]` and the tables below it, each up to the next header."""
     quoted = rf"(?:{re.escape(name)}|\"{re.escape(name)}\"|'{re.escape(name)}')"
     header = re.compile(rf"^[ \t]*\[[ \t]*servers[ \t]*\.[ \t]*{quoted}[ \t]*(?:\.[^\]]*)?\][^\n]*\n?", re.MULTILINE)
     while found := header.search(text):
@@ -86,30 +83,30 @@ def _without_table(text: str, name: str) -> str:
     return text
 
 
-def _lines(name: str, values: Mapping[str, Any], remark: str) -> Iterator[str]:
+def _render_lines(name: str, values: Mapping[str, Any], remark: str) -> Iterator[str]:
     if remark:
         yield f"# {' '.join(remark.split())}"
     yield f"[servers.{name}]"
     for key, value in values.items():
         if not isinstance(value, dict):
-            yield f"{key} = {toml_value(value)}"
+            yield f"{key} = {render_value(value)}"
     for key, value in values.items():
         if isinstance(value, dict):
             yield f"\n[servers.{name}.{key}]"
-            yield from (f"{toml_key(inner)} = {toml_value(held)}" for inner, held in value.items())
+            yield from (f"{render_key(inner)} = {render_value(inner_value)}" for inner, inner_value in value.items())
 
 
-def toml_key(name: str) -> str:
-    """Write a key, in quotes where it needs them."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
+def render_key(name: str) -> str:
+    """Render a key, quoted where necessary."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else render_value(name)
 
 
-def toml_value(value: Json) -> str:
-    """Write a value as TOML; for text, numbers and arrays of them that is how JSON writes it."""
+def render_value(value: Json) -> str:
+    """Render a value as TOML; text, numbers and arrays of them are the same as in JSON."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{toml_key(name)} = {toml_value(held)}" for name, held in value.items())
+        inner = ", ".join(f"{render_key(name)} = {render_value(inner_value)}" for name, inner_value in value.items())
         return f"{{{inner}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    # The one control character that JSON lets through and TOML does not.
+        return f"[{', '.join(map(render_value, value))}]"
+    # DEL is the only control character that JSON allows unescaped and TOML does not.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

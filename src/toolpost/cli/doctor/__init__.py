@@ -1,1 +1,1 @@
-"""`toolpost doctor`: one module per kind of check."""
+"""`toolpost doctor`: checks of the setup, servers, plugins and tools; parts add their own."""

@@ -1,4 +1,4 @@
-"""`toolpost doctor`: everything started once and looked at, before a client stumbles over it."""
+"""`toolpost doctor`: start everything once and report what would fail or confuse a client."""
 
 import sys
 from collections.abc import Sequence
@@ -33,29 +33,29 @@ from toolpost.registry import BUNDLED, installed_parts
 from toolpost.settings import Config
 
 AT_ONCE: Final = 4
-"""How many servers are started side by side."""
+"""How many servers are started in parallel."""
 
 
 @click.command(
     epilog=examples(
         ("toolpost doctor", "check everything"),
-        ("toolpost doctor github time", "check two servers alone"),
-        ("toolpost doctor --strict", "in a pipeline: let warnings fail too"),
+        ("toolpost doctor github time", "check only two servers"),
+        ("toolpost doctor --strict", "in CI: fail on warnings too"),
         ("toolpost doctor --json | jq '.groups[].findings[]'", "for other programs"),
     )
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_server_names)
 @config_option
 @plugin_option
-@click.option("--strict", is_flag=True, help="Let warnings fail too.")
+@click.option("--strict", is_flag=True, help="Fail on warnings too.")
 @json_option("Print `{ok, problems, warnings, groups}` on one line.")
 def doctor(
     names: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, strict: bool, as_json: bool
 ) -> ExitCode:
-    """Check every server, plugin, tool and agent, and what they run on.
+    """Check every server, plugin, tool and agent, and the environment.
 
-    Each server and agent is started and ended again; with NAME, only those servers, plugins and agents. A problem keeps
-    something from working and ends with exit code 1; a warning is about what some client may reject.
+    Each server and agent is started and stopped again; with NAME, only those servers, plugins and agents. A problem keeps
+    something from working and makes the exit code 1; a warning is about something that some clients may reject.
     """
     set_up_logging("debug" if is_debugging() else "critical")
     try:
@@ -66,7 +66,7 @@ def doctor(
         ]
     else:
         with redirect_stdout(sys.stderr):
-            groups = run_async(_examined, config, config_path, names)
+            groups = run_async(_run_checks, config, config_path, names)
     if groups is None:
         click.echo("toolpost: cancelled", err=True)
         return ExitCode.CANCELLED
@@ -79,27 +79,27 @@ def doctor(
     return ExitCode.OK if is_ok else ExitCode.FAILED
 
 
-async def _examined(config: Config, config_path: Path | None, names: Sequence[str]) -> list[Group] | None:
-    """Look at everything, or at what was named; None if whoever started it asked to end it."""
+async def _run_checks(config: Config, config_path: Path | None, names: Sequence[str]) -> list[Group] | None:
+    """Check everything, or what was named; None if interrupted."""
     with anyio.CancelScope() as scope, on_signals(scope.cancel):
-        wanted = set(names)
-        doctors = _doctors(config)
+        selected = set(names)
+        doctors = _load_doctors(config)
         others = [name for doctor in doctors for name in doctor.names(config)]
         groups = [] if names else [await check_setup(config, config_path, doctors)]
-        if not names or not wanted <= {*config.servers, *others}:
+        if not names or not selected <= {*config.servers, *others}:
             found = await check_plugins(config, doctors)
-            _refuse_unknown(wanted, {*config.servers, *others, *(plugin.name for plugin in found)})
-            groups += [group for group in found if not names or group.name in wanted]
-        groups += await _servers(config, [name for name in config.servers if not names or name in wanted])
+            _refuse_unknown(selected, {*config.servers, *others, *(plugin.name for plugin in found)})
+            groups += [group for group in found if not names or group.name in selected]
+        groups += await _check_servers(config, [name for name in config.servers if not names or name in selected])
         for doctor in doctors:
-            groups += await doctor.check(config, [n for n in doctor.names(config) if not names or n in wanted])
+            groups += await doctor.check(config, [n for n in doctor.names(config) if not names or n in selected])
         groups = await with_results_seen(await with_contracts(groups, config), config)
-        return groups if names else _with_totals(groups)
+        return groups if names else _add_totals(groups)
     return None
 
 
-def _doctors(config: Config) -> list[Doctor]:
-    """Return what parts have to look at. A part that cannot be loaded is found among the plugins, and keeps nothing else back."""
+def _load_doctors(config: Config) -> list[Doctor]:
+    """Load the checks of parts. A part that cannot be loaded is reported with the plugins."""
     doctors: list[Doctor] = []
     for entry in (*BUNDLED, *(installed_parts() if config.plugins.installed else ())):
         if entry.name in config.plugins.disable and entry not in BUNDLED:
@@ -113,48 +113,48 @@ def _doctors(config: Config) -> list[Doctor]:
     return doctors
 
 
-def _refuse_unknown(wanted: set[str], known: set[str]) -> None:
-    for name in sorted(wanted - known):
+def _refuse_unknown(selected: set[str], known: set[str]) -> None:
+    for name in sorted(selected - known):
         near = nearest_name(name, known)
-        hint = f"did you mean `{near}`?" if near else f"there are: {', '.join(sorted(known))}"
-        raise NotFound(f"No server, plugin or agent is called `{name}`.", hint=hint)
+        hint = f"did you mean `{near}`?" if near else f"known: {', '.join(sorted(known))}"
+        raise NotFound(f"Unknown server, plugin or agent `{name}`.", hint=hint)
 
 
-async def _servers(config: Config, names: Sequence[str]) -> list[Group]:
+async def _check_servers(config: Config, names: Sequence[str]) -> list[Group]:
     found: dict[str, Group] = {}
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def check(name: str) -> None:
         async with limiter:
             found[name] = await check_server(name, config)
-            _tell(f"({len(found)} of {len(names)}) {name}: {_in_short(found[name])}")
+            _print_progress(f"({len(found)} of {len(names)}) {name}: {_summarize(found[name])}")
 
     if names:
-        _tell(f"checking {counted(len(names), 'server')}")
+        _print_progress(f"checking {counted(len(names), 'server')}")
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(check, name)
     return [found[name] for name in names]
 
 
-def _in_short(group: Group) -> str:
+def _summarize(group: Group) -> str:
     counts = [(group.count(level), level) for level in (Level.PROBLEM, Level.WARNING)]
     return ", ".join(counted(number, level) for number, level in counts if number) or "ok"
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def _with_totals(groups: list[Group]) -> list[Group]:
-    """Add what only shows when all tools are counted."""
+def _add_totals(groups: list[Group]) -> list[Group]:
+    """Add a warning if all servers together have too many tools."""
     count = sum(group.facts.get("tools", 0) for group in groups)
     if count <= TOOLS_LIMIT:
         return groups
     finding: Finding = warning(
         "many-tools",
-        f"{count} tools in all; some models take {TOOLS_LIMIT} at most, and the more there are, the worse they choose",
-        hint="give servers `allow` lists, or clients a part: /mcp/server/NAME or /mcp/tags/a,b",
+        f"{count} tools in total; some models accept at most {TOOLS_LIMIT}, and choose worse the more there are",
+        hint='set discovery.mode = "automatic", add `allow` lists to servers, or give clients /mcp/server/NAME or /mcp/tags/a,b',
     )
     first = groups[0]
     return [replace(first, findings=(*first.findings, finding)), *groups[1:]]

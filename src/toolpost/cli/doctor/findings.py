@@ -1,4 +1,4 @@
-"""What the doctor finds, as values."""
+"""The results of checks, as values."""
 
 import importlib.util
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from toolpost.contracts.errors import ToolpostError
 
 
 class Level(StrEnum):
-    """How bad a finding is. A problem keeps something from working; a warning may, with some client."""
+    """A problem keeps something from working; a warning may do so with some clients."""
 
     OK = "ok"
     NOTE = "note"
@@ -22,7 +22,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at, and what was seen."""
+    """The result of one check."""
 
     level: Level
     check: str
@@ -33,18 +33,18 @@ class Finding:
     place: str | None = None
     """Where in the tool's definition."""
     lines: tuple[str, ...] = ()
-    """What somebody else said about it, word for word."""
+    """Quoted output of a server, or text of a definition."""
 
     def as_object(self) -> JsonObject:
-        """Say it in JSON; what does not apply is absent."""
-        shown: JsonObject = {"level": self.level.value, "check": self.check, "message": self.message}
+        """Convert to JSON; what does not apply is absent."""
+        values: JsonObject = {"level": self.level.value, "check": self.check, "message": self.message}
         for name in ("hint", "tool", "place"):
             if (value := getattr(self, name)) is not None:
-                shown[name] = value
-        return shown | ({"lines": list(self.lines)} if self.lines else {})
+                values[name] = value
+        return values | ({"lines": list(self.lines)} if self.lines else {})
 
     def mapped(self, change: Callable[[str], str]) -> "Finding":
-        """Return it with every text changed."""
+        """Return a copy with `change` applied to every text."""
         return replace(
             self,
             message=change(self.message),
@@ -55,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """What was found about one thing."""
+    """The findings about one server, plugin or agent, or about the setup."""
 
     kind: str
     """`toolpost`, `server`, `plugin`, or what a part calls it: `agent`."""
@@ -66,32 +66,26 @@ class Group:
     """The tools that were seen."""
 
     def count(self, level: Level) -> int:
-        """Count the findings of a level."""
         return sum(finding.level is level for finding in self.findings)
 
     def as_object(self) -> JsonObject:
-        """Say it in JSON."""
         found = [finding.as_object() for finding in self.findings]
         return {"kind": self.kind, "name": self.name, **self.facts, "findings": found}
 
 
 def ok(check: str, message: str) -> Finding:
-    """Make a finding: nothing is wrong."""
     return Finding(level=Level.OK, check=check, message=message)
 
 
 def note(check: str, message: str) -> Finding:
-    """Make a finding: something to know."""
     return Finding(level=Level.NOTE, check=check, message=message)
 
 
 def warning(check: str, message: str, *, hint: str | None = None) -> Finding:
-    """Make a finding: something may go wrong."""
     return Finding(level=Level.WARNING, check=check, message=message, hint=hint)
 
 
 def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, lines: Iterable[str] = ()) -> Finding:
-    """Make a finding: something does not work."""
     message, given = (as_clause(error.message), error.hint) if isinstance(error, ToolpostError) else (error, None)
     return Finding(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))
 

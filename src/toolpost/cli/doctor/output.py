@@ -1,4 +1,4 @@
-"""What the doctor found, on the screen: what is alike is said once."""
+"""Findings as text or JSON; equal findings about several tools are printed once."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,25 +9,23 @@ import click
 from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.findings import Finding, Group, Level
 from toolpost.cli.show import heading
-from toolpost.cli.terminal import has_colour, printable
+from toolpost.cli.terminal import has_color, printable
 
-_COLOURS: Final = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+_COLORS: Final = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 _WIDTH: Final = max(len(level) for level in Level)
 _NAMED: Final = 3
 
 
 def print_groups(groups: Sequence[Group]) -> None:
-    """Print everything, the totals last."""
     for group in groups:
         click.echo(heading(printable(f"{group.kind} {group.name}")))
-        for alike in _folded(group.findings):
+        for alike in _fold(group.findings):
             _print(alike)
         click.echo()
-    click.echo(_totals(groups))
+    click.echo(_format_totals(groups))
 
 
 def as_object(groups: Sequence[Group], *, is_ok: bool) -> JsonObject:
-    """Say it in JSON."""
     return {
         "ok": is_ok,
         "problems": total(groups, Level.PROBLEM),
@@ -37,24 +35,23 @@ def as_object(groups: Sequence[Group], *, is_ok: bool) -> JsonObject:
 
 
 def total(groups: Sequence[Group], level: Level) -> int:
-    """Count the findings of a level."""
     return sum(group.count(level) for group in groups)
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun."""
+    """Write a number with its noun, in the plural where needed."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _totals(groups: Sequence[Group]) -> str:
+def _format_totals(groups: Sequence[Group]) -> str:
     problems, warnings = total(groups, Level.PROBLEM), total(groups, Level.WARNING)
     if not problems and not warnings:
-        return "everything is well"
+        return "no problems found"
     return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
 
 
-def _folded(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
-    """Put together what is said of several tools in the same words."""
+def _fold(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
+    """Group equal findings about different tools."""
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for number, finding in enumerate(findings):
         words = (finding.level, finding.check, finding.message, finding.hint)
@@ -65,8 +62,8 @@ def _folded(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
 def _print(alike: list[Finding]) -> None:
     first = alike[0]
     mark = first.level.ljust(_WIDTH)
-    shown = click.style(mark, fg=_COLOURS[first.level]) if has_colour(sys.stdout) else mark
-    click.echo(f"  {shown}  {printable(_about(alike) + first.message)}")
+    shown = click.style(mark, fg=_COLORS[first.level]) if has_color(sys.stdout) else mark
+    click.echo(f"  {shown}  {printable(_format_tools(alike) + first.message)}")
     indent = " " * (_WIDTH + 4)
     for line in first.lines:
         click.echo(printable(f"{indent}| {line}"))
@@ -74,8 +71,8 @@ def _print(alike: list[Finding]) -> None:
         click.echo(printable(f"{indent}hint: {first.hint}"))
 
 
-def _about(alike: list[Finding]) -> str:
-    """Name the tools, and the place if it is but one."""
+def _format_tools(alike: list[Finding]) -> str:
+    """Name the tools, and the place if there is only one."""
     names = list(dict.fromkeys(f"`{finding.tool}`" for finding in alike if finding.tool is not None))
     if not names:
         return ""

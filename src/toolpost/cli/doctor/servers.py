@@ -1,4 +1,4 @@
-"""Servers, started and looked at: each in a gateway of its own, so that none is in another's way."""
+"""Checks of servers: each is started in a gateway of its own, so that one cannot disturb another."""
 
 import os
 import re
@@ -22,11 +22,11 @@ from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.protocol.era import MODERN
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config, PluginSettings
-from toolpost.settings.masking import concealing
+from toolpost.settings.masking import make_concealer
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec
 
-LAST_WORDS: Final = 5
+STDERR_LINES: Final = 5
 
 LAUNCHERS: Final = {
     "npx": "install Node.js: https://nodejs.org",
@@ -39,13 +39,13 @@ LAUNCHERS: Final = {
     "deno": "install Deno: https://deno.com",
 }
 
-_AGAIN: Final = re.compile(r"(?:; )?it may be started again in .*|the next call starts it again, if it can be")
+_RETRY_HINT: Final = re.compile(r"(?:; )?it may be started again in .*|the next call tries to start it again")
 
 
 async def check_server(name: str, config: Config) -> Group:
-    """Start one server, look at its tools, and end it."""
+    """Start a server, check its tools, and stop it."""
     if not config.servers[name].enabled:
-        return Group(kind="server", name=name, findings=(note("disabled", "left out: `enabled` is false"),))
+        return Group(kind="server", name=name, findings=(note("disabled", "disabled: `enabled` is false"),))
     try:
         resolved = config.resolve_server(name)
     except BadConfiguration as error:
@@ -53,22 +53,22 @@ async def check_server(name: str, config: Config) -> Group:
     spec = replace(ServerSpec(**vars(resolved)), min_ready=0)
     if missing := missing_command(spec, place=f"servers.{name}.command"):
         return Group(kind="server", name=name, findings=(missing,))
-    return await _started(spec, config)
+    return await _check_started(spec, config)
 
 
-async def _started(spec: ServerSpec, config: Config) -> Group:
+async def _check_started(spec: ServerSpec, config: Config) -> Group:
     alone = msgspec.structs.replace(without_store(config), plugins=PluginSettings(installed=False), servers={})
-    conceal = concealing(spec)
+    conceal = make_concealer(spec)
     began = time.monotonic()
     async with open_app(alone, bundled=False, servers=[spec], holds=False) as app:
         source = app.servers.providers[spec.name]
         try:
             await source.supervisor.ensure_ready()
         except ToolpostError as error:
-            return _failed(spec.name, source.supervisor.report(), error, conceal)
+            return _describe_failure(spec.name, source.supervisor.report(), error, conceal)
         took_s = time.monotonic() - began
         report = source.supervisor.report()
-        findings = [_answered(source, report, took_s), *_findings(source, report)]
+        findings = [_describe_start(source, report, took_s), *_findings(source, report)]
     return Group(
         kind="server",
         name=spec.name,
@@ -78,15 +78,15 @@ async def _started(spec: ServerSpec, config: Config) -> Group:
     )
 
 
-def _failed(name: str, report: ServerReport, error: ToolpostError, conceal: Callable[[str], str]) -> Group:
-    # How long the gateway would wait before it tries again is of no use to whoever mends it.
-    hint = _AGAIN.sub("", error.hint or "") or None
-    words = report.stderr_tail[-LAST_WORDS:]
-    found = problem("start", f"does not start: {report.last_error or error.message}", hint=hint, lines=words)
+def _describe_failure(name: str, report: ServerReport, error: ToolpostError, conceal: Callable[[str], str]) -> Group:
+    # When the gateway would try again does not help to fix the server.
+    hint = _RETRY_HINT.sub("", error.hint or "") or None
+    lines = report.stderr_tail[-STDERR_LINES:]
+    found = problem("start", f"does not start: {report.last_error or error.message}", hint=hint, lines=lines)
     return Group(kind="server", name=name, findings=(found.mapped(conceal),), facts={"transport": report.transport})
 
 
-def _answered(source: ServerProvider, report: ServerReport, took_s: float) -> Finding:
+def _describe_start(source: ServerProvider, report: ServerReport, took_s: float) -> Finding:
     promised = sum(map(has_output_schema, source.tools.values()))
     era = "stateless" if report.version == MODERN.version else "handshake"
     count = len(source.tools)
@@ -111,8 +111,8 @@ def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Finding]
     if report.oddities:
         yield warning(
             "oddities",
-            "it says things that are no part of the protocol",
-            hint="a server on stdio writes nothing but MCP to stdout; its logs go to stderr",
+            "it sends messages that are not valid MCP",
+            hint="a server on stdio must write only MCP messages to stdout, and logs to stderr",
         )
     yield from _unused_patterns(source)
     yield from findings_of_tools(source.tools.values(), source.refused)
@@ -127,14 +127,14 @@ def _unused_patterns(source: ServerProvider) -> Iterator[Finding]:
 
 
 def missing_command(spec: ServerSpec, *, place: str) -> Finding | None:
-    """Find that there is no such program."""
+    """Return a problem if the server's program cannot be found, else None."""
     if spec.command is None:
         return None
     name = spec.command[0]
     is_path = Path(name).name != name
-    wanted = str(Path(spec.cwd or "", name)) if is_path else name
-    if shutil.which(wanted, path=spec.env.get("PATH", os.environ.get("PATH", os.defpath))):
+    program = str(Path(spec.cwd or "", name)) if is_path else name
+    if shutil.which(program, path=spec.env.get("PATH", os.environ.get("PATH", os.defpath))):
         return None
-    hint = LAUNCHERS.get(name, f"install it, or correct {place}; its full path is surest")
-    found = problem("command-missing", f"the command `{name}` is not found, or cannot be run", hint=hint)
-    return found.mapped(concealing(spec))
+    hint = LAUNCHERS.get(name, f"install it, or set {place} to its full path")
+    found = problem("command-missing", f"the command `{name}` was not found or is not executable", hint=hint)
+    return found.mapped(make_concealer(spec))

@@ -1,4 +1,4 @@
-"""What everything runs on: Python, the configuration, the store, the plugins."""
+"""Checks of the environment: Python, the configuration, the store and the plugins."""
 
 import os
 import platform
@@ -32,50 +32,50 @@ from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
 from toolpost.store.urls import shown_url
 
 VERIFY_S: Final = 10.0
-"""How long the audit may take; the whole of a long one is for `toolpost audit --verify`."""
+"""Time limit of verifying the audit; `toolpost audit --verify` has none."""
 
 _CALLS: Final = 1_000
 _EXTRAS: Final = {
     "postgres": (("asyncpg",), "a store in PostgreSQL"),
     "embeddings": (("onnxruntime", "tokenizers"), "a sentence model for `discovery.embedder`"),
 }
-"""What the kernel may use besides: the modules that show that all of it is installed, and what it brings."""
+"""Optional extras of the kernel: modules that show that an extra is installed, and what it is for."""
 
 
 async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[Doctor]) -> Group:
-    """Look at what everything runs on, the kernel and its parts."""
-    findings = [*_platform(), *_configuration(config, config_path), *await _store(config)]
+    """Check the environment of the kernel and its parts."""
+    findings = [*_check_platform(), *_check_configuration(config, config_path), *await _check_store(config)]
     for doctor in doctors:
         findings += await doctor.check_setup(config)
     return Group(kind="toolpost", name=__version__, findings=tuple(findings))
 
 
-def _platform() -> Iterator[Finding]:
-    yield ok("python", f"Python {platform.python_version()}, {_spelled('mcp')}, on {platform.system()}")
+def _check_platform() -> Iterator[Finding]:
+    yield ok("python", f"Python {platform.python_version()}, {_format_version('mcp')}, on {platform.system()}")
     if sys.platform != "win32":
-        loop = _spelled("uvloop")
+        loop = _format_version("uvloop")
         is_there = not loop.endswith("missing")
-        yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop: calls get quicker")
+        yield ok("uvloop", loop) if is_there else warning("uvloop", loop, hint="pip install uvloop, for faster calls")
     for extra, (modules, what) in _EXTRAS.items():
         if not all(map(is_installed, modules)):
-            yield note("extras", f"not installed: {what}; pip install 'toolpost[{extra}]' brings it")
+            yield note("extras", f"not installed: {what}; to add it: pip install 'toolpost[{extra}]'")
     if missing := [name for name in ("npx", "uvx", "docker") if shutil.which(name) is None]:
-        yield note("launchers", f"not here: {', '.join(missing)}; servers that need them cannot be started")
+        yield note("launchers", f"not on PATH: {', '.join(missing)}; servers that need them cannot be started")
 
 
-def _spelled(package: str) -> str:
+def _format_version(package: str) -> str:
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
         return f"{package} is missing"
 
 
-def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
+def _check_configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
     path = config_path or Path(CONFIG_NAME)
     if path.exists():
         yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}")
     else:
-        yield note("configuration", f"there is no {CONFIG_NAME} here: everything is as it is by default")
+        yield note("configuration", f"there is no {CONFIG_NAME} here: defaults are used")
     try:
         host, _ = config.address
         check_exposure(host, is_open=members_of(config).is_open)
@@ -83,10 +83,10 @@ def _configuration(config: Config, config_path: Path | None) -> Iterator[Finding
         yield problem("access", error)
     yield from _unused_tags(config)
     if config.embedder_path is not None:
-        yield _embedder(config.embedder_path)
+        yield _check_embedder(config.embedder_path)
 
 
-def _embedder(folder: Path) -> Finding:
+def _check_embedder(folder: Path) -> Finding:
     from toolpost.discovery.embedder import Model
 
     try:
@@ -97,27 +97,27 @@ def _embedder(folder: Path) -> Finding:
 
 
 def _unused_tags(config: Config) -> Iterator[Finding]:
-    """Find limits by which nobody sees anything: mostly a tag that is spelled in two ways."""
-    carried = {tag for server in config.servers.values() for tag in server.tags}
-    carried |= {tag for tags in config.plugins.tags.values() for tag in tags}
+    """Warn about limits by tags that no server or plugin has: mostly a misspelled tag."""
+    known_tags = {tag for server in config.servers.values() for tag in server.tags}
+    known_tags |= {tag for tags in config.plugins.tags.values() for tag in tags}
     limits = {"http": config.http.tags, "stdio": config.stdio.tags}
     limits |= {f"callers.{name}": caller.tags for name, caller in config.callers.items()}
     for place, tags in limits.items():
-        for tag in sorted(set(tags or ()) - carried):
-            near = nearest_name(tag, sorted(carried))
-            hint = f"did you mean `{near}`?" if near else "servers get tags by `tags`, plugins by plugins.tags"
-            yield warning("access", f"{place}.tags: nothing carries the tag `{tag}`", hint=hint)
+        for tag in sorted(set(tags or ()) - known_tags):
+            near = nearest_name(tag, sorted(known_tags))
+            hint = f"did you mean `{near}`?" if near else "set `tags` of a server, or plugins.tags"
+            yield warning("access", f"{place}.tags: no server or plugin has the tag `{tag}`", hint=hint)
 
 
-async def _store(config: Config) -> list[Finding]:
+async def _check_store(config: Config) -> list[Finding]:
     file = _file_of(config)
-    if file is not None and not _exists(file):
-        return [_new_store(file)]
+    if file is not None and not file.exists():
+        return [_check_new_store(file)]
     try:
         if config.store_url != "sqlite::memory:" and not await store_exists(config.store_url):
-            return [ok("store", f"there is no store at {shown_url(config.store_url)} yet; it can be reached")]
+            return [ok("store", f"there is no store at {shown_url(config.store_url)} yet; the database can be reached")]
         async with open_store(config.store_url) as store:
-            return [*_writable(file), await _verified(store.audit)]
+            return [*_check_writable(file), await _verify_audit(store.audit)]
     except ToolpostError as error:
         return [problem("store", error)]
 
@@ -127,55 +127,55 @@ def _file_of(config: Config) -> Path | None:
     return Path(path).expanduser() if scheme == "sqlite" and path != ":memory:" else None
 
 
-def _exists(file: Path) -> bool:
-    return file.exists()
-
-
-def _new_store(file: Path) -> Finding:
+def _check_new_store(file: Path) -> Finding:
     folder = next(parent for parent in file.absolute().parents if parent.exists())
     if os.access(folder, os.W_OK):
-        return ok("store", f"there is no store at {file} yet; it can be made")
-    return problem("store", f"the store cannot be made: {folder} cannot be written to", hint="set store.url")
+        return ok("store", f"there is no store at {file} yet; it can be created")
+    return problem(
+        "store", f"the store cannot be created: {folder} is not writable", hint="set store.url to a writable place"
+    )
 
 
-def _writable(file: Path | None) -> Iterator[Finding]:
+def _check_writable(file: Path | None) -> Iterator[Finding]:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK)):
-        yield problem("store", f"the store at {file} cannot be written to", hint="every call needs its entry there")
+        yield problem(
+            "store", f"the store at {file} is not writable", hint="make it writable: every call is recorded there"
+        )
 
 
-async def _verified(audit: AuditLog) -> Finding:
+async def _verify_audit(audit: AuditLog) -> Finding:
     with anyio.move_on_after(VERIFY_S):
         verdict = await audit.verify()
         if verdict.is_empty:
-            return ok("audit", "the store can be written to; no call is on record yet")
+            return ok("audit", "the store is writable; no calls are recorded yet")
         if verdict.is_intact:
-            return ok("audit", f"the store can be written to; all {verdict.checked} audit entries are sound")
+            return ok("audit", f"the store is writable; all {verdict.checked} audit entries are intact")
         return problem(
             "audit",
-            f"audit entry {verdict.broken_seq} is not as it was written: {verdict.reason}",
-            hint="`toolpost audit --verify` says more",
+            f"audit entry {verdict.broken_seq} was changed: {verdict.reason}",
+            hint="run `toolpost audit --verify` for details",
         )
-    return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; `toolpost audit --verify` does it")
+    return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; run `toolpost audit --verify`")
 
 
 async def with_results_seen(groups: Sequence[Group], config: Config) -> list[Group]:
-    """Hold output schemas against what was really seen: results that broke theirs are on record."""
+    """Add the recorded results that violated their output schema to each group."""
     broken = await _broken_results(config)
     shown = []
     for group in groups:
         own = {tool for tool in broken if tool.startswith(f"{group.name}__") and group.kind != "toolpost"}
-        findings = tuple(_broken(tool, broken.pop(tool), group) for tool in sorted(own))
+        findings = tuple(_describe_broken_results(tool, broken.pop(tool), group) for tool in sorted(own))
         shown.append(replace(group, findings=(*group.findings, *findings)))
     if broken and shown and shown[0].kind == "toolpost":
-        # Of servers and plugins that are gone, or not loaded today.
-        others = tuple(_broken(tool, count) for tool, count in sorted(broken.items()))
+        # Tools of servers and plugins that are no longer configured.
+        others = tuple(_describe_broken_results(tool, count) for tool, count in sorted(broken.items()))
         shown[0] = replace(shown[0], findings=(*shown[0].findings, *others))
     return shown
 
 
 async def _broken_results(config: Config) -> Counter[str]:
     file = _file_of(config)
-    if file is not None and not _exists(file):
+    if file is not None and not file.exists():
         return Counter()
     broken = AuditFilter(code=ErrorCode.OUTPUT_VALIDATION_FAILED, last=_CALLS)
     try:
@@ -185,17 +185,17 @@ async def _broken_results(config: Config) -> Counter[str]:
         return Counter()  # a store that cannot be opened is a finding of its own
 
 
-def _broken(tool: str, count: int, group: Group | None = None) -> Finding:
+def _describe_broken_results(tool: str, count: int, group: Group | None = None) -> Finding:
     found = warning(
         "results-broken",
-        f"`{tool}` returned what its own output schema forbids, in {counted(count, 'call')} on record",
-        hint=f"`toolpost audit --tool {tool} --code OUTPUT_VALIDATION_FAILED` shows which",
+        f"`{tool}` violated its own output schema in {counted(count, 'recorded call')}",
+        hint=f"`toolpost audit --tool {tool} --code OUTPUT_VALIDATION_FAILED` lists them",
     )
     return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
 
 
 async def check_plugins(config: Config, doctors: Sequence[Doctor]) -> list[Group]:
-    """Load and start every plugin, and look at its tools."""
+    """Load and start every plugin, and check its tools."""
     sound = config
     for doctor in doctors:
         sound = doctor.without_faults(sound)
@@ -204,17 +204,17 @@ async def check_plugins(config: Config, doctors: Sequence[Doctor]) -> list[Group
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, holds=False) as app:
-        return [_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
+        return [_check_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
 
 
-def _plugin(plugin: LoadedPlugin, config: Config) -> Group:
+def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
     source = plugin.provider
     findings: list[Finding] = []
     if plugin.state == "disabled":
-        findings.append(note("disabled", "left out: it is among plugins.disable"))
+        findings.append(note("disabled", "disabled: it is in plugins.disable"))
     refused = source.refused if source else ()
-    told = {refusal.message for refusal in refused}
-    findings += [problem("start", text) for text in plugin.problems if text not in told]
+    reported = {refusal.message for refusal in refused}
+    findings += [problem("start", text) for text in plugin.problems if text not in reported]
     tools = list(source.tools.values()) if source else []
     if source is not None:
         count, promised = len(tools), sum(map(has_output_schema, tools))

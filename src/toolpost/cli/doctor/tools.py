@@ -1,6 +1,6 @@
-"""What some client would stumble over in a tool: its name, its description, its input schema.
+"""Checks of tools for what some clients reject: names, descriptions, input schemas.
 
-The limits are those of the clients and models that are stricter than MCP; docs/reference/doctor.md says whose each is.
+The limits are those of clients and models that are stricter than MCP; docs/reference/doctor.md says whose each is.
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.cli.call.schemas import resolved
+from toolpost.cli.call.schemas import resolve
 from toolpost.cli.doctor.findings import Finding, Level, warning
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.errors import ContractRefused
@@ -21,7 +21,7 @@ TOOLS_LIMIT: Final = 128
 DESCRIPTION_LIMIT: Final = 1_024
 NESTING_LIMIT: Final = 5
 PREFIX: Final = "mcp__toolpost__"
-"""What clients put in front of a name to say whose it is."""
+"""What some clients prepend to the name of a tool."""
 
 _ARGUMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FIRST: Final = re.compile(r"[A-Za-z_]")
@@ -37,34 +37,33 @@ _FORMATS: Final = frozenset(
 
 
 def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractRefused]) -> Iterator[Finding]:
-    """Check every tool of a source: first those that cannot be called at all."""
+    """Check every tool of a provider; refused ones come first."""
     for refusal in refused:
-        yield _refusal(refusal)
+        yield _describe_refusal(refusal)
     for tool in tools:
-        for finding in _findings_of(tool):
+        for finding in _check_tool(tool):
             yield replace(finding, tool=tool.contract.terms.name)
 
 
 def has_output_schema(tool: ProvidedTool) -> bool:
-    """Say whether a tool promises what it returns."""
     return tool.contract.result_schema is not None
 
 
-def _refusal(refusal: ContractRefused) -> Finding:
+def _describe_refusal(refusal: ContractRefused) -> Finding:
     details = refusal.details
     return Finding(
         level=Level.PROBLEM,
         check="schema-invalid",
         message=f"refused: {details.get('reason', refusal.message)}",
-        hint="whoever maintains the tool can mend it; the others are served all the same",
+        hint="report it to the maintainer of the tool; the other tools are served",
         tool=str(details.get("tool", "")),
         place=str(details.get("place", "")) or None,
     )
 
 
-def _findings_of(tool: ProvidedTool) -> Iterator[Finding]:
+def _check_tool(tool: ProvidedTool) -> Iterator[Finding]:
     contract = tool.contract
-    yield from _name(tool)
+    yield from _check_name(tool)
     description = contract.terms.description.strip()
     if not description:
         yield warning("description-missing", "no description: a model can only guess what it does")
@@ -74,29 +73,29 @@ def _findings_of(tool: ProvidedTool) -> Iterator[Finding]:
         )
     schema = contract.definition["inputSchema"]
     if isinstance(schema, dict):
-        for finding in _input_schema(schema):
+        for finding in _check_input_schema(schema):
             yield replace(finding, place=f"inputSchema{finding.place or ''}")
 
 
-def _name(tool: ProvidedTool) -> Iterator[Finding]:
+def _check_name(tool: ProvidedTool) -> Iterator[Finding]:
     name, original = tool.contract.name, tool.contract.terms.name
     if name != f"{tool.provider}__{original}":
-        yield warning("name-changed", f"listed as `{name}`, because clients would not take its own name")
+        yield warning("name-changed", f"listed as `{name}`, because clients do not accept its own name")
     if not _FIRST.match(name):
         yield warning(
             "name-start",
             "a name that starts with neither a letter nor `_`, which some models reject",
-            hint="another name for the server mends it",
+            hint="rename the server",
         )
     if len(PREFIX) + len(name) > NAME_LIMIT:
         yield warning(
             "name-long",
             f"a name that is longer than {NAME_LIMIT} characters with the `{PREFIX}` that some clients put before it",
-            hint="a shorter name for the server leaves more room",
+            hint="choose a shorter name for the server",
         )
 
 
-def _input_schema(schema: JsonObject) -> Iterator[Finding]:
+def _check_input_schema(schema: JsonObject) -> Iterator[Finding]:
     for keyword in _COMBINATORS:
         if keyword in schema:
             yield _at(f"/{keyword}", "root-combined", f"`{keyword}` at the root, which some models reject")
@@ -104,7 +103,7 @@ def _input_schema(schema: JsonObject) -> Iterator[Finding]:
         yield _at("/$ref", "root-reference", "`$ref` at the root, which some clients do not follow")
     if draft_of(schema) not in _DRAFTS:
         yield _at("/$schema", "dialect", "a `$schema` other than draft-07 and 2020-12, which some clients do not know")
-    yield from _parts(schema)
+    yield from _check_parts(schema)
     depth = _depth(schema, schema, {})
     if depth == math.inf:
         yield warning("recursive", "a schema that refers to itself, which some models reject")
@@ -112,7 +111,7 @@ def _input_schema(schema: JsonObject) -> Iterator[Finding]:
         yield warning("nested-deep", f"nested more than {NESTING_LIMIT} levels deep, which some models reject")
 
 
-def _parts(schema: JsonObject) -> Iterator[Finding]:
+def _check_parts(schema: JsonObject) -> Iterator[Finding]:
     for part in walk_subschemas(schema):
         declared = part.schema.get("format")
         if isinstance(declared, str) and declared not in _FORMATS:
@@ -121,13 +120,13 @@ def _parts(schema: JsonObject) -> Iterator[Finding]:
                 "format-unknown",
                 f"the format `{declared[:40]}`, which JSON Schema does not know",
             )
-        yield from _keywords(part.schema, part.place)
+        yield from _check_keywords(part.schema, part.place)
         for name, (place, _) in declared_properties(part.place, part.schema).items():
             if not _ARGUMENT.fullmatch(name):
                 yield _at(place, "argument-name", f"an argument called `{name[:80]}`, a name that some models reject")
 
 
-def _keywords(schema: JsonObject, place: str) -> Iterator[Finding]:
+def _check_keywords(schema: JsonObject, place: str) -> Iterator[Finding]:
     kind = schema.get("type")
     if isinstance(kind, list) and len(kind) > 1:
         yield _at(f"{place}/type", "type-list", "a list of types, which some models reject: `anyOf` says the same")
@@ -142,7 +141,7 @@ def _at(place: str, check: str, message: str) -> Finding:
 
 
 def _depth(schema: Json, root: JsonObject, known: dict[str, float]) -> float:
-    """Count how many objects and arrays lie in each other; without end, where a reference leads back to itself."""
+    """Count the nesting of objects and arrays; infinite where a reference leads back to itself."""
     if not isinstance(schema, dict):
         return 0
     reference = schema.get("$ref")
@@ -151,7 +150,7 @@ def _depth(schema: Json, root: JsonObject, known: dict[str, float]) -> float:
     if reference not in known:
         known[reference] = math.inf
         try:
-            known[reference] = _own_depth(resolved(schema, root), root, known)
+            known[reference] = _own_depth(resolve(schema, root), root, known)
         except RecursionError:
             return math.inf
     return known[reference]
@@ -165,11 +164,11 @@ def _own_depth(schema: JsonObject, root: JsonObject, known: dict[str, float]) ->
 
 def _children(schema: JsonObject) -> Iterator[Json]:
     for keyword in ("properties", "patternProperties"):
-        if isinstance(held := schema.get(keyword), dict):
-            yield from held.values()
+        if isinstance(found := schema.get(keyword), dict):
+            yield from found.values()
     for keyword in ("items", "additionalProperties"):
-        if isinstance(held := schema.get(keyword), dict):
-            yield held
+        if isinstance(found := schema.get(keyword), dict):
+            yield found
     yield from _listed(schema.get("prefixItems"))
 
 

@@ -1,4 +1,4 @@
-"""`toolpost check`: what is live compared with the lock, for a pipeline and for people."""
+"""`toolpost check`: compare the live tools with the lock file, for CI and for people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,8 @@ from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
-from toolpost.cli.lock.files import LockFile, lock_option, only_option
-from toolpost.cli.lock.live import live_tools, restricted
-from toolpost.cli.lock.output import print_drifts
-from toolpost.cli.lock.reports import github_lines, markdown
+from toolpost.cli.lock.output import print_drifts, render_github, render_markdown
+from toolpost.cli.lock.states import LockFile, filter_by_source, load_live_tools, lock_option, only_option
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
@@ -26,9 +24,7 @@ FORMATS: Final = ("text", "json", "github", "markdown")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """What a check has found."""
-
+class CheckReport:
     compared: int
     drifts: Sequence[Drift]
     missing: Mapping[str, str]
@@ -36,12 +32,12 @@ class Checked:
 
     @property
     def failures(self) -> list[Drift]:
-        """What may not be."""
+        """Drifts that make `toolpost check` fail: broken promises, with `--strict` every difference."""
         return [drift for drift in self.drifts if self.is_strict or drift.failure is not None]
 
     @property
     def exit_code(self) -> ExitCode:
-        """A failure is sure whatever could not be looked at."""
+        """FAILED wins over servers that did not start: a broken promise stays one whatever they would list."""
         if self.failures:
             return ExitCode.FAILED
         return ExitCode.USAGE if self.missing else ExitCode.OK
@@ -50,14 +46,14 @@ class Checked:
 @click.command(
     epilog=examples(
         ("toolpost check", "before a release, and in CI"),
-        ("toolpost check --strict", "let nothing be different at all"),
+        ("toolpost check --strict", "fail on any difference"),
         ("toolpost check --format github", "as annotations of a GitHub Action"),
         ("toolpost check --format markdown >> $GITHUB_STEP_SUMMARY", "for a pull request"),
         ("toolpost check --server github --json", "one server, for other programs"),
     )
 )
 @click.option("--strict", is_flag=True, help="Fail on anything that is different.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="How it is printed.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Output format.")
 @only_option
 @lock_option
 @config_option
@@ -73,72 +69,72 @@ def check(
     strict: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Compare every tool with the lock.
+    """Compare every tool with toolpost.lock.
 
-    Ends with 0 if nothing is different, or only in ways that harm no caller; with 1 if a tool broke its promise: a breaking
-    change without a higher schemaVersion, a higher one without a cause, a lower one, a tool that is gone without an alias;
-    with 2 if a server did not start and nothing else is wrong.
+    Exit code 0: no differences, or only compatible ones. 1: a tool broke its contract, by a breaking change without a higher
+    schemaVersion, a higher one without a cause, a lower one, or by being removed without an alias. 2: a server did not start
+    and nothing else is wrong.
     """
     config = configured(config_path, plugins)
     file = LockFile.of(config, lock_path)
-    locked = restricted(file.required(), only)
-    live = run_async(live_tools, config, only)
+    locked = filter_by_source(file.require_tools(), only)
+    live = run_async(load_live_tools, config, only)
     known = {name: tool for name, tool in locked.items() if tool.source not in live.missing}
     found = list(drifts(known, live.tools, judge=judge))
-    checked = Checked(compared=len(known), drifts=found, missing=live.missing, is_strict=strict)
-    _PRINTERS["json" if as_json else form](checked, file)
-    return checked.exit_code
+    report = CheckReport(compared=len(known), drifts=found, missing=live.missing, is_strict=strict)
+    _PRINTERS["json" if as_json else form](report, file)
+    return report.exit_code
 
 
-def _print_text(checked: Checked, file: LockFile) -> None:
-    print_drifts(checked.drifts)
-    for name, reason in checked.missing.items():
-        warn(f"cannot tell about `{name}`: {reason}")
-    if checked.failures:
+def _print_text(report: CheckReport, file: LockFile) -> None:
+    print_drifts(report.drifts)
+    for name, reason in report.missing.items():
+        warn(f"`{name}` was not compared: {reason}")
+    if report.failures:
         click.echo(
             printable(
-                f"{counted(len(checked.failures), 'tool')} of {checked.compared} broke the promise in {file.path.name}"
+                f"{counted(len(report.failures), 'tool')} of {report.compared} broke the contract in {file.path.name}"
             )
         )
-        click.echo("hint: raise schemaVersion, or take the change over: toolpost lock --accept NAME", err=True)
-    elif not checked.missing:
+        click.echo("hint: raise schemaVersion, or accept the change: toolpost lock --accept NAME", err=True)
+    elif not report.missing:
         click.echo(
             printable(
-                "; ".join([f"{counted(checked.compared, 'tool')} compared with {file.path.name}", *_in_short(checked)])
+                "; ".join([f"{counted(report.compared, 'tool')} compared with {file.path.name}", *_summarize(report)])
             )
         )
 
 
-def _in_short(checked: Checked) -> Iterator[str]:
-    """Say what is different and lets the check pass all the same."""
-    harmless = [drift for drift in checked.drifts if drift.verdict is Verdict.COMPATIBLE and not drift.findings]
+def _summarize(report: CheckReport) -> Iterator[str]:
+    """Yield what differs and still lets the check pass."""
+    harmless = [drift for drift in report.drifts if drift.verdict is Verdict.COMPATIBLE and not drift.findings]
     counts = {kind: sum(drift.kind == kind for drift in harmless) for kind in ("added", "changed", "renamed")}
-    counts["to be looked at"] = len(checked.drifts) - len(harmless)
-    if not checked.drifts:
-        yield "all are as promised"
+    counts["to review"] = len(report.drifts) - len(harmless)
+    if not report.drifts:
+        yield "no changes"
     yield from (f"{number} {what}" for what, number in counts.items() if number)
 
 
-def _print_json(checked: Checked, _file: LockFile) -> None:
+def _print_json(report: CheckReport, _file: LockFile) -> None:
     print_json_line(
         {
-            "ok": checked.exit_code is ExitCode.OK,
-            "compared": checked.compared,
-            "failures": [drift.name for drift in checked.failures],
-            "missing": dict(checked.missing),
-            "drifts": [drift.to_json() for drift in checked.drifts],
+            "ok": report.exit_code is ExitCode.OK,
+            "compared": report.compared,
+            "failures": [drift.name for drift in report.failures],
+            "missing": dict(report.missing),
+            "drifts": [drift.to_json() for drift in report.drifts],
         }
     )
 
 
-def _print_github(checked: Checked, file: LockFile) -> None:
-    for line in github_lines(checked.drifts, checked.missing, file, failures=checked.failures):
+def _print_github(report: CheckReport, file: LockFile) -> None:
+    for line in render_github(report.drifts, report.missing, file, failures=report.failures):
         click.echo(printable(line))
 
 
-def _print_markdown(checked: Checked, _file: LockFile) -> None:
+def _print_markdown(report: CheckReport, _file: LockFile) -> None:
     click.echo(
-        printable(markdown(checked.drifts, checked.missing, compared=checked.compared, failures=checked.failures))
+        printable(render_markdown(report.drifts, report.missing, compared=report.compared, failures=report.failures))
     )
 
 

@@ -1,4 +1,4 @@
-"""`toolpost diff`: two states of the tools, and what each change means."""
+"""`toolpost diff`: compare two states of the tools and explain what each change means for callers."""
 
 import json
 import sys
@@ -10,14 +10,13 @@ import click
 
 from toolpost.base.ids import Json
 from toolpost.base.nearest import nearest_name
-from toolpost.cli.clients.safe_files import text_of
+from toolpost.cli.clients.safe_files import read_text
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
-from toolpost.cli.lock.live import live_tools
 from toolpost.cli.lock.output import print_drifts
-from toolpost.cli.lock.pins import pinned_tools
+from toolpost.cli.lock.states import load_live_tools, read_pinned_tools
 from toolpost.cli.options import config_option, configured, json_option, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
@@ -25,7 +24,7 @@ from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
 from toolpost.contracts.findings import inspect_change
 from toolpost.contracts.lockfile import Drift, LockedTool, drifts, parse_lock
 from toolpost.settings import Config
-from toolpost.settings.lock import text_of_lock
+from toolpost.settings.lock import read_lock_text
 
 LIVE: Final = "live"
 PINS: Final = "pins"
@@ -33,17 +32,17 @@ PINS: Final = "pins"
 
 @click.command(
     epilog=examples(
-        ("toolpost diff", "the lock, and what is live"),
+        ("toolpost diff", "the lock and the live tools"),
         ("toolpost diff old.lock toolpost.lock", "two locks"),
         ("git show main:toolpost.lock | toolpost diff - toolpost.lock", "what a branch changes"),
         ("toolpost diff before.json after.json", "two definitions, or two answers to tools/list"),
-        ("toolpost diff pins live", "what changed since it was first seen"),
+        ("toolpost diff pins live", "what changed since the tools were first seen"),
         ("toolpost diff --explain input.required-added", "what a rule means"),
     )
 )
 @click.argument("old", required=False, metavar="[OLD]")
 @click.argument("new", required=False, metavar="[NEW]")
-@click.option("--explain", "rule", metavar="RULE", help="Say what a rule means, and what to do instead.")
+@click.option("--explain", "rule", metavar="RULE", help="Explain a rule, and what to do instead.")
 @config_option
 @plugin_option
 @json_option("Print `{drifts}`, or with `--explain` the rule, on one line.")
@@ -58,39 +57,39 @@ def diff(
 ) -> ExitCode:
     """Explain each change between two states of the tools.
 
-    OLD and NEW are lock files, files with one definition or with an answer to `tools/list`, `-` for what comes in, `live`, or
-    `pins`: what the gateway has seen first of its servers' tools. Without them the project's lock, or the pins where there is
-    none, is compared with what is live.
+    OLD and NEW are lock files, JSON files with one definition or an answer to `tools/list`, `-` for stdin, `live`, or `pins`:
+    the definitions as the gateway first saw them. Without them the project's lock, or the pins where there is none, is
+    compared with the live tools.
     """
     if rule is not None:
         _explain(rule, as_json=as_json)
         return ExitCode.OK
     config = configured(config_path, plugins)
-    promised = old or _promised(config)
-    before = _state(promised, config)
-    after = _state(new or LIVE, config)
-    if promised == PINS:
-        # Plugins are not pinned: nothing can be said of them.
+    baseline = old or _choose_baseline(config)
+    before = _load_state(baseline, config)
+    after = _load_state(new or LIVE, config)
+    if baseline == PINS:
+        # Plugins are not pinned, so that each of their tools would show as added.
         after = {name: tool for name, tool in after.items() if tool.source in config.servers or name in before}
-    found = _compared(before, after)
+    found = _compare(before, after)
     if as_json:
         print_json_line({"drifts": [drift.to_json() for drift in found]})
         return ExitCode.OK
     print_drifts(found)
     if not found:
-        click.echo("nothing is different")
+        click.echo("no differences")
     return ExitCode.OK
 
 
-def _promised(config: Config) -> str:
-    """Say where it is written what the tools are held to."""
-    has_pins = not config.lock_path.exists() and run_async(pinned_tools, config)
+def _choose_baseline(config: Config) -> str:
+    """Return the lock file's path, or `pins` where there is no lock and something is pinned."""
+    has_pins = not config.lock_path.exists() and run_async(read_pinned_tools, config)
     return PINS if has_pins else str(config.lock_path)
 
 
-def _compared(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> list[Drift]:
+def _compare(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> list[Drift]:
     if len(before) == len(after) == 1 and before.keys() != after.keys():
-        # Two definitions are two states of one tool, whatever it is called.
+        # Two files with one definition each are two states of one tool, even under different names.
         (old,), (new,) = before.values(), after.values()
         judgement = judge(old.definition, new.definition)
         return [
@@ -107,37 +106,37 @@ def _compared(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool])
     return list(drifts(before, after, judge=judge))
 
 
-def _state(name: str, config: Config) -> Mapping[str, LockedTool]:
+def _load_state(name: str, config: Config) -> Mapping[str, LockedTool]:
     if name == LIVE:
-        live = run_async(live_tools, config)
+        live = run_async(load_live_tools, config)
         for source, reason in live.missing.items():
-            warn(f"the tools of `{source}` are not known: {reason}")
+            warn(f"cannot list the tools of `{source}`: {reason}")
         return live.tools
     if name == PINS:
-        return run_async(pinned_tools, config)
+        return run_async(read_pinned_tools, config)
     is_own = Path(name) == config.lock_path
-    text = sys.stdin.read() if name == "-" else text_of_lock(Path(name)) if is_own else text_of(Path(name))
+    text = sys.stdin.read() if name == "-" else read_lock_text(Path(name)) if is_own else read_text(Path(name))
     if text is None:
-        hint = "`toolpost lock` writes it" if is_own else "name a file, `-`, `live` or `pins`"
-        raise NotFound(f"There is no {name}.", hint=hint)
+        hint = "run `toolpost lock` to create it" if is_own else "name a file, `-`, `live` or `pins`"
+        raise NotFound(f"File not found: {name}.", hint=hint)
     if '"toolpostLock"' in text:
         return parse_lock(text, name=name)
-    return {tool.name: LockedTool.of("", tool) for tool in _definitions(text, name)}
+    return {tool.name: LockedTool.of("", tool) for tool in _parse_definitions(text, name)}
 
 
-def _definitions(text: str, name: str) -> list[Definition]:
+def _parse_definitions(text: str, name: str) -> list[Definition]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadConfiguration(f"{name} is no JSON: {error}.") from error
-    listed = _listed(content)
+        raise BadConfiguration(f"{name} is not JSON: {error}.") from error
+    listed = _find_definitions(content)
     if not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in listed):
-        raise InvalidRequest(f"{name} holds no tool definitions.", hint="a definition has a name and an inputSchema")
+        raise InvalidRequest(f"{name} contains no tool definitions.", hint="a definition has a name and an inputSchema")
     return [Definition.from_listed(tool) for tool in listed]
 
 
-def _listed(content: Json) -> list[Any]:
-    """Find the definitions in one of them, in a list, or in an answer to `tools/list`."""
+def _find_definitions(content: Json) -> list[Any]:
+    """Find the definitions in a single one, a list, or an answer to `tools/list`."""
     if isinstance(content, dict) and isinstance(content.get("result"), dict):
         content = content["result"]
     if isinstance(content, dict) and isinstance(content.get("tools"), list):
@@ -149,10 +148,10 @@ def _explain(name: str, *, as_json: bool) -> None:
     rule = RULES.get(RuleId(name))
     if rule is None:
         near = nearest_name(name, RULES)
-        hint = f"did you mean `{near}`?" if near else f"there are: {', '.join(RULES)}"
-        raise NotFound(f"No rule is called `{name}`.", hint=hint)
+        hint = f"did you mean `{near}`?" if near else f"known rules: {', '.join(RULES)}"
+        raise NotFound(f"Unknown rule `{name}`.", hint=hint)
     if as_json:
-        print_json_line(_as_object(rule))
+        print_json_line(_rule_to_json(rule))
         return
     click.echo(f"{rule.id}: {rule.summary}\n")
     click.echo(rule.explanation)
@@ -161,7 +160,7 @@ def _explain(name: str, *, as_json: bool) -> None:
     click.echo(f"from: {rule.reference}")
 
 
-def _as_object(rule: Rule) -> dict[str, Json]:
+def _rule_to_json(rule: Rule) -> dict[str, Json]:
     return {
         "id": rule.id,
         "summary": rule.summary,

@@ -1,34 +1,37 @@
-"""Changes of tools on the screen: grouped by tool, the gravest first, each with what it hits and a call that shows it."""
+"""Changes of tools as text, as GitHub annotations and as Markdown: grouped by tool, the gravest first."""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import click
 import msgspec
 
 from toolpost.base.ids import Json
+from toolpost.cli.lock.states import LockFile
 from toolpost.cli.show import heading
-from toolpost.cli.terminal import has_colour, printable
+from toolpost.cli.terminal import has_color, printable
 from toolpost.contracts.compatibility import Change, Judgement, Verdict
 from toolpost.contracts.findings import Finding
-from toolpost.contracts.lockfile import Drift
+from toolpost.contracts.lockfile import Drift, find_lines
 
 VALUE_LIMIT: Final = 400
 
-_COLOURS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict.BREAKING: "red"}
+_COLORS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict.BREAKING: "red"}
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
 _SUSPICIOUS: Final = "suspicious"
 _INDENT: Final = " " * (_WIDTH + 4)
+_LEVELS: Final = {Verdict.COMPATIBLE: "notice", Verdict.REVIEW: "warning", Verdict.BREAKING: "warning"}
+_MARKS: Final = {Verdict.COMPATIBLE: "🟢", Verdict.REVIEW: "🟡", Verdict.BREAKING: "🔴"}
 
 
 def print_drifts(drifts: Sequence[Drift]) -> None:
-    """Print every tool that is different, and how."""
+    """Print each changed tool with its changes; added tools come last, in one list."""
     for drift in drifts:
         if drift.kind == "added":
             continue
-        click.echo(f"{heading(printable(drift.name))}  {told(drift)}")
+        click.echo(f"{heading(printable(drift.name))}  {summarize_drift(drift)}")
         print_judgement(drift.judgement)
         for finding in drift.findings:
             _print_finding(finding, finding.place)
@@ -42,51 +45,48 @@ def print_drifts(drifts: Sequence[Drift]) -> None:
 
 
 def print_judgement(judgement: Judgement) -> None:
-    """Print every change, and whether everything was proven."""
     for change in judgement.changes:
         _print_change(change)
     if judgement.is_cut_short:
-        click.echo(f"{_INDENT}not everything could be proven within the work that one tool may take")
+        click.echo(f"{_INDENT}the comparison stopped at its work limit: some changes may not be listed")
 
 
-def told(drift: Drift) -> str:
-    """Say in a few words what became of a tool, and what is wrong with that."""
+def summarize_drift(drift: Drift) -> str:
+    """Return the kind and verdict of a drift, and which promise it breaks."""
     words: list[str] = [drift.kind]
     if drift.kind == "renamed" and drift.new is not None:
         words.append(f"to {drift.new.name}")
-    words.append(coloured(drift.verdict))
+    words.append(colorize(drift.verdict))
     if drift.failure is not None:
         words.append(f"({drift.failure.reason})")
     return " ".join(words)
 
 
-def coloured(verdict: Verdict, text: str | None = None) -> str:
-    """Colour a word by how grave it is."""
-    shown = text if text is not None else verdict.value
-    return click.style(shown, fg=_COLOURS[verdict]) if has_colour(sys.stdout) else shown
+def colorize(verdict: Verdict, text: str | None = None) -> str:
+    """Color a text by a verdict; plain where stdout shows no color."""
+    label = text if text is not None else verdict.value
+    return click.style(label, fg=_COLORS[verdict]) if has_color(sys.stdout) else label
 
 
-def lines_about(change: Change) -> Iterator[str]:
-    """Say what a change means, line by line, without colour."""
+def describe_change(change: Change) -> Iterator[str]:
+    """Yield the lines that explain a change, without color."""
     yield change.message
     if change.words:
-        yield worded(change.words)
+        yield render_word_diff(change.words)
     if change.affected:
-        yield f"hits {change.affected}"
+        yield f"affects {change.affected}"
     if change.example is not msgspec.UNSET:
-        yield f"{example_label(change)}: {shown_value(change.example)}"
+        yield f"{example_label(change)}: {format_value(change.example)}"
     if change.needs_bump:
         yield "needs a higher schemaVersion"
 
 
-def lines_about_finding(finding: Finding) -> Iterator[str]:
-    """Say why a person should look, and at which words."""
+def describe_finding(finding: Finding) -> Iterator[str]:
     yield f"{finding.kind.value}: {finding.message}"
     yield f"in: {finding.excerpt}"
 
 
 def example_label(change: Change) -> str:
-    """Say what the example is one of."""
     if change.rule == "input.argument-removed":
         # Where the new schema is open, such a call is accepted; the message says so.
         return "a call that sends it"
@@ -94,29 +94,113 @@ def example_label(change: Change) -> str:
     return "a result that no caller had to expect" if is_result else "a call that used to work and no longer does"
 
 
-def worded(words: Iterable[tuple[str, str]]) -> str:
-    """Write a word diff: `[-gone-]` and `{+new+}`, as git does."""
+def render_word_diff(words: Iterable[tuple[str, str]]) -> str:
+    """Write a word diff as git does: `[-gone-]` and `{+new+}`."""
     marks = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
     return " ".join(f"{marks[kind][0]}{text}{marks[kind][1]}" for kind, text in words)
 
 
-def shown_value(value: Json) -> str:
-    """Write a value on one line, cut where it is too long to read."""
+def format_value(value: Json) -> str:
+    """Write a value on one line of at most `VALUE_LIMIT` characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= VALUE_LIMIT else f"{text[:VALUE_LIMIT]}…"
 
 
 def _print_change(change: Change) -> None:
-    mark = coloured(change.verdict, change.verdict.ljust(_WIDTH))
+    mark = colorize(change.verdict, change.verdict.ljust(_WIDTH))
     click.echo(f"  {mark}  {printable(f'{change.rule}  {change.place}')}")
-    _print_lines(lines_about(change))
+    _print_lines(describe_change(change))
 
 
 def _print_finding(finding: Finding, place: str) -> None:
-    click.echo(f"  {coloured(Verdict.REVIEW, _SUSPICIOUS.ljust(_WIDTH))}  {printable(place)}")
-    _print_lines(lines_about_finding(finding))
+    click.echo(f"  {colorize(Verdict.REVIEW, _SUSPICIOUS.ljust(_WIDTH))}  {printable(place)}")
+    _print_lines(describe_finding(finding))
 
 
 def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         click.echo(printable(f"{_INDENT}{line}"))
+
+
+def render_github(
+    drifts: Sequence[Drift], missing: Mapping[str, str], file: LockFile, *, failures: Sequence[Drift]
+) -> Iterator[str]:
+    """Yield workflow commands: failures are errors, what needs a review a warning, the rest a notice."""
+    lines = find_lines([drift.name for drift in drifts], file.text or "")
+    name = _escape_property(file.path.name)
+    for drift in drifts:
+        level = "error" if drift in failures else "warning" if drift.findings else _LEVELS[drift.verdict]
+        title = _escape_property(f"{drift.name}: {drift.kind}, {drift.verdict.value}")
+        place = f"file={name},line={lines[drift.name]},title={title}"
+        yield f"::{level} {place}::{_escape_data(_render_annotation(drift))}"
+    for source, reason in missing.items():
+        yield f"::warning file={name},title={_escape_property(f'{source}: not compared')}::{_escape_data(reason)}"
+
+
+def render_markdown(
+    drifts: Sequence[Drift], missing: Mapping[str, str], *, compared: int, failures: Sequence[Drift]
+) -> str:
+    lines = ["## Tool contracts", "", _summarize(drifts, compared, failures), ""]
+    for drift in drifts:
+        lines += _render_section(drift, is_failure=drift in failures)
+    lines += [f"- ⚪ `{name}`: not compared: {_escape_markdown(reason)}" for name, reason in missing.items()]
+    return "\n".join(lines).rstrip()
+
+
+def _summarize(drifts: Sequence[Drift], compared: int, failures: Sequence[Drift]) -> str:
+    if not drifts:
+        return f"All {compared} tools match the lock."
+    return f"{len(drifts)} of {compared} tools changed; {len(failures)} broke their contract."
+
+
+def _render_section(drift: Drift, *, is_failure: bool) -> list[str]:
+    target = f" to `{drift.new.name}`" if drift.kind == "renamed" and drift.new is not None else ""
+    lines = [f"### {_MARKS[drift.verdict]} `{drift.name}` {drift.kind}{target}", ""]
+    if is_failure and drift.failure is not None:
+        lines += [f"**{drift.failure.reason[0].upper()}{drift.failure.reason[1:]}.**", ""]
+    for change in drift.judgement.changes:
+        first, *rest = describe_change(change)
+        lines.append(
+            f"- **{change.verdict.value}** `{change.rule}` at {_render_code(change.place)}: {_escape_markdown(first)}"
+        )
+        lines += [f"  - {_escape_markdown(line)}" for line in rest]
+    for finding in drift.findings:
+        first, *rest = describe_finding(finding)
+        lines.append(f"- ⚠️ **suspicious** at {_render_code(finding.place)}: {_escape_markdown(first)}")
+        lines += [f"  - {_escape_markdown(line)}" for line in rest]
+    return [*lines, ""]
+
+
+def _render_annotation(drift: Drift) -> str:
+    first = [f"{drift.failure.reason[0].upper()}{drift.failure.reason[1:]}."] if drift.failure is not None else []
+    changes = [
+        f"{change.verdict.value}: {change.rule} {change.place}\n"
+        + "\n".join(f"  {line}" for line in describe_change(change))
+        for change in drift.judgement.changes
+    ]
+    changes += [
+        f"suspicious: {finding.place}\n" + "\n".join(f"  {line}" for line in describe_finding(finding))
+        for finding in drift.findings
+    ]
+    return "\n".join(first + changes) or f"It was {drift.kind}."
+
+
+def _escape_data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _render_code(text: str) -> str:
+    """Write a path as code; property names in it are the server's and may hold backticks."""
+    return f"`{' '.join(text.replace('`', chr(39)).split())}`"
+
+
+def _escape_markdown(text: str) -> str:
+    """Keep text of servers from being rendered as Markdown or HTML."""
+    text = text.replace("\\", "\\\\").replace("<", "&lt;").replace("\n", " ")
+    for character in "`*_[]|#@":
+        text = text.replace(character, f"\\{character}")
+    return text

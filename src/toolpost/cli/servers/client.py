@@ -1,4 +1,4 @@
-"""The gateway that runs, asked over HTTP by a command."""
+"""An HTTP client for the API of a running gateway."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ _KINDS: Final[dict[ErrorCode, type[ToolpostError]]] = {
     ErrorCode.UPSTREAM_UNAVAILABLE: errors.UpstreamUnavailable,
     ErrorCode.CAPABILITY_MISSING: errors.CapabilityMissing,
 }
-"""What a gateway's refusal is raised as, so that the process ends with its exit code; any other code counts as a bug."""
+"""The class of an error answer, which decides the exit code; any other code counts as a bug."""
 
 _HINTS: Final = {
     ErrorCode.UNAUTHORIZED: "set TOOLPOST_TOKEN, or http.token_file in toolpost.toml, to the token of that gateway"
@@ -40,35 +40,35 @@ _HINTS: Final = {
 
 
 class NoGateway(OperatorError):
-    """No gateway answers."""
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningGateway:
-    """A gateway at an address."""
+    """A gateway at a URL; `base_url` makes one without a path."""
 
     url: str
-    """Without a path; `base_url` makes it."""
+    """Without a path."""
     token: str | None = field(default=None, repr=False)
 
     def servers(self) -> list[JsonObject]:
-        """Ask how every server is doing."""
+        """Return the report of every server."""
         found = self.ask("GET", SERVERS_PATH, limit_s=_LOOK_S).get("servers")
         if not isinstance(found, list):
-            raise self._something_else()
+            raise self._not_toolpost()
         return found
 
     def act(self, name: str, action: str) -> JsonObject:
-        """Start, stop or restart a server; returns how it is doing then."""
+        """Start, stop or restart a server; returns its report afterwards."""
         return self.ask("POST", f"{SERVERS_PATH}/{quote(name, safe='')}/{action}", limit_s=_ACT_S)
 
     def ask(self, method: str, path: str, body: JsonObject | None = None, *, limit_s: float = _LOOK_S) -> JsonObject:
-        """Ask for something, and return the answer; a refusal is raised as the error that it names."""
-        with self.open_answer(method, path, body, limit_s=limit_s) as response:
+        """Send a request and return its JSON object; an error answer is raised as the error that it names."""
+        with self.open_response(method, path, body, limit_s=limit_s) as response:
             return self._object(response.read())
 
     @contextmanager
-    def open_answer(
+    def open_response(
         self,
         method: str,
         path: str,
@@ -77,7 +77,7 @@ class RunningGateway:
         accept: str = "application/json",
         limit_s: float = _LOOK_S,
     ) -> Iterator[http.client.HTTPResponse]:
-        """Ask for something, and read the answer as it comes; `limit_s` is how long it may be silent."""
+        """Send a request and yield the open response; `limit_s` is the longest silence."""
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(f"{self.url}{path}", data, method=method)  # noqa: S310 (`base_url` checks the scheme)
         request.add_header("X-Toolpost", "1")
@@ -87,39 +87,39 @@ class RunningGateway:
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with _opener(self.url).open(request, timeout=limit_s) as response:
+            with _make_opener(self.url).open(request, timeout=limit_s) as response:
                 yield response
         except urllib.error.HTTPError as answer:
             with answer:
-                raise read_error(self._object(answer.read()).get("error")) or self._something_else() from answer
+                raise parse_error(self._object(answer.read()).get("error")) or self._not_toolpost() from answer
         except (OSError, http.client.HTTPException) as error:
             raise NoGateway(
-                f"No gateway answers at {self.url}: {_reason(error)}.",
-                hint="`toolpost serve` starts one; --url names another",
+                f"Cannot connect to a gateway at {self.url}: {_reason_of(error)}.",
+                hint="start one with `toolpost serve`, or give its address with --url",
             ) from error
 
     def _object(self, body: bytes) -> JsonObject:
         try:
             value = json.loads(body)
         except ValueError as error:
-            raise self._something_else() from error
+            raise self._not_toolpost() from error
         if not isinstance(value, dict):
-            raise self._something_else()
+            raise self._not_toolpost()
         return value
 
-    def _something_else(self) -> NoGateway:
+    def _not_toolpost(self) -> NoGateway:
         return NoGateway(
-            f"What answers at {self.url} is no Toolpost that can be asked this.",
-            hint="--url names another; `toolpost serve --listen HOST:PORT` starts one elsewhere",
+            f"The server at {self.url} is not a Toolpost gateway, or one without this API.",
+            hint="give another address with --url, or start one with `toolpost serve --listen HOST:PORT`",
         )
 
 
-def read_error(error: Json) -> ToolpostError | None:
-    """Make the error again that a gateway answered with, None if that is no error object."""
+def parse_error(error: Json) -> ToolpostError | None:
+    """Rebuild the error that a gateway answered with; None if this is not an error object."""
     try:
         code = ErrorCode(error["code"])
         details = error.get("details") or {}
-        # Its code is that of any other malformed request.
+        # An unknown tool has the code of any malformed request.
         is_unknown = code is ErrorCode.INVALID_REQUEST and "tool" in details
         kind = errors.UnknownTool if is_unknown else _KINDS.get(code, errors.GatewayError)
         return kind(str(error["message"]), hint=error.get("hint") or _HINTS.get(code), **details)
@@ -128,31 +128,31 @@ def read_error(error: Json) -> ToolpostError | None:
 
 
 def base_url(url: str) -> str:
-    """Read an address as people write it: with the path of MCP, or without."""
-    with suppress(ValueError):  # a port that is no number, brackets that do not close
+    """Parse a gateway's URL, with or without `/mcp`; returns it without. Raises `InvalidRequest`."""
+    with suppress(ValueError):  # an invalid port, an unclosed bracket
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             path = parts.path.rstrip("/").removesuffix(MCP_PATH)
             return f"{parts.scheme}://{parts.netloc}{path}"
-    raise InvalidRequest(f"`{url}` is no address of a gateway.", hint="write it as http://127.0.0.1:8420")
+    raise InvalidRequest(f"`{url}` is not the URL of a gateway.", hint="write it as http://127.0.0.1:8420")
 
 
-def _opener(url: str) -> urllib.request.OpenerDirector:
+def _make_opener(url: str) -> urllib.request.OpenerDirector:
     handlers: list[Any] = [_NoRedirects()]
     if urlsplit(url).hostname in _LOCAL:
-        # A proxy is for what is elsewhere.
+        # No proxy for this machine.
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows nobody: the token is for the address that was named."""
+    """Follows no redirects: the token is meant for the given address only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-def _reason(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror.lower()

@@ -1,4 +1,4 @@
-"""`toolpost servers`: the servers behind the gateway that runs, and what they are told to do."""
+"""`toolpost servers`: show, start, stop and restart the servers behind a running gateway."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +24,10 @@ def complete_server_names(
     parameter: click.Parameter,  # noqa: ARG001 (click's signature)
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Complete the name of a configured server; whoever presses Tab is not told of errors."""
+    """Complete the name of a configured server; errors complete to nothing."""
     try:
         names = configured(context.params.get("config_path")).servers
-    except Exception:  # noqa: BLE001 (a shell that completes has no place for a message)
+    except Exception:  # noqa: BLE001 (completion cannot show messages)
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -37,7 +37,7 @@ def complete_server_names(
     invoke_without_command=True,
     epilog=examples(
         ("toolpost servers", "state, memory, restarts and last error of each"),
-        ("toolpost servers restart github", "end it, and start it again"),
+        ("toolpost servers restart github", "stop it and start it again"),
         ("toolpost servers --json | jq '.[] | select(.state == \"failed\")'", "for other programs"),
     ),
 )
@@ -48,28 +48,30 @@ def complete_server_names(
 def servers(context: click.Context, url: str | None, config_path: Path | None, *, as_json: bool) -> ExitCode:
     """Show the servers behind the running gateway, or start, stop and restart one.
 
-    The token of a gateway that asks for one comes from TOOLPOST_TOKEN or http.token_file.
+    A gateway's token comes from TOOLPOST_TOKEN or http.token_file.
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK
     config = configured(config_path)
     show = print_json_line if as_json else print_servers
     try:
-        found = _gateway(config, url).servers()
+        found = _find_gateway(config, url).servers()
     except NoGateway as error:
         if url is None:
-            show(_not_running(config))
+            show(_report_configured(config))
         return show_failure(error, debug=False)
     show(found)
     return ExitCode.OK
 
 
-def _gateway(config: Config, url: str | None) -> RunningGateway:
-    return RunningGateway(url=base_url(url) if url else own_url(config, hint="--url names it"), token=config.token())
+def _find_gateway(config: Config, url: str | None) -> RunningGateway:
+    return RunningGateway(
+        url=base_url(url) if url else own_url(config, hint="give its address with --url"), token=config.token()
+    )
 
 
-def _not_running(config: Config) -> list[JsonObject]:
-    """Say what is configured, in the form of the reports that a gateway would give."""
+def _report_configured(config: Config) -> list[JsonObject]:
+    """Describe the configured servers in the form of a running gateway's reports."""
     return [
         {
             "name": name,
@@ -82,18 +84,18 @@ def _not_running(config: Config) -> list[JsonObject]:
 
 
 def _action(action: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function that has nothing but its help: tell a server to do this."""
+    """Turn a function with a docstring into a command that performs `action` on a server."""
 
-    def made(described: Callable[..., None]) -> click.Command:
+    def make_command(described: Callable[..., None]) -> click.Command:
         @click.argument("name", shell_complete=complete_server_names)
         @url_option
         @config_option
-        @json_option("Print how it is doing afterwards, on one line.")
+        @json_option("Print its report afterwards, on one line.")
         @click.pass_context
         def act(context: click.Context, name: str, url: str | None, config_path: Path | None, *, as_json: bool) -> None:
-            # What stands before the action holds for it too.
+            # Options before the action apply too.
             outer: dict[str, Any] = context.parent.params if context.parent else {}
-            gateway = _gateway(configured(config_path or outer.get("config_path")), url or outer.get("url"))
+            gateway = _find_gateway(configured(config_path or outer.get("config_path")), url or outer.get("url"))
             report = gateway.act(name, action)
             (print_json_line if as_json or outer.get("as_json") else print_server)(report)
 
@@ -104,19 +106,19 @@ def _action(action: str) -> Callable[[Callable[..., None]], click.Command]:
         )
         return servers.command(action, epilog=shown)(act)
 
-    return made
+    return make_command
 
 
 @_action("restart")
 def restart() -> None:
-    """End a server and start it again; calls in flight keep their answers."""
+    """Restart a server; calls in flight still get their answers."""
 
 
 @_action("start")
 def start() -> None:
-    """Start a server, one that was stopped or given up too."""
+    """Start a server, also one that was stopped or has failed too often."""
 
 
 @_action("stop")
 def stop() -> None:
-    """End a server, and start it no more until somebody says so."""
+    """Stop a server until `start` or `restart`."""

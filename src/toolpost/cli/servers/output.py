@@ -1,4 +1,4 @@
-"""The reports of servers on the screen."""
+"""Reports of servers as text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,102 +11,102 @@ from toolpost.cli.show import print_table, table
 from toolpost.cli.terminal import printable
 
 _COLUMNS: Final = ("NAME", "STATE", "PID", "MEMORY", "RESTARTS", "TOOLS", "LAST ERROR")
-_SHOWN_WORDS: Final = 5
-_SHOWN_SUSPICIONS: Final = 3
+_SHOWN_LINES: Final = 5
+_SHOWN_FINDINGS: Final = 3
 _DOWN: Final = ("failed", "suspended")
 
 
 def print_servers(reports: Sequence[JsonObject]) -> None:
-    """Print a line for each server, and the last words of those that are down."""
+    """Print a table of servers, then changed tools, findings, and the last stderr lines of failed servers."""
     if not reports:
-        click.echo("there are no servers; `toolpost import` takes over those that you have", err=True)
+        click.echo("no servers are configured; `toolpost import` adds those of your MCP clients", err=True)
         return
-    print_table(table(*_COLUMNS, rows=[_row(report) for report in reports]))
+    print_table(table(*_COLUMNS, rows=[_make_row(report) for report in reports]))
     for report in reports:
-        for line in (*_changed(report), *_suspicious(report), *_last_words(report)):
+        for line in (*_describe_changes(report), *_describe_findings(report), *_describe_stderr(report)):
             click.echo(printable(line))
 
 
 def print_server(report: JsonObject) -> None:
-    """Print how one server is doing, in a line."""
-    pids = _pids(report)
+    pids = _format_pids(report)
     facts = [str(report.get("state")), f"pid {pids}" if pids != "-" else ""]
     if calls := report.get("inFlight"):
         facts.append(f"{calls} in flight")
     click.echo(printable(f"{report.get('name')}: {', '.join(fact for fact in facts if fact)}"))
 
 
-def spelled_bytes(size: Json) -> str:
-    """Write a size for people."""
+def format_mib(size: Json) -> str:
+    """Format bytes as MiB; `-` if unknown."""
     return f"{size / 1024 / 1024:.1f} MiB" if isinstance(size, int | float) else "-"
 
 
-def _row(report: JsonObject) -> tuple[str, ...]:
+def _make_row(report: JsonObject) -> tuple[str, ...]:
     return (
         str(report.get("name")),
         str(report.get("state")),
-        _pids(report),
-        spelled_bytes(report.get("memoryBytes")),
+        _format_pids(report),
+        format_mib(report.get("memoryBytes")),
         str(report.get("restarts", "-")),
-        _tools(report),
-        _last_error(report),
+        _format_tools(report),
+        _format_last_error(report),
     )
 
 
-def _pids(report: JsonObject) -> str:
+def _format_pids(report: JsonObject) -> str:
     return ", ".join(str(pid) for pid in report.get("pids") or ()) or "-"
 
 
-def _tools(report: JsonObject) -> str:
+def _format_tools(report: JsonObject) -> str:
     contracts = report.get("contracts") or {}
+    # The keys of a report still say `withheld`; people read `quarantined`.
     counts = {
         "refused": len(report.get("refused") or ()),
         "changed": sum(not standing.get("withheld") for standing in contracts.values()),
-        "withheld": sum(bool(standing.get("withheld")) for standing in contracts.values()),
+        "quarantined": sum(bool(standing.get("withheld")) for standing in contracts.values()),
         "suspicious": len(report.get("suspicions") or ()),
     }
     noted = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
     return f"{report.get('tools', '-')}" + (f" ({noted})" if noted else "")
 
 
-def _changed(report: JsonObject) -> Iterator[str]:
+def _describe_changes(report: JsonObject) -> Iterator[str]:
     contracts = report.get("contracts") or {}
     if contracts:
-        yield f"\nno longer as promised by {report.get('name')}:"
+        yield f"\nchanged tools of {report.get('name')}:"
     for name, standing in contracts.items():
-        fate = ", withheld" if standing.get("withheld") else ""
+        state = ", quarantined" if standing.get("withheld") else ""
         since = "locked" if standing.get("promise") == "lock" else "first seen"
         kinds = dict.fromkeys(standing.get("suspicions") or ())
         reasons = (*(standing.get("rules") or ()), *(f"brings {kind}" for kind in kinds))
-        yield f"  {name}: {standing.get('verdict')} since {since}{fate} ({', '.join(reasons)})"
+        yield f"  {name}: {standing.get('verdict')} since {since}{state} ({', '.join(reasons)})"
     if contracts:
-        yield "hint: `toolpost diff` explains each change, `toolpost lock --accept NAME` takes it over"
+        yield "hint: `toolpost diff` explains each change, `toolpost lock --accept NAME` accepts it"
 
 
-def _suspicious(report: JsonObject) -> Iterator[str]:
+def _describe_findings(report: JsonObject) -> Iterator[str]:
     suspicions = report.get("suspicions") or {}
     if suspicions:
-        yield f"\nmay be meant for the model rather than for you, in {report.get('name')}:"
+        yield f"\npossible instructions to the model in {report.get('name')}:"
     for name, found in suspicions.items():
-        for suspicion in found[:_SHOWN_SUSPICIONS]:
+        for suspicion in found[:_SHOWN_FINDINGS]:
             yield f"  {name} {suspicion.get('place')}: {suspicion.get('message')}"
             yield f"    in: {suspicion.get('excerpt')}"
-        if (rest := len(found) - _SHOWN_SUSPICIONS) > 0:
+        if (rest := len(found) - _SHOWN_FINDINGS) > 0:
             yield f"  {name}: {rest} more"
 
 
-def _last_error(report: JsonObject) -> str:
-    told = [str(error)] if (error := report.get("lastError")) else []
+def _format_last_error(report: JsonObject) -> str:
+    facts = [str(error)] if (error := report.get("lastError")) else []
     if error and (moment := report.get("lastErrorAt")):
-        told = [f"{error} ({moment})"]
+        facts = [f"{error} ({moment})"]
     if count := report.get("oddities"):
-        told.append(f"said what makes no sense, {counted(count, 'time')}")
-    return "; ".join(told) or "-"
+        facts.append(f"sent invalid messages, {counted(count, 'time')}")
+    return "; ".join(facts) or "-"
 
 
-def _last_words(report: JsonObject) -> Iterator[str]:
-    words = report.get("lastWords") or ()
-    if report.get("state") in _DOWN and words:
-        yield f"\nthe last words of {report.get('name')}:"
-        for line in words[-_SHOWN_WORDS:]:
+def _describe_stderr(report: JsonObject) -> Iterator[str]:
+    lines = report.get("lastWords") or ()
+    if report.get("state") in _DOWN and lines:
+        yield f"\nlast stderr lines of {report.get('name')}:"
+        for line in lines[-_SHOWN_LINES:]:
             yield f"  {line}"

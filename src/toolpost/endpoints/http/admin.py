@@ -72,7 +72,7 @@ class Admin:
         try:
             admission = await self._access.admit(request)
             if not admission.is_admin:
-                raise forbidden("Only a caller with `admin = true` may look after servers")
+                raise forbidden("Only a caller with `admin = true` may manage servers")
             body = await self._result(request, admission.caller.id)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
@@ -188,7 +188,7 @@ def _find_server(name: str, servers: Mapping[str, ServerProvider]) -> ServerProv
         return provider
     near = nearest_name(name[:128], servers)
     hint = f"did you mean `{near}`?" if near else "`toolpost servers` lists all of them"
-    raise NotFound(f"No server is called `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])
+    raise NotFound(f"Unknown server `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])
 
 
 def _check_action(action: str) -> None:

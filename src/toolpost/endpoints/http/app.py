@@ -247,7 +247,7 @@ class HttpEndpoint:
         elif (routes := next((each for each in self._routes if each.serves(request.path)), None)) is not None:
             await routes.answer(request)
         else:
-            raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; MCP is at {MCP_PATH}")
+            raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; MCP is at {MCP_PATH}")
 
     def _find_lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
         """Return the stream that a client of the handshake era reconnects to, and the last event that it has; else None."""

@@ -47,7 +47,7 @@ class Beads:
             await self._bd("show", "--json", "--", task)
         except NotFound:
             raise NotFound(
-                f"No bead is called `{task}`.", hint="`bd create` makes one; `bd list` shows them", bead_id=task
+                f"Unknown bead `{task}`.", hint="`bd create` makes one; `bd list` shows them", bead_id=task
             ) from None
         except (ToolFailed, CapabilityMissing) as error:
             event(_log, logging.WARNING, "bead not checked", task=task, reason=error.message)

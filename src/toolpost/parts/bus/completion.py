@@ -162,7 +162,7 @@ def _check_running(task: Lease, token: str | None) -> None:
         )
     if task.state != "running":
         raise InvalidRequest(
-            f"Nobody does the task `{task.id}`: it is {task.state}.", bead_id=task.id, state=task.state
+            f"No worker has the task `{task.id}`: it is {task.state}.", bead_id=task.id, state=task.state
         )
     _check_token(task, token)
 
@@ -332,7 +332,7 @@ def _require_lease(task_id: str) -> Script[tuple[Lease, CallerId | None]]:
 def _require_ended(task_id: str) -> Script[EndedTask]:
     over = yield from find_archived(task_id)
     if over is None:
-        raise NotFound(f"No task is called `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+        raise NotFound(f"Unknown task `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
     return over
 
 
@@ -351,7 +351,7 @@ def _check_repetition(
         what = "result" if state == "done" else "reason"
         raise InvalidRequest(
             f"The task `{over.id}` is over with another {what}, which is kept.",
-            hint="`retry_task` does it again",
+            hint="`retry_task` runs it again",
             bead_id=over.id,
             state=over.state,
         )
@@ -395,8 +395,8 @@ def _make_not_yours(task: Lease) -> Forbidden:
 
 def _make_stale(task: Lease, why: str) -> StaleLease:
     return StaleLease(
-        f"The lease on the task `{task.id}` is not yours any more: {why}.",
-        hint="leave it, and poll for another",
+        f"The lease on the task `{task.id}` is no longer yours: {why}.",
+        hint="stop working on it, and poll for another",
         bead_id=task.id,
         state=task.state,
     )

@@ -157,7 +157,7 @@ class BusLink:
                 self._prefix = prefix
                 return raw
         raise errors.InvalidRequest(
-            f"What answers at {self._url} has no bus, or an older one without `{tool}`.",
+            f"The server at {self._url} has no bus, or an older one without `{tool}`.",
             hint="`toolpost bus serve` starts one that has",
         )
 

@@ -156,7 +156,7 @@ def make_not_yours(name: str) -> Forbidden:
 
 
 def _make_unknown(name: str) -> NotFound:
-    return NotFound(f"No worker is called `{name}`.", hint="`register_worker` first", worker=name)
+    return NotFound(f"Unknown worker `{name}`.", hint="`register_worker` first", worker=name)
 
 
 def _find_polling(name: str, by: Caller) -> Script[tuple[PollingWorker, Offered | None]]:

@@ -111,9 +111,7 @@ def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:
     if task is None:
         task = yield from find_archived(task_id)
     if task is None:
-        raise NotFound(
-            f"No task is called `{task_id}`.", hint="`toolpost bus` shows those that there are", bead_id=task_id
-        )
+        raise NotFound(f"Unknown task `{task_id}`.", hint="`toolpost bus` shows those that there are", bead_id=task_id)
     rows = yield Statement(
         "SELECT at, kind, worker, attempt, detail FROM bus_events WHERE task = ?1 ORDER BY seq", (task_id,)
     )

@@ -219,7 +219,7 @@ def _may_read(by: Caller, submitted_by: str, caller: CallerId | None) -> bool:
 
 
 def _make_unknown(task: TaskId) -> NotFound:
-    return NotFound(f"No task is called `{task}`.", hint="`submit_task` first", bead_id=task)
+    return NotFound(f"Unknown task `{task}`.", hint="`submit_task` first", bead_id=task)
 
 
 def _make_not_yours(task: TaskId) -> Forbidden:

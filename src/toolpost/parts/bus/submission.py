@@ -137,7 +137,7 @@ def _find_known(new: Submission) -> Script[Submitted | None]:
             return None
         raise InvalidRequest(
             f"The task `{new.task}` is over: {over.state}.",
-            hint="`retry_task` does it again",
+            hint="`retry_task` runs it again",
             bead_id=new.task,
             state=over.state,
         )

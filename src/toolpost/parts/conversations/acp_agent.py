@@ -225,7 +225,7 @@ def _translate(error: Exception, name: str, process: AgentProcess) -> Exception:
         return ToolFailed(f"The agent `{name}` failed: {error}.", **details)
     if isinstance(error, pydantic.ValidationError):
         return ToolFailed(
-            f"The agent `{name}` does not keep to the protocol.",
+            f"The agent `{name}` violates the Agent Client Protocol.",
             faults=[_render_issue(fault) for fault in error.errors()[:5]],
         )
     if isinstance(error, ConnectionError):

@@ -58,12 +58,10 @@ class AgentRegistry:
         if (ready := self.agents.get(name)) is not None:
             return ready
         if not self.agents:
-            raise CapabilityMissing(
-                "No agent is configured, so nobody could answer.", hint="add [agents.NAME] to toolpost.toml"
-            )
+            raise CapabilityMissing("No agent is configured.", hint="add [agents.NAME] to toolpost.toml")
         near = nearest_name(name[:64], self.agents)
         hint = f"did you mean `{near}`?" if near else f"known: {', '.join(self.agents)}"
-        raise InvalidRequest(f"No agent is called `{name[:64]}`.", hint=hint, agent=name[:64])
+        raise InvalidRequest(f"Unknown agent `{name[:64]}`.", hint=hint, agent=name[:64])
 
     def name_for(self, options: InvokeOptions, thread: Thread | None) -> str:
         """Return the agent that the options name, else the thread's, else the default one; empty if there is none."""

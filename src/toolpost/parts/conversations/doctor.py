@@ -8,14 +8,14 @@ import msgspec
 
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.doctor.findings import Finding, Group, is_installed, note, ok, problem
-from toolpost.cli.doctor.servers import LAST_WORDS, missing_command
+from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.parts.base import PartDoctor
 from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
 from toolpost.parts.conversations.agent_kinds import LazyAgent
 from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
 from toolpost.settings import Config
-from toolpost.settings.masking import concealing
+from toolpost.settings.masking import make_concealer
 from toolpost.upstreams.spec import ServerSpec
 
 
@@ -36,7 +36,7 @@ class ConversationsDoctor(PartDoctor):
         if default is not None and default not in agents:
             near = nearest_name(default, sorted(agents))
             hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
-            findings.append(problem("configuration", f"harness.default: no agent is called `{default}`", hint=hint))
+            findings.append(problem("configuration", f"harness.default: unknown agent `{default}`", hint=hint))
         return findings
 
     async def check(self, config: Config, names: Sequence[str]) -> Sequence[Group]:
@@ -61,7 +61,7 @@ async def _checked(name: str, config: Config) -> Group:
     given = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
     if missing := missing_command(given, place=f"agents.{name}.command"):
         return _group(name, missing)
-    return _group(name, (await _started(spec, HARNESS.of(config).open_s)).mapped(concealing(given)))
+    return _group(name, (await _started(spec, HARNESS.of(config).open_s)).mapped(make_concealer(given)))
 
 
 async def _started(spec: AgentSpec, within_s: float) -> Finding:
@@ -85,7 +85,7 @@ async def _started(spec: AgentSpec, within_s: float) -> Finding:
         hint = "try its command in a shell; harness.open_s gives it more time"
         return problem("start", f"is not ready within {within_s:g} s", hint=hint)
     except ToolpostError as error:
-        words = str(error.as_object().get("stderr") or "").splitlines()[-LAST_WORDS:]
+        words = str(error.as_object().get("stderr") or "").splitlines()[-STDERR_LINES:]
         return problem("start", error, lines=words)
 
 

@@ -23,6 +23,7 @@ LIMITS_S: Final[Mapping[str, float]] = {
     "toolpost_after_invoke": 5.0,
     "toolpost_on_complete": 5.0,
     "toolpost_on_tool_call": 2.0,
+    "toolpost_summarize": 30.0,
     "toolpost_summarise": 30.0,
 }
 

@@ -104,7 +104,7 @@ def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationSe
     ready = _ready_agents(config, given)
     if settings.default is not None and settings.default not in ready:
         raise BadConfiguration(
-            f"harness.default: no agent is called `{settings.default}`.",
+            f"harness.default: unknown agent `{settings.default}`.",
             hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
         )
     limits = ConversationLimits(
@@ -132,12 +132,12 @@ def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, 
     from toolpost.parts.conversations.agent import AgentSpec
     from toolpost.parts.conversations.agent_kinds import LazyAgent
     from toolpost.parts.conversations.agents import ReadyAgent
-    from toolpost.settings.masking import concealing
+    from toolpost.settings.masking import make_concealer
     from toolpost.upstreams.spec import ServerSpec
 
     specs = [_spec_of(config, name) for name, agent in AGENTS.of(config).items() if agent.enabled]
     for spec in specs:
-        concealing(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
+        make_concealer(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     cwd = Path(config.project).absolute()
     return {spec.name: ReadyAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
         name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()

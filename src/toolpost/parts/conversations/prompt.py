@@ -1,7 +1,7 @@
 """Prompts agents: in the session that a message belongs to, with the part of the conversation that it does not know yet."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from toolpost.authoring.conversation import InvokeOptions
 from toolpost.base.events import event
@@ -12,7 +12,7 @@ from toolpost.parts.conversations.history import HistoryLimits, history_of
 from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.session_pool import PooledSession, SessionPool
 from toolpost.parts.conversations.turn import TurnRun
-from toolpost.store.threads import Threads
+from toolpost.store.threads import Message, Threads
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
@@ -71,13 +71,20 @@ class Prompter:
                 await send(session, is_warm)
 
     async def _send(self, run: TurnRun, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
+        async def summarize(older: Sequence[Message]) -> str | None:
+            summary = await self._hooks.first("toolpost_summarize", turn=run.info, messages=older)
+            if summary is None:
+                # The former name of the hook.
+                summary = await self._hooks.first("toolpost_summarise", turn=run.info, messages=older)
+            return summary
+
         history = await history_of(
             self._threads,
             run.info.thread,
             told=session.told,
             up_to=up_to,
             limits=self._limits,
-            summarise=lambda older: self._hooks.first("toolpost_summarise", turn=run.info, messages=older),
+            summarise=summarize,
         )
         run.notify(SessionReady(is_warm=is_warm, told=len(history.messages)))
         await run.prompt(session, history.before(prompt))

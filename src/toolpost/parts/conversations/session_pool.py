@@ -185,7 +185,7 @@ class SessionPool:
         """Open the session of a key, or check that the open one still answers; return once it is open."""
         if key not in self._warm and not self.has_room_for(key.caller):
             raise QueueOverloaded(
-                "Every session is busy.",
+                "All agent sessions are busy.",
                 retry_s=RETRY_S,
                 is_own=self._count_slots()[key.caller] >= self._share,
                 hint="the conversation's first message waits for its turn",

@@ -1,4 +1,4 @@
-"""`[agents.NAME]` and `[harness]`: who answers in conversations, and how long their sessions are kept."""
+"""`[agents.NAME]` and `[harness]`: the agents that answer in conversations, and how long their sessions stay open."""
 
 import os
 import re
@@ -24,31 +24,31 @@ AgentName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Somebody who answers in conversations. `${VAR}` is filled in at the start."""
+    """An agent that answers in conversations. `${VAR}` is replaced at the start."""
 
-    kind: Annotated[AgentKind, Meta(description="how it is spoken to: Agent Client Protocol, or Claude's own SDK")] = (
-        "acp"
+    kind: Annotated[
+        AgentKind, Meta(description="protocol: Agent Client Protocol (acp), or the Claude Agent SDK (claude)")
+    ] = "acp"
+    command: Annotated[str | None, Meta(description="program to start; for `claude`, found by its SDK if not set")] = (
+        None
     )
-    command: Annotated[
-        str | None, Meta(description="program to start; for `claude`, the one that is found if not set")
-    ] = None
     args: Annotated[list[str], Meta(description="its arguments")] = []
     env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
-    cwd: Annotated[str | None, Meta(description="folder it works in; the project, if not set")] = None
-    model: Annotated[str | None, Meta(description="model it is to use; its own choice, if not set")] = None
+    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set")] = None
+    model: Annotated[str | None, Meta(description="model to use; the agent's default, if not set")] = None
     permissions: Annotated[
         AgentPermissions,
         Meta(
-            description="its own tools, when it asks: none, those that only look, or all; the gateway's it may always use"
+            description="which of its own tools it may use: none, read-only ones, or all; the gateway's are always allowed"
         ),
     ] = "read"
     tags: Tags = None
     tools: Tools = None
     timeout_s: Annotated[Seconds, Meta(description="time limit of a turn")] = 600.0
-    enabled: Annotated[bool, Meta(description="false leaves it out")] = True
+    enabled: Annotated[bool, Meta(description="false turns it off")] = True
 
     def __repr__(self) -> str:
-        """Say what it is; values may be secrets."""
+        """Leave out values that may be secrets."""
         return f"AgentSettings(kind={self.kind!r}, command={self.command!r}, …)"
 
 
@@ -56,25 +56,23 @@ class HarnessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Conversations with agents."""
 
     default: Annotated[
-        str | None, Meta(description="agent that answers where none is named; the first, if not set")
+        str | None, Meta(description="agent that answers if none is given; the first one, if not set")
     ] = None
-    sessions: Annotated[int, Meta(ge=1, le=1_000, description="sessions that are kept at once")] = 8
-    idle_s: Annotated[Seconds, Meta(description="how long a session is kept after its last turn")] = 480.0
-    open_s: Annotated[Seconds, Meta(description="how long an agent may take to be ready")] = 60.0
-    cancel_s: Annotated[Seconds, Meta(description="how long an agent may take to stop when it is told to")] = 2.0
+    sessions: Annotated[int, Meta(ge=1, le=1_000, description="agent sessions open at once")] = 8
+    idle_s: Annotated[Seconds, Meta(description="how long a session stays open after its last turn")] = 480.0
+    open_s: Annotated[Seconds, Meta(description="how long an agent may take to start")] = 60.0
+    cancel_s: Annotated[Seconds, Meta(description="how long an agent may take to stop after a cancellation")] = 2.0
     waiting: Annotated[int, Meta(ge=1, le=100_000, description="turns that may wait for a session")] = 100
     waiting_in_thread: Annotated[int, Meta(ge=1, le=10_000, description="messages that may wait in one thread")] = 20
     history_messages: Annotated[
-        int, Meta(ge=0, le=10_000, description="messages that a new session is told of the conversation before")
+        int, Meta(ge=0, le=10_000, description="messages of the conversation that a new session is given")
     ] = 50
-    history_tokens: Annotated[
-        int, Meta(ge=0, le=10_000_000, description="how long they may be together, in tokens")
-    ] = 8_000
+    history_tokens: Annotated[int, Meta(ge=0, le=10_000_000, description="their total length, in tokens")] = 8_000
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ResolvedAgent:
-    """An agent ready to be opened: variables filled in, paths absolute. It may hold secrets, and its repr hides them."""
+    """An agent with variables replaced and absolute paths. It may hold secrets, which its repr leaves out."""
 
     name: str
     kind: AgentKind
@@ -88,24 +86,23 @@ class ResolvedAgent:
     timeout_s: float
 
     def __repr__(self) -> str:
-        """Name the agent."""
         return f"<ResolvedAgent {self.name!r} {self.kind!r}>"
 
 
 def check_agent(name: str, agent: AgentSettings) -> None:
-    """Refuse a name that a path cannot carry, and settings that do not go together."""
+    """Raise `BadConfiguration` for a name that cannot be part of a URL, and for settings that contradict each other."""
     place = f"agents.{name}"
     if not re.fullmatch(_NAME, name) or len(name) > 64:
-        raise BadConfiguration(f"agents.`{name}`: an agent's name is letters, digits, `.`, `_` and `-`.")
+        raise BadConfiguration(f"agents.`{name}`: an agent's name may contain letters, digits, `.`, `_` and `-`.")
     if agent.kind == "acp" and not agent.command:
         raise BadConfiguration(
-            f"{place} has no command.", hint="name the program that speaks the Agent Client Protocol on stdio"
+            f"{place} has no command.", hint="set it to a program that implements the Agent Client Protocol on stdio"
         )
     check_patterns(agent.tags, agent.tools, place)
 
 
 def resolve_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, str], project: Path) -> ResolvedAgent:
-    """Fill in the variables of one agent; an error names the agent and the key, never a value."""
+    """Replace the variables of an agent's settings; errors name the agent and the key, never a value."""
     check_agent(name, agent)
 
     def fill(text: str, key: str) -> str:

@@ -115,10 +115,10 @@ def _make_unknown(name: str, request_id: bytes) -> ProtocolError:
     # The same answer as for a task of another caller: an id must not reveal whether it exists.
     return ProtocolError(
         INVALID_PARAMS,
-        "There is no such task, or none any more",
+        "Unknown task, or it has expired",
         data={
             "code": "NOT_FOUND",
-            "message": "There is no such task, or none any more",
+            "message": "Unknown task, or it has expired",
             "details": {"taskId": name[:256]},
         },
         request_id=request_id,

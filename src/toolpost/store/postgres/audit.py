@@ -84,7 +84,9 @@ class ChainWriter:
         async with connection.transaction():
             head = await connection.fetchrow(f"{_HEAD} FOR UPDATE")
             if head is None:
-                raise GatewayError("the audit has lost its head", hint="verifying the audit says what is left of it")
+                raise GatewayError(
+                    "the head of the audit chain is missing", hint="run `toolpost audit --verify` to see what is left"
+                )
             self._head = (head[0], head[1])
             for seq, seal in tried:
                 if await connection.fetchval("SELECT hash FROM audit WHERE seq = $1", seq) == seal:

@@ -148,7 +148,7 @@ def unavailable(error: BaseException, database: Database) -> StoreUnavailable:
     """Say that the patience has ended."""
     return StoreUnavailable(
         f"the store {database.place.shown} cannot be reached: {_words_of(error)}",
-        hint=f"it was waited for {database.retry_s:g} s (store.retry_s); check that the database runs",
+        hint=f"retried for {database.retry_s:g} s (store.retry_s); check that the database is running",
     )
 
 

@@ -118,7 +118,7 @@ class PostgresStore(Store):
         except _FateUnknown as error:
             raise StoreUnavailable(
                 f"the store {self.database.place.shown} was lost during a commit",
-                hint="whether the change was kept is not known: look, before it is made again",
+                hint="it is unknown whether the change was committed: check before repeating it",
             ) from error
 
     async def facts(self) -> StoreFacts:
@@ -175,7 +175,7 @@ def _raise_as_configuration(place: PostgresPlace) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
-        raise BadConfiguration(error.message, hint="check that it runs, and what store.url names") from error
+        raise BadConfiguration(error.message, hint="check that the database is running, and store.url") from error
     except GatewayError as error:
         raise BadConfiguration(error.message, hint=error.hint) from error
     except (ValueError, *DATABASE_ERRORS) as error:

@@ -79,7 +79,7 @@ def _find_executable(name: str, cwd: str | None, environment: Mapping[str, str])
     if cwd is not None and not Path(cwd).is_dir():
         raise CapabilityMissing(
             f"the command `{name}` cannot be started in {cwd}: there is no such directory",
-            hint="make the directory, or name another working directory",
+            hint="create the directory, or set another `cwd`",
             command=name,
             cwd=cwd,
         )

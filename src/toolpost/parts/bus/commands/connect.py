@@ -35,7 +35,12 @@ _CLIENT: Final = Config(
     )
 )
 @click.argument("url", required=False)
-@click.option("--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Whose bus (default: around here).")
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The project whose bus it is (default: the one around this folder).",
+)
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="Which events are shown."
 )
@@ -53,7 +58,7 @@ def connect(url: str | None, project: Path | None, log_level: str) -> None:
 async def _connect(link: BusLink, wire: StdioStreams) -> None:
     stop = Stop()
     client = BusClient(link)
-    with on_signals(stop.ask):
+    with on_signals(stop.request_stop):
         async with (
             client.open_running(),
             open_app(_CLIENT, plugins=[client.plugin()], bundled=False, servers=[]) as app,

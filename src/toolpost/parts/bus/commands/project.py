@@ -154,7 +154,7 @@ class ProjectServer:
                     await anyio.sleep(_LOOK_S)
             if limit.cancelled_caught:
                 raise UpstreamUnavailable(
-                    f"Somebody else has been starting the bus server of {self.project} for too long.",
+                    f"Another process has been starting the bus server of {self.project} for too long.",
                     hint=f"{self._log} may say why",
                 )
             yield
@@ -169,8 +169,8 @@ class ProjectServer:
                 return server
             if time.monotonic() > until:
                 raise UpstreamUnavailable(
-                    f"The bus server of {self.project} (process {server.pid}) runs and does not answer.",
-                    hint="`toolpost bus stop` ends it; the next client starts another",
+                    f"The bus server of {self.project} (process {server.pid}) is running but does not answer.",
+                    hint="stop it with `toolpost bus stop`; the next client starts another",
                 )
             await anyio.sleep(_LOOK_S)
         return None

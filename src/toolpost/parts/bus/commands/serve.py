@@ -13,8 +13,8 @@ from toolpost.cli.examples import examples
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
-from toolpost.cli.options import is_debugging, json_option, on_top
-from toolpost.cli.serve import Again, Manner, Presence, Stop, serve_until_stopped
+from toolpost.cli.options import apply_options, is_debugging, json_option
+from toolpost.cli.serve import ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, project_config, project_of
 from toolpost.parts.bus.settings import BUS
@@ -36,13 +36,18 @@ _LOOK_S: Final = 10.0
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to serve HTTP; port 0 takes a free one.")
-@click.option("--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Whose bus (default: around here).")
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The project whose bus it is (default: the one around this folder).",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How events look on stderr.",
+    help="Format of log events on stderr.",
 )
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Which events are shown."
@@ -64,21 +69,21 @@ def serve(
     `toolpost bus connect` in the same project finds this server.
     """
     if stdio and (listen or as_json):
-        raise click.UsageError("--stdio goes with neither --listen nor --json")
+        raise click.UsageError("--stdio cannot be used with --listen or --json")
     set_up_logging("debug" if is_debugging() else log_level, log_format)
     root = project_of(Path.cwd()) if project is None else project.resolve()
     address = _FREE_PORT if for_clients else listen
 
     def load() -> Config:
-        return on_top(project_config(root), listen=address, only="bus")
+        return apply_options(project_config(root), listen=address, only="bus")
 
-    again = Again(path=root / CONFIG_NAME, load=load)
-    manner = Manner(log_format=log_format, as_json=as_json)
+    again = ConfigSource(path=root / CONFIG_NAME, load=load)
+    manner = ServeOutput(log_format=log_format, as_json=as_json)
     presence = presence_in(ProjectServer(root), is_daemon=for_clients)
     run_async(serve_until_stopped, load(), StdioStreams() if stdio else None, manner, again, presence)
 
 
-def presence_in(files: ProjectServer, *, is_daemon: bool) -> Presence:
+def presence_in(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
     """Be found by the clients of a project; a daemon ends when it was not used for long."""
 
     @asynccontextmanager
@@ -118,4 +123,4 @@ async def _end_when_idle(app: App, stop: Stop, is_found: Callable[[], bool]) -> 
         await anyio.sleep(look_s)
         is_used = app.gateway.in_flight > 0 or app.gateway.admitted != seen
         seen, unused_s = app.gateway.admitted, 0.0 if is_used else unused_s + look_s
-    stop.ask()
+    stop.request_stop()

@@ -14,7 +14,10 @@ from toolpost.cli.terminal import printable
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, known_servers, project_of
 
 project_option = click.option(
-    "--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Whose bus (default: around here)."
+    "--project",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The project whose bus it is (default: the one around this folder).",
 )
 
 

@@ -87,7 +87,7 @@ class ConversationsApi:
             route, thread = _find_route(request)
             admission = await self._access.admit(request)
             if admission.caller.thread is not None:
-                raise forbidden("An agent may use tools, and lead no conversations")
+                raise forbidden("An agent may use tools, but not start conversations")
             standing = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
             ask = Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
             async with close_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
@@ -355,7 +355,7 @@ def _find_route(request: HttpRequest) -> tuple[ApiRoute, ThreadId]:
             return route, ThreadId(parts[3] if "{thread}" in wanted else "")
         methods.append(route.method)
     if not methods:
-        raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; {API}/openapi.json says what there is")
+        raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; {API}/openapi.json says what there is")
     allowed = ", ".join(methods)
     message = f"This path takes {allowed} only"
     raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])

@@ -29,8 +29,10 @@ from toolpost.parts.conversations.commands.output import view_for
     )
 )
 @click.argument("question", required=False)
-@click.option("--thread", metavar="ID", help="Go on with this conversation; `last` is the latest.")
-@click.option("--agent", metavar="NAME", help="Who answers (default: the thread's agent, else the configured one).")
+@click.option("--thread", metavar="ID", help="Continue this conversation; `last` is the latest.")
+@click.option(
+    "--agent", metavar="NAME", help="The agent that answers (default: the thread's agent, else the configured one)."
+)
 @url_option
 @click.option("--here", is_flag=True, help="Open a gateway for this chat alone, even if one runs.")
 @config_option
@@ -55,12 +57,12 @@ def chat(
     is opened for as long as this lasts.
     """
     if url and here:
-        raise click.UsageError("--url goes with a gateway that runs, --here with none")
+        raise click.UsageError("--url and --here cannot be used together")
     config, out = configured(config_path, plugins), sys.stdout
     text = _asked(question)
     is_typed = text is None and out.isatty() and not as_json
     if text is None and not is_typed:
-        raise click.UsageError("there is no question: name one, pipe one in, or type at a terminal")
+        raise click.UsageError("no prompt: give one as an argument, pipe one in, or run this in a terminal")
     with open_gateway(config, url, here=here or bool(plugins), is_typed=is_typed) as gateway:
         view = view_for(out, as_json=as_json, quiet=quiet)
         talk = Chat(ChatClient(gateway=gateway), view, agent=agent)

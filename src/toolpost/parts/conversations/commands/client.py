@@ -64,7 +64,7 @@ class ChatClient:
         """Say something, and hear what happens until the turn has ended."""
         body: JsonObject = {"text": text, "agent": agent}
         path, accept = f"{_path(thread)}/messages", "text/event-stream"
-        with self.gateway.open_answer("POST", path, body, accept=accept, limit_s=SILENT_S) as answer:
+        with self.gateway.open_response("POST", path, body, accept=accept, limit_s=SILENT_S) as answer:
             for line in answer:
                 if not line.startswith(b"data:"):
                     continue

@@ -12,7 +12,7 @@ from toolpost.base.nearest import nearest_name
 from toolpost.base.turns import TurnEnded, TurnStarted
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import show_failure
-from toolpost.cli.terminal import printable, unechoed
+from toolpost.cli.terminal import printable, suppress_echo
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolpostError
 from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
@@ -74,7 +74,7 @@ class Chat:
         if self.thread is None:
             self.thread = str(self.client.create(self.agent)["id"])
         thread, ended, self.turn = self.thread, None, None
-        with _interrupting(lambda: self.client.cancel(thread, self.turn)), unechoed():
+        with _interrupting(lambda: self.client.cancel(thread, self.turn)), suppress_echo():
             self.view.begin()
             try:
                 for event in self.client.say(thread, text, self.agent):
@@ -190,7 +190,7 @@ def _obey(chat: Chat, line: str) -> bool:
 def _change_agent(chat: Chat, name: str) -> None:
     names = [str(agent["name"]) for agent in chat.client.agents()]
     if name not in names:
-        raise NotFound(f"No agent is called `{name}`.", hint=f"there are: {', '.join(names) or 'none'}")
+        raise NotFound(f"Unknown agent `{name}`.", hint=f"there are: {', '.join(names) or 'none'}")
     chat.agent = name
     click.echo(printable(f"{name} answers from now on"), err=True)
 

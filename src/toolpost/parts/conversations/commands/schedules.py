@@ -24,7 +24,7 @@ from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
 from toolpost.store.key_values import Item, KeyValueStore
 
-caller_option = click.option("--caller", metavar="NAME", help="What this caller has scheduled alone.")
+caller_option = click.option("--caller", metavar="NAME", help="Only the schedules of this caller.")
 
 
 @click.group(
@@ -95,7 +95,7 @@ async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
         # It may have come for the last time between the two looks.
         stopped = await remove_item(values, found[0].owner, schedule) if values is not None and found else None
         if stopped is None:
-            raise NotFound(f"Nothing is scheduled as `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
+            raise NotFound(f"Unknown schedule `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
         return stopped
 
 

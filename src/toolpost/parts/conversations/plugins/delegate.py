@@ -113,7 +113,7 @@ class _WorkRunner:
     def start(self, ctx: Context, work: str, agent: str | None, timeout_s: float, max_tools: int) -> _DelegatedWork:
         standing, parent = self._lead.actor(ctx)
         if parent in self._children:
-            raise InvalidRequest("Work that was delegated is not delegated again.", hint="do it yourself")
+            raise InvalidRequest("Delegated work cannot be delegated again.", hint="do it yourself")
         running = [order for order in self._orders.values() if order.parent == parent and not order.ended.is_set()]
         if len(running) >= AT_ONCE:
             raise QueueOverloaded(
@@ -121,7 +121,7 @@ class _WorkRunner:
             )
         if not self._lead.conversations.has_room_for(standing):
             # Whoever waits for others holds a session meanwhile: if all do, nobody would ever be asked.
-            raise QueueOverloaded("Every session is at work.", retry_s=10, hint="do it yourself")
+            raise QueueOverloaded("All agent sessions are busy.", retry_s=10, hint="do it yourself")
         name = f"d-{secrets.token_hex(4)}"
         order = _DelegatedWork(
             standing=standing,

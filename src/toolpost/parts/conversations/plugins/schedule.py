@@ -105,7 +105,7 @@ def make() -> Plugin:
         """Have a prompt come no more."""
         if (item := await remove_item(clock.lead.conversations.key_values, ctx.caller.id, id)) is not None:
             return shown(item)
-        raise NotFound(f"Nothing is scheduled as `{id[:64]}`.", hint="`schedule__list` lists yours")
+        raise NotFound(f"Unknown schedule `{id[:64]}`.", hint="`schedule__list` lists yours")
 
     return plugin
 
@@ -206,13 +206,13 @@ class _Clock:
 
 def _first(cron: str | None, at: str | None, timezone: str) -> float:
     if (cron is None) == (at is None):
-        raise InvalidRequest("Either `cron` or `at` says when.")
+        raise InvalidRequest("Set either `cron` or `at`.")
     if cron is not None:
         return _next(cron, timezone)
     try:
         moment = datetime.fromisoformat(at or "")
     except ValueError as error:
-        raise InvalidRequest("`at` is no moment.", hint="write it as 2030-01-31T09:00:00+01:00") from error
+        raise InvalidRequest("`at` is not a valid time.", hint="write it as 2030-01-31T09:00:00+01:00") from error
     moment = moment.replace(tzinfo=_zone(timezone)) if moment.tzinfo is None else moment
     if moment.timestamp() <= time.time():
         raise InvalidRequest("This moment has passed.", now=datetime.now(_zone(timezone)).isoformat())
@@ -229,7 +229,7 @@ def _next(cron: str, timezone: str) -> float:
     try:
         return float(next(CronSim(cron, datetime.fromtimestamp(time.time(), _zone(timezone)))).timestamp())
     except CronSimError as error:
-        raise InvalidRequest(f"`{cron}` is no cron expression: {error}.") from error
+        raise InvalidRequest(f"`{cron}` is not a cron expression: {error}.") from error
     except StopIteration:
         raise InvalidRequest(f"`{cron}` never comes.") from None
 
@@ -238,7 +238,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
-        raise InvalidRequest(f"No time zone is called `{name[:64]}`.", hint="such as Europe/Berlin") from error
+        raise InvalidRequest(f"Unknown time zone `{name[:64]}`.", hint="such as Europe/Berlin") from error
 
 
 def _kept(standing: Principal) -> JsonObject:

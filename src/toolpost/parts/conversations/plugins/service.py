@@ -27,7 +27,7 @@ class ConversationsHandle:
     def conversations(self) -> Conversations:
         """All conversations."""
         if self._conversations is None:
-            raise CapabilityMissing("Conversations are not there yet.", hint="try again in a moment")
+            raise CapabilityMissing("Conversations are not available yet.", hint="try again in a moment")
         return self._conversations
 
     def reader(self, ctx: Context) -> Principal:
@@ -43,5 +43,5 @@ class ConversationsHandle:
             )
         standing = self.conversations.standing_in(thread)
         if standing is None:
-            raise InvalidRequest("It is not this agent's turn: nobody waits for what it does.")
+            raise InvalidRequest("This agent has no turn in progress.")
         return standing, thread

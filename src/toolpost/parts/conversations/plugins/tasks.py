@@ -109,7 +109,7 @@ class _Plan:
             changed = Item(owner=owner, id=task, value=item.value | given)
             _check(task, changed.value, known)
             if not await self._values.swap(NAME, item, changed.value):
-                raise InvalidRequest("Somebody else has changed this task meanwhile.", hint="look at it, and try again")
+                raise InvalidRequest("The task was changed by another call.", hint="look at it, and try again")
             if given.get("after"):
                 await self._undo_circle(item, changed)
         return _render(changed, {**known, task: changed})

@@ -9,13 +9,13 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.call.command import show_answer_error
-from toolpost.cli.call.here import CallRequest, call_here
+from toolpost.cli.call.in_process import CallRequest, call_in_process
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, configured, json_option, on_top
+from toolpost.cli.options import apply_options, config_option, configured, json_option
 from toolpost.cli.show import print_encoded, print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.parts.workspace.commands.output import print_built, print_hits, print_status, print_update
@@ -52,9 +52,9 @@ def workspace() -> None:
 )
 @click.option("--repo", metavar="NAME", help="The repository to build; every one unless named.")
 @click.option("--mode", type=_MODES, default="all", show_default=True, help="What the index holds.")
-@click.option("--from-scratch", is_flag=True, help="Use nothing of the index before.")
+@click.option("--from-scratch", is_flag=True, help="Rebuild from scratch.")
 @click.option("--force", is_flag=True, help="Compare every file by its content, whatever its size and times say.")
-@click.option("--watch", is_flag=True, help="Stay, and index what changes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running and index changes, until Ctrl-C.")
 @config_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @json_option("Print what the tool returned, on one line.")
@@ -91,7 +91,7 @@ async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
 
     with on_signals(stop.set):
         async with service.open_watching(on_built=show, on_problem=lambda name, what: warn(f"{name}: {what}")):
-            click.echo("watching for changes (Ctrl-C ends it)", err=True)
+            click.echo("watching for changes (Ctrl-C stops it)", err=True)
             await stop.wait()
 
 
@@ -107,12 +107,12 @@ async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
 @click.option("--repo", metavar="NAME", help="The repository to search; all of them unless named.")
 @click.option("--mode", type=_MODES, default="all", show_default=True, help="Where to look.")
 @click.option("-n", "--top", type=click.IntRange(1, 100), default=5, show_default=True, help="How many hits.")
-@click.option("-C", "--context", type=click.IntRange(0, 50), default=0, help="Lines around the line that matters.")
+@click.option("-C", "--context", type=click.IntRange(0, 50), default=0, help="Lines of context around each hit.")
 @click.option("--path", metavar="GLOB", help="A folder, a file or a glob.")
-@click.option("--language", type=click.Choice([language.name for language in LANGUAGES]), help="One language alone.")
-@click.option("--kind", type=click.Choice(list(KINDS)), help="One kind of symbol alone.")
+@click.option("--language", type=click.Choice([language.name for language in LANGUAGES]), help="Only this language.")
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Only this kind of symbol.")
 @click.option("--symbol", metavar="NAME", help="Name of the symbol; * stands for anything.")
-@click.option("--case", is_flag=True, help="Capitals matter.")
+@click.option("--case", is_flag=True, help="Case-sensitive.")
 @click.option("--regex", is_flag=True, help="The query is a regular expression (RE2).")
 @config_option
 @json_option("Print what the tool returned, on one line.")
@@ -155,8 +155,8 @@ def _run(
     """Call the tool through the same middleware as any other caller, and print its answer."""
     request = CallRequest(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
     # These commands are about one plugin, whether or not it is served to clients as well.
-    config = on_top(configured(config_path), bundled=("workspace",))
-    answer = run_async(call_here, config, request)
+    config = apply_options(configured(config_path), bundled=("workspace",))
+    answer = run_async(call_in_process, config, request)
     if as_json:
         print_encoded(answer.encoded)
     if answer.error is not None:

@@ -7,8 +7,8 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.failures import warn
-from toolpost.cli.show import print_table, spell_size, table
-from toolpost.cli.terminal import has_colour, printable
+from toolpost.cli.show import format_size, print_table, table
+from toolpost.cli.terminal import has_color, printable
 
 
 def print_hits(found: JsonObject) -> None:
@@ -87,7 +87,7 @@ def print_status(status: JsonObject) -> None:
             _state(one),
             f"{one.get('files', 0):,}",
             f"{one.get('lines', 0):,}",
-            spell_size(one.get("bytes", 0)),
+            format_size(one.get("bytes", 0)),
             _age(one.get("ageSeconds")),
             one["root"],
         )
@@ -117,4 +117,4 @@ def _age(seconds: float | None) -> str:
 
 
 def _style(text: str, color: str) -> str:
-    return click.style(text, fg=color) if has_colour(sys.stdout) else text
+    return click.style(text, fg=color) if has_color(sys.stdout) else text

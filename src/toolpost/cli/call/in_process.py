@@ -1,4 +1,4 @@
-"""A call in this process, through the same pipeline as any other: the gateway is opened for this one call."""
+"""A call in this process: the gateway is opened for this one call, which passes all middleware."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -7,29 +7,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolpost.base.caller import OPERATOR
-from toolpost.cli.call.answer import CallAnswer, read_answer
-from toolpost.cli.call.arguments import Word, arguments_of
+from toolpost.cli.call.answer import CallAnswer, parse_answer
+from toolpost.cli.call.arguments import ParsedWord, arguments_of
 from toolpost.cli.call.progress import open_progress
 from toolpost.cli.gateway import find_tool, open_quiet_app, warn_of_problems
 from toolpost.cli.signals import on_signals
 from toolpost.settings import Config
 
-INTERRUPTED: Final = "whoever started it asked for it"
-"""Why a call was cancelled by Ctrl-C or SIGTERM."""
+INTERRUPTED: Final = "interrupted by Ctrl-C or SIGTERM"
+"""The reason of the cancellation, as the error names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallRequest:
-    """What was typed."""
+    """A call as it was typed."""
 
     tool: str
-    words: Sequence[Word]
+    words: Sequence[ParsedWord]
     limit_s: float | None = None
     quiet: bool = False
 
 
-async def call_here(config: Config, request: CallRequest) -> CallAnswer:
-    """Call the tool, showing its progress."""
+async def call_in_process(config: Config, request: CallRequest) -> CallAnswer:
     async with open_quiet_app(config) as app:
         if not request.quiet:
             warn_of_problems(app)
@@ -37,16 +36,16 @@ async def call_here(config: Config, request: CallRequest) -> CallAnswer:
         arguments = arguments_of(request.words, contract.definition["inputSchema"])
         with open_progress(contract.name, quiet=request.quiet) as show:
             call = app.gateway.admit(caller=OPERATOR, name=request.tool, arguments=arguments, on_progress=show)
-            with cancelling(call.cancel, limit_s=request.limit_s) as has_run_out:
+            with cancel_on_signal(call.cancel, limit_s=request.limit_s) as has_run_out:
                 answer = await app.gateway.call(call)
-        return read_answer(answer, has_run_out=has_run_out.is_set())
+        return parse_answer(answer, has_run_out=has_run_out.is_set())
 
 
 @contextmanager
-def cancelling(cancel: Callable[[str], None], *, limit_s: float | None) -> Iterator[asyncio.Event]:
-    """Cancel, with the reason, on Ctrl-C and SIGTERM and after this long; yields whether the time has run out.
+def cancel_on_signal(cancel: Callable[[str], None], *, limit_s: float | None) -> Iterator[asyncio.Event]:
+    """Call `cancel` with a reason on SIGINT, SIGTERM and after `limit_s`; yields an event that is set on timeout.
 
-    The tool's own limit is the contract's business.
+    The tool's own time limit is enforced by the gateway.
     """
     has_run_out = asyncio.Event()
 

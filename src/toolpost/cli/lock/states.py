@@ -1,0 +1,175 @@
+"""The three states of the tools that `lock`, `check` and `diff` compare: in the lock file, live, and pinned.
+
+Live means that every plugin is loaded and every server started once. A pin is a definition as a server first listed it, read from
+the store. All three are `{tool name: LockedTool}`; what differs between two of them is decided in `toolpost.contracts.lockfile`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import click
+import msgspec
+
+from toolpost.base.nearest import nearest_name
+from toolpost.cli.clients.safe_files import write_atomically
+from toolpost.cli.failures import warn
+from toolpost.cli.gateway import open_quiet_app, without_store
+from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
+from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
+from toolpost.discovery import automatic_eval, automatic_mcp
+from toolpost.providers import Provider
+from toolpost.providers.servers import ServerProvider
+from toolpost.running import App
+from toolpost.settings import Config
+from toolpost.settings.lock import read_lock_text
+from toolpost.store import open_store, store_exists
+
+START_S: Final = 60.0
+"""How long a server may take to start before its tools count as missing."""
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+lock_option: Decorator = click.option(
+    "--lock",
+    "lock_path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The lock file (default: toolpost.lock beside the configuration).",
+)
+
+only_option: Decorator = click.option(
+    "--server", "only", multiple=True, metavar="NAME", help="Only the tools of this server or plugin; repeatable."
+)
+
+
+class LockFile:
+    """A lock file as it was when it was read; `tools` is None if there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = read_lock_text(path)
+        self.tools: dict[str, LockedTool] | None = None
+        if self.text is not None:
+            self.tools = parse_lock(self.text, name=path.name)
+
+    @classmethod
+    def of(cls, config: Config, path: Path | None) -> "LockFile":
+        """Read the file at `path`, else the project's."""
+        return cls(path if path is not None else config.lock_path)
+
+    def require_tools(self) -> dict[str, LockedTool]:
+        """Return the locked tools; raises `BadLock` if there is no lock."""
+        if self.tools is None:
+            raise BadLock(
+                f"Lock file not found: {self.path}.",
+                hint="run `toolpost lock` to create it, and commit it with the configuration",
+            )
+        return self.tools
+
+    def replace(self, tools: LockedTools) -> bool:
+        """Write these tools atomically; returns False if the file already says so."""
+        text = lock_text(tools)
+        if text == self.text:
+            return False
+        write_atomically(self.path, text, before=self.text)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveTools:
+    tools: LockedTools
+    sources: Collection[str]
+    missing: Mapping[str, str]
+    """Plugins and servers whose tools could not be listed, with the reason."""
+
+
+async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveTools:
+    """Load every plugin and start every server once; with `only`, the plugins and servers of these names."""
+    async with open_quiet_app(without_store(config), holds=False) as app:
+        missing = {plugin.name: "; ".join(plugin.problems) for plugin in app.host.plugins if plugin.state == "failed"}
+        sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(
+            app.servers.providers
+        )
+        sources |= {tool.source for tool in _list_own_tools(app).values()}
+        _refuse_unknown(only, sources)
+        selected = [source for name, source in app.servers.providers.items() if not only or name in only]
+        missing |= await _wait_for_servers(selected)
+        return LiveTools(
+            tools=filter_by_source(_list_own_tools(app) | _list_provided_tools(app), only),
+            sources=sources,
+            missing={name: reason for name, reason in missing.items() if not only or name in only},
+        )
+
+
+def filter_by_source(tools: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:
+    """Keep the tools of these plugins and servers; an empty `only` keeps all."""
+    return {name: tool for name, tool in tools.items() if not only or tool.source in only}
+
+
+def _list_own_tools(app: App) -> dict[str, LockedTool]:
+    """Return `automatic_mcp` and `automatic_eval` where they are listed, without the server names in their descriptions."""
+    if app.config.discovery.mode == "all":
+        return {}
+    contracts = (automatic_eval.contract(), automatic_mcp.contract_for(()))
+    return {own.name: LockedTool.of(automatic_mcp.OWNER, Definition.from_contract(own)) for own in contracts}
+
+
+def _list_provided_tools(app: App) -> dict[str, LockedTool]:
+    sources: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
+    return {
+        name: LockedTool.of(tool.provider, Definition.from_contract(tool.contract))
+        for source in sources
+        for name, tool in {**source.tools, **source.quarantined}.items()
+    }
+
+
+async def _wait_for_servers(sources: Collection[ServerProvider]) -> dict[str, str]:
+    """Wait for servers to list their tools; returns the reason for each that did not."""
+    reasons: dict[str, str] = {}
+
+    async def wait_for(source: ServerProvider) -> None:
+        reasons[source.name] = f"it did not start within {START_S:g} s"
+        with anyio.move_on_after(START_S):
+            try:
+                await source.supervisor.ensure_ready()
+            except ToolpostError as error:
+                reasons[source.name] = error.message
+            else:
+                del reasons[source.name]
+
+    async with anyio.create_task_group() as tasks:
+        for source in sources:
+            if source.definitions is None:
+                tasks.start_soon(wait_for, source)
+    return reasons
+
+
+def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = nearest_name(name, known)
+            hint = f"did you mean `{near}`?" if near else f"configured: {', '.join(sorted(known))}"
+            raise NotFound(f"Unknown server or plugin `{name}`.", hint=hint)
+
+
+async def read_pinned_tools(config: Config) -> dict[str, LockedTool]:
+    """Read the pins of the configured servers; a store that cannot be read is a warning, and no pins."""
+    found: dict[str, LockedTool] = {}
+    try:
+        if config.store_url == "sqlite::memory:" or not await store_exists(config.store_url):
+            return {}
+        async with open_store(config.store_url) as store:
+            for server in config.servers:
+                for name, written in (await store.pins.of_server(server)).items():
+                    try:
+                        found[name] = LockedTool.of(server, Definition.from_json(written))
+                    except msgspec.ValidationError as error:
+                        warn(f"the pin of `{name}` cannot be read: {error}")
+    except ToolpostError as error:
+        warn(f"cannot read the pins: {error.message}")
+        return {}
+    return found
