@@ -1,4 +1,4 @@
-"""Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth judge."""
+"""Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth verifier."""
 
 from pathlib import Path
 from typing import Protocol

@@ -169,7 +169,7 @@ def test_token_lets_a_call_in_and_is_never_shown(serve: Serve, invoke: Run, tmp_
     assert (with_file.code, right.code) == (0, 0)
     assert "0" in right.out
     assert (without.code, wrong.code) == (2, 2)
-    assert "error: a token is needed" in without.err
+    assert "error: a token is required" in without.err
     assert "error: the token is not valid" in wrong.err
     assert all("hint: set TOOLPOST_TOKEN" in ended.err for ended in (without, wrong))
     for ended in (with_file, without, wrong, right):

@@ -107,7 +107,9 @@ class _MiddlewareRun:
             # Convert dates and the like first: what is validated must be what is sent.
             call.arguments = msgspec.to_builtins(request.arguments, str_keys=True)
         except _ERRORS as error:
-            raise InvalidArguments(f"A middleware made the arguments something that is not JSON: {error}") from error
+            raise InvalidArguments(
+                f"A middleware changed the arguments to something that is not JSON: {error}"
+            ) from error
         previous, call.running_middleware = call.running_middleware, None
         try:
             outcome = await self._proceed(call)

@@ -91,7 +91,7 @@ def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArgume
 def _invalid_result(contract: Contract, issues: list[Issue], result: object, content: Sequence[Json]) -> InvalidResult:
     return InvalidResult(
         _describe("The result breaks the output schema", contract, issues),
-        hint="the tool is at fault, not the call; its result is under details.result",
+        hint="this is an error of the tool, not of the call; its result is under details.result",
         issues=_issue_objects(issues),
         result=_truncate(result),
         content=content,

@@ -80,7 +80,7 @@ class Access:
         scheme, _, host = origin.partition("://")
         if origin in self.allowed_origins or (_SCHEME.fullmatch(scheme) and _parse_host(host) in LOCAL_HOSTS):
             return
-        raise forbidden("Pages of this origin may not call tools: add it to http.allowed_origins")
+        raise forbidden("Requests with this Origin header are not allowed: add it to http.allowed_origins")
 
 
 def check_exposure(host: str, *, is_open: bool) -> None:

@@ -49,7 +49,7 @@ def stash_result(method: str, result: JsonObject) -> JsonObject:
             if type(result.get(field)) is not type(value):
                 raise UpstreamUnavailable(
                     f"The server answered {method} with a malformed result: it has no {field}",
-                    hint="the server is at fault, not the request",
+                    hint="this is an error of the server, not of the request",
                 )
     _STASHED.get().append(result)
     return empty
