@@ -177,6 +177,7 @@ def test_token_lets_a_call_in_and_is_never_shown(serve: Serve, invoke: Run, tmp_
         assert "wrong-token" not in ended.out + ended.err
 
 
+@pytest.mark.wire
 def test_gateway_that_is_not_there_is_told_of(invoke: Run) -> None:
     ended = invoke("call", "demo__echo", "text=x", "--url", "http://127.0.0.1:1")
 

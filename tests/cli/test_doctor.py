@@ -121,6 +121,7 @@ def test_server_that_does_not_start_is_told_of_without_its_secret(configured: An
     assert SECRET not in ended.out + ended.err
 
 
+@pytest.mark.wire
 def test_faults_of_the_configuration_are_told_by_place(configured: Any, invoke: Run) -> None:
     configured(
         "[servers.unset]\ncommand = 'x'\nargs = ['${NOT_SET_HERE}']",

@@ -20,7 +20,7 @@ from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.settings.locations import state_folder
 from toolpost.store import AuditEntry, open_store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def configure(folder: Path, url: str, **settings: Any) -> None:

@@ -24,6 +24,7 @@ BURST = 100
     "sends bytes that were made to break readers: messages, calls, HTTP heads, schemas, lock files, settings, server-sent events",
     "each is read or refused with the reader's own error, in bounded time, as a second, independent reader understands it",
 )
+@pytest.mark.wire
 @pytest.mark.parametrize("target", TARGET_NAMES)
 def test_kept_inputs(target: str) -> None:
     check = timed(TARGETS[target])
@@ -34,6 +35,7 @@ def test_kept_inputs(target: str) -> None:
             raise AssertionError(f"tests/hostile/corpus/{target}/{name}") from error
 
 
+@pytest.mark.wire  # the fast path is fuzzed behind a socket
 @pytest.mark.parametrize("target", TARGET_NAMES)
 def test_new_inputs(target: str) -> None:
     check = timed(TARGETS[target])

@@ -19,7 +19,7 @@ from toolpost.store.known_tools import Known
 from toolpost.store.migrate import known_migrations
 from toolpost.store.tables import AUDIT, OWN, TABLES
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 Make = Callable[..., AuditEntry]
 TOOL = {"name": "log \0 🦉", "inputSchema": {"type": "object"}}
 

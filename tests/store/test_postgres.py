@@ -21,7 +21,7 @@ from toolpost.store.postgres.store import PostgresStore
 from toolpost.store.scripts import Script, Statement, alone
 from toolpost.store.urls import PostgresPlace, place_of, shown_url
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 Make = Callable[..., AuditEntry]
 
 

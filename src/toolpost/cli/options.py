@@ -80,6 +80,7 @@ def refuse_plugins_beside_url(url: str | None, plugins: tuple[str, ...]) -> None
 
 
 def json_option(what: str) -> Decorator:
+    """Add `--json`, passed to the command as `as_json`; `what` is its help."""
     return click.option("--json", "as_json", is_flag=True, help=what)
 
 

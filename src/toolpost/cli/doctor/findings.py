@@ -74,18 +74,22 @@ class Group:
 
 
 def ok(check: str, message: str) -> Finding:
+    """Make a finding of something that is as it should be."""
     return Finding(level=Level.OK, check=check, message=message)
 
 
 def note(check: str, message: str) -> Finding:
+    """Make a finding that is worth knowing."""
     return Finding(level=Level.NOTE, check=check, message=message)
 
 
 def warning(check: str, message: str, *, hint: str | None = None) -> Finding:
+    """Make a finding that should be looked at."""
     return Finding(level=Level.WARNING, check=check, message=message, hint=hint)
 
 
 def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, lines: Iterable[str] = ()) -> Finding:
+    """Make a finding that makes `doctor` fail."""
     message, given = (as_clause(error.message), error.hint) if isinstance(error, ToolpostError) else (error, None)
     return Finding(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))
 
