@@ -253,7 +253,9 @@ def test_modules_that_are_promised_say_what_is_public_in_them() -> None:
     modules = re.findall(r"^\| `(toolpost[\w.]*)`", page, re.MULTILINE)
 
     assert modules[0] == "toolpost"
-    assert {name for name in modules if not getattr(importlib.import_module(name), "__all__", ())} == set()
+    found = {name: importlib.import_module(name) for name in modules}
+    lasting = {name: module for name, module in found.items() if "Deprecated" not in (module.__doc__ or "")}
+    assert {name for name, module in lasting.items() if not getattr(module, "__all__", ())} == set()
 
 
 @pytest.mark.soak  # it runs the checks of the whole tree

@@ -285,4 +285,4 @@ def test_withholding_is_said_of_enforce_alone(page: Path) -> None:
 def test_the_setting_says_what_each_mode_does() -> None:
     described = str(config_schema()["$defs"]["Config"]["properties"]["contracts"]["description"])
 
-    assert re.search(r"`observe` reports\b.*`enforce` withholds\b", described)
+    assert re.search(r"`observe` reports\b.*`enforce` quarantines\b", described)

@@ -21,7 +21,7 @@ from tests.store.conftest import url_of
 from toolpost.registry import BUNDLED
 from toolpost.testing import data_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 GUIDE = ROOT / "docs/guides/write-a-part.md"
 KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -24,14 +24,14 @@ pytestmark = pytest.mark.anyio
 FILL = """
 import asyncio, json, resource, signal, sys
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Wish
+from toolpost.parts.bus.submission import Submission
 from toolpost.parts.bus.tasks import TaskId
 from toolpost.store import open_store
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 def wish(number):
-    return Wish(task=TaskId(f"t-{number}"), priority=2, payload=json.dumps("x" * 4000))
+    return Submission(task=TaskId(f"t-{number}"), priority=2, payload=json.dumps("x" * 4000))
 
 async def main():
     async with open_store(sys.argv[1]) as store:
