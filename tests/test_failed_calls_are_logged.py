@@ -9,7 +9,7 @@ from mcp import MCPError
 from tests.upstreams.behind import gateway, hostile
 from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, Way, plugin_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 FAILURES: dict[str, tuple[str, dict[str, Any], str, int]] = {
     "unknown tool": ("does__nope", {}, "INVALID_REQUEST", logging.INFO),

@@ -9,7 +9,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import PluginSettings
 from toolpost.testing import data_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 def only(name: str, **settings: object) -> PluginSettings:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.discovery.asking import office
-from tests.ways import QUICK_WAYS, ROOT, Way
+from tests.ways import IN_MEMORY, QUICK_WAYS, ROOT, Way
+from toolpost.app import open_app
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ async def test_calls_are_counted_by_their_code(way: Way) -> None:
 
 
 async def test_every_metric_is_on_its_page() -> None:
-    async with office() as app:
+    async with open_app(IN_MEMORY) as app:
         told = {line.split()[2] for line in app.metrics().splitlines() if line.startswith("# TYPE")}
 
     assert set(re.findall(r"^\| `(toolpost_\w+)", PAGE.read_text(), re.MULTILINE)) == told

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.wire
+
 SCRIPT = """
 import anyio, json, sys
 from toolpost.app import open_app

@@ -15,7 +15,7 @@ from tests.upstreams.servers.sdk_server import server
 from tests.ways import Way
 from toolpost.upstreams.spec import ServerSpec, TransportKind
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
 
 @asynccontextmanager
