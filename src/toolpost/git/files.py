@@ -1,4 +1,4 @@
-"""Bounded reads of untrusted files: follow no link, open no pipe or device, and read no more than a limit."""
+"""Bounded reads of untrusted files: follow no link, open no pipe or device, and read at most a limit."""
 
 from pathlib import Path
 
