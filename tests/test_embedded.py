@@ -382,8 +382,8 @@ async def test_a_file_has_the_rest_of_the_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"servers": {"mine": {"comand": "x"}}}, r"Toolpost\(\): there is no setting `servers.mine.comand`"),
-        ({"settings": {"limit": {}}}, r"Toolpost\(\): there is no setting `limit`"),
+        ({"servers": {"mine": {"comand": "x"}}}, r"Toolpost\(\): unknown setting `servers.mine.comand`"),
+        ({"settings": {"limit": {}}}, r"Toolpost\(\): unknown setting `limit`"),
         ({"middleware": [len]}, "is not an `async def`"),
     ],
 )

@@ -85,4 +85,4 @@ def test_without_a_lock_the_way_to_one_is_said(project: Path) -> None:
     ended = pytest_in(project, "--toolpost-lock")
 
     assert ended.returncode != 0
-    assert "There is no" in ended.stdout + ended.stderr
+    assert "not found" in ended.stdout + ended.stderr

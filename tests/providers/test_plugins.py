@@ -195,7 +195,7 @@ async def test_a_tool_can_still_be_called_as_a_function() -> None:
 
 
 async def test_options_that_do_not_exist_are_named() -> None:
-    with pytest.raises(TypeError, match="no option `timeout`; did you mean `timeout_s`"):
+    with pytest.raises(TypeError, match="unknown option `timeout` of a tool; did you mean `timeout_s`"):
         tool(timeout=3)(_two)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="as one dict"):
         tool(input_schema=GOOD)(_two)

@@ -121,7 +121,7 @@ async def test_another_audit_is_not_overwritten(ways: tuple[str, str], entry: Ma
     async with open_store(target) as store:
         await asyncio.gather(*(store.audit.append(entry(caller="eve")) for _ in range(theirs)))
     before = await everything_in(target)
-    with pytest.raises(BadConfiguration, match="an audit of its own") as caught:
+    with pytest.raises(BadConfiguration, match="already has an audit") as caught:
         await copied(source, target)
 
     assert "nothing was changed" in (caught.value.hint or "")
@@ -135,7 +135,7 @@ async def test_other_rows_are_not_overwritten(ways: tuple[str, str], entry: Make
     async with open_store(target) as store:
         await store.known_tools.remember("server-3", [])
     before = await everything_in(target)
-    with pytest.raises(BadConfiguration, match="rows of its own in `known_tools`"):
+    with pytest.raises(BadConfiguration, match="already has rows in `known_tools`"):
         await copied(source, target)
 
     assert await everything_in(target) == before

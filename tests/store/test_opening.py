@@ -60,7 +60,7 @@ async def test_the_file_stays_the_same_when_the_folder_changes(tmp_path: Path, m
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "", "sqlite:"])
 async def test_an_unknown_url_is_refused(url: str) -> None:
-    assert "names no store" in (await refusal_of(url)).message
+    assert "unknown kind of store" in (await refusal_of(url)).message
 
 
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:

@@ -284,7 +284,7 @@ async def test_a_write_whose_fate_is_unknown_is_only_repeated_if_it_may_be(
     else:
         with pytest.raises(StoreUnavailable, match="lost during a commit") as caught:
             await store.scripts.run(script, repeatable=False, is_short=is_short)
-        assert "not known" in (caught.value.hint or "")
+        assert "unknown whether" in (caught.value.hint or "")
 
 
 async def test_a_write_that_is_cancelled_leaves_neither_rows_nor_locks(postgres: Postgres, url: str) -> None:
@@ -456,11 +456,11 @@ async def test_a_full_disk_is_told(store: PostgresStore, url: str, postgres: Pos
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("postgresql:db", "names no store"),
-        ("postgres:", "names no store"),
+        ("postgresql:db", "unknown kind of store"),
+        ("postgres:", "unknown kind of store"),
         ("postgresql://host/db?schema=Robert'); DROP", "plain name"),
         ("postgresql://host/db?schema=pg_catalog", "plain name"),
-        ("postgresql://[::1/db", "cannot be read"),
+        ("postgresql://[::1/db", "not a valid URL"),
         ("postgresql://u:s3cret-word@127.0.0.1:1/db", "cannot be reached"),
         ("postgresql://u:s3cret-word@no-such-host.invalid/db?password=s3cret-word", "cannot be reached"),
         ("postgresql://u:s3cret-word@host:port/db", "not named properly"),

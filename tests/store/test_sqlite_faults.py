@@ -68,7 +68,7 @@ async def test_a_damaged_page_is_told_and_the_rest_can_be_read(path: Path, entry
 async def test_a_foreign_database_is_refused_and_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    with pytest.raises(BadConfiguration, match="holds what Toolpost did not make"):
+    with pytest.raises(BadConfiguration, match="tables that Toolpost did not create"):
         async with open_store(path):
             pass
 

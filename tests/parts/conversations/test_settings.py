@@ -23,7 +23,7 @@ def loaded(folder: Path, text: str) -> object:
         ('[agents.helper]\ncommand = "x"\nmodle = "y"', "modle"),
         ('[agents."a b"]\ncommand = "x"', "an agent's name"),
         ('[agents.helper]\ncommand = "x"\ntools = [""]', "a pattern is empty"),
-        ('agents = "helper"', "agents must be a table"),
+        ('agents = "helper"', "agents is a table: write"),
         ("[harness]\nsessions = 0", "sessions"),
     ],
 )
