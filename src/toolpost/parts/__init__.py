@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolpost.base.signing import SigningKey, is_signed_by
     from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
     from toolpost.cli.gateway import run_async
     from toolpost.cli.options import config_option, json_option
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from toolpost.store.scripts import NOW, Script, Statement, change
 
 _HOMES = {
+    "toolpost.base.signing": ("SigningKey", "is_signed_by"),
     "toolpost.cli.gateway": ("run_async",),
     "toolpost.cli.options": ("config_option", "json_option"),
     "toolpost.cli.doctor.findings": ("Finding", "Group", "note", "ok", "problem", "warning"),
@@ -71,10 +73,12 @@ __all__ = [
     "Routes",
     "Script",
     "Section",
+    "SigningKey",
     "Statement",
     "Store",
     "change",
     "config_option",
+    "is_signed_by",
     "json_option",
     "load_config",
     "note",
