@@ -146,12 +146,36 @@ class Gateway:
             call.cancel(_CLOSING)
         return call
 
-    def finish_sent(self, call: Call, delivery: Delivery) -> None:
-        """Answer a call that the fast path has sent: without a task, or by one that awaits `call`."""
-        self._calls.add(call)
-        self.pipeline.finish_sent(call, delivery, self._on_fast_answer)
+    def try_fast_path(
+        self,
+        call: Call,
+        *,
+        start_task: Callable[[], None],
+        write: Callable[[Answer], bytes],
+        send: Callable[[bytes], None],
+    ) -> bool:
+        """Answer a plain call to a server through `send`, without a task; False if that is not possible.
 
-    def _on_fast_answer(self, call: Call, outcome: Outcome) -> None:
+        `start_task` is called if the call turns out to need a task, which must await `call`.
+        """
+
+        def send_result(response: bytes, outcome: Outcome) -> None:
+            try:
+                send(response)
+            finally:
+                self._on_fast_result(call, outcome)
+
+        def fail(error: Exception) -> None:
+            send(write(self._finish(call, _failure_answer(call, error))))
+
+        delivery = Delivery(start_task, lambda outcome: write(success_answer(call, outcome)), send_result, fail)
+        if not self.pipeline.try_fast_path(call, delivery):
+            return False
+        self._calls.add(call)
+        return True
+
+    def _on_fast_result(self, call: Call, outcome: Outcome) -> None:
+        # As `_finish`, without making the answer a second time.
         self._release(call)
         self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
         if outcome.is_error:
@@ -164,12 +188,15 @@ class Gateway:
         self._calls.add(call)
         try:
             answer = success_answer(call, await self.pipeline(call))
-        except ToolpostError as error:
-            answer = _failure_answer(call, error)
         except Exception as error:  # noqa: BLE001 (a bug becomes an answer too)
-            answer = _failure_answer(call, GatewayError(cause=error))
-        finally:
+            answer = _failure_answer(call, error)
+        except BaseException:
             self._release(call)
+            raise
+        return self._finish(call, answer)
+
+    def _finish(self, call: Call, answer: Answer) -> Answer:
+        self._release(call)
         self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
         if answer.is_error:
             _log_failure(call, ErrorCode(answer.code or ErrorCode.HANDLER_ERROR))
@@ -227,7 +254,9 @@ def success_answer(call: Call, outcome: Outcome) -> Answer:
     )
 
 
-def _failure_answer(call: Call, error: ToolpostError) -> Answer:
+def _failure_answer(call: Call, error: Exception) -> Answer:
+    if not isinstance(error, ToolpostError):
+        error = GatewayError(cause=error)
     if isinstance(error, GatewayError):
         error = _hide_internal_error(call, error)
     contract = call.tool.contract

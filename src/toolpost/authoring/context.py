@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId, new_trace_id
@@ -10,9 +10,6 @@ from toolpost.contracts.errors import ToolFailed
 from toolpost.protocol.rpc import Resumption
 from toolpost.upstreams.process import tree as process_tree
 from toolpost.upstreams.server_requests import ClientChannel
-
-if TYPE_CHECKING:
-    from toolpost.upstreams.supervisor import SentRequest
 
 ReadProgress = Callable[[], tuple[float | None, float | None, str | None] | None]
 """Parses progress, total and message of a notification; None if it has none."""
@@ -59,8 +56,6 @@ class Context:
         """Answers requests of the server behind the tool (sampling, elicitation); None if the client cannot."""
         self.resumption = resumption
         """Answers to earlier server requests that came with the call."""
-        self.sent: SentRequest | None = None
-        """The request to the server behind the tool, if it was already sent."""
         self._reporter = reporter
 
     @property

@@ -22,8 +22,8 @@ from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks import Tasks, declares_tasks
-from toolpost.gateway import Answer, Gateway, success_answer
-from toolpost.middleware import Call, Delivery, Outcome, ProgressNotification
+from toolpost.gateway import Answer, Gateway
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required
@@ -144,19 +144,7 @@ class CallHandler:
         except UnknownTool as error:
             raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
 
-    def try_send(self, call: Call) -> bool:
-        """Send the request of a call to its server right away, if possible. True: `finish_sent` must follow; False: `answer`."""
-        if call.tool.ask_ahead is None:
-            return False
-        client_channel = call.context.client_channel
-        # A call that may outlive its request runs in a task of its own.
-        if client_channel is not None and (
-            isinstance(client_channel, MultiRoundRequest) or (self.tasks and self.tasks.keeps(call))
-        ):
-            return False
-        return self.gateway.pipeline.try_send(call)
-
-    def finish_sent(
+    def try_fast_path(
         self,
         request_id: bytes,
         call: Call,
@@ -164,13 +152,21 @@ class CallHandler:
         *,
         start_task: Callable[[], None],
         send: Callable[[bytes], None],
-    ) -> None:
-        """Answer a call that `try_send` has sent: through `send`, or by a task that `start_task` starts."""
+    ) -> bool:
+        """Answer a call through `send` without a task, or by one that `start_task` starts later; False: `answer` must follow."""
+        if call.tool.early_request is None:
+            return False
+        client_channel = call.context.client_channel
+        # A call that may outlive its request runs in a task of its own.
+        if client_channel is not None and (
+            isinstance(client_channel, MultiRoundRequest) or (self.tasks and self.tasks.keeps(call))
+        ):
+            return False
 
-        def write(outcome: Outcome) -> bytes:
-            return result_response(request_id, write_call_result(success_answer(call, outcome), revision))
+        def write(answer: Answer) -> bytes:
+            return result_response(request_id, write_call_result(answer, revision))
 
-        self.gateway.finish_sent(call, Delivery(start_task, write, send))
+        return self.gateway.try_fast_path(call, start_task=start_task, write=write, send=send)
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Run the call and return its response, or the handle of an MCP task; raise a server's own protocol error."""

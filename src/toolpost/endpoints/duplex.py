@@ -168,12 +168,8 @@ class ClientConnection:
             client_channel=self._client_channel,
             resumption=resumption,
         )
-        is_sent = self._handler.try_send(call)
         self._calls.add(key, call)
         request_id = message.id
-        if not is_sent:
-            self._start_task(self._run(request_id, key, call, revision))
-            return
 
         def start_task() -> None:
             self._start_task(self._run(request_id, key, call, revision))
@@ -183,7 +179,8 @@ class ClientConnection:
                 self._send(raw)
             self._end_if_idle()
 
-        self._handler.finish_sent(request_id, call, revision, start_task=start_task, send=send)
+        if not self._handler.try_fast_path(request_id, call, revision, start_task=start_task, send=send):
+            start_task()
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

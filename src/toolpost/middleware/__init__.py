@@ -6,7 +6,7 @@ or returns an awaitable in the rare case that it has to wait. Checks cost no cor
 and audit-enter are not steps. What each step does is in its own module; the gateway makes the answer.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 from toolpost.authoring.middleware import NamedMiddleware
@@ -56,22 +56,14 @@ class Pipeline:
         )
         self.has_middleware = bool(middleware)
         self._fast_path = FastPath(audit, lock)
-        self.try_send: Callable[[Call], bool] = _never if middleware else self._fast_path.try_send
-        """Send the request of a call to its server right away, if nothing has to be waited for. True: `finish_sent` must
-        follow.
-        """
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         return self._chain(call)
 
-    def finish_sent(self, call: Call, delivery: Delivery, on_answer: Callable[[Call, Outcome], None]) -> None:
-        """Answer a call that `try_send` has sent: without a task, reported to `on_answer`, or by the task of `delivery`."""
-        self._fast_path.finish_sent(call, delivery, on_answer)
-
-
-def _never(_call: Call) -> bool:
-    # Middleware awaits, and may change the arguments: nothing is sent before it has run.
-    return False
+    def try_fast_path(self, call: Call, delivery: Delivery) -> bool:
+        """Answer a plain call to a server without a task, through `delivery`; False if it needs one."""
+        # Middleware awaits, and may change the arguments: nothing is sent before it has run.
+        return not self.has_middleware and self._fast_path.start(call, delivery)
 
 
 def _compose(steps: Sequence[Step], checks: Sequence[Check], last: NextStep) -> NextStep:

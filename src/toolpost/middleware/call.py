@@ -26,7 +26,6 @@ class Call:
         "arguments",
         "at",
         "audit_draft",
-        "audit_error",
         "caller",
         "context",
         "ends_at",
@@ -97,8 +96,6 @@ class Call:
         """Whether it counts as in flight, for its caller and in total."""
         self.is_logged = False
         """Whether the log has the reason of its failure already."""
-        self.audit_error: BaseException | None = None
-        """Why the audit entry could not be written after the fast path had the server's result."""
         self._cancel_reason: str | None = None
 
     @property

@@ -2,17 +2,19 @@
 the turn in which the result arrives, without a task.
 
 Most such calls are over before a task would have been worth its cost (docs/decisions/0035). A call gets its task after all if
-the server is slow or lost, if its result is not plain, or if the call is cancelled; that task runs the whole chain of steps
-and finds the request already sent in `call.context.sent`.
+the server is slow or lost, if its result is not plain, or if the call is cancelled; that task runs the whole chain of steps,
+with a tool that waits for the request already sent.
 
-Example: `try_send(call)` writes the request to the server's pipe and returns True; `finish_sent(call, delivery, on_answer)`
-registers for its result; when that is read, its audit entry is committed and `delivery.send` writes the response.
+Example: `start(call, delivery)` writes the request to the server's pipe, registers for its result, and returns True; when the
+result is read, its audit entry is committed and `delivery.send` writes the response.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from toolpost.base.events import event
@@ -30,15 +32,14 @@ PATIENCE_S: Final = 0.02
 
 
 class Delivery(NamedTuple):
-    """How the endpoint of a call sends its answer."""
+    """How a call is answered."""
 
     start_task: Callable[[], None]
     """Starts a task that runs the call through the chain and answers it."""
     write: Callable[[Outcome], bytes]
-    send: Callable[[bytes], None]
-
-
-OnAnswer = Callable[[Call, Outcome], None]
+    send: Callable[[bytes, Outcome], None]
+    fail: Callable[[Exception], None]
+    """Answers that the audit entry could not be written."""
 
 
 class FastPath:
@@ -52,24 +53,21 @@ class FastPath:
         self._answered: list[_AnsweredCall] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def try_send(self, call: Call) -> bool:
-        """Send the request now if every check passes and nothing has to be waited for. True: `finish_sent` must follow."""
+    def start(self, call: Call, delivery: Delivery) -> bool:
+        """Send the request if every check passes and nothing has to be waited for; False if not, and nothing was done."""
         tool = call.tool
         if (
-            tool.ask_ahead is not None
-            and call.is_plain
-            and not call.scope.cancel_called
-            and tool.contract.timeout_s > PATIENCE_S
-            and self.lock.is_open_to(call)
-            and tool.contract.accepts_quickly(call.arguments)
+            tool.early_request is None
+            or not call.is_plain
+            or call.scope.cancel_called
+            or tool.contract.timeout_s <= PATIENCE_S
+            or not self.lock.is_open_to(call)
+            or not tool.contract.accepts_quickly(call.arguments)
+            or (sent := tool.early_request.send(call.arguments, call.context)) is None
         ):
-            call.context.sent = tool.ask_ahead(call.arguments, call.context)
-        return call.context.sent is not None
-
-    def finish_sent(self, call: Call, delivery: Delivery, on_answer: OnAnswer) -> None:
-        """Answer a call when its server does."""
-        assert call.context.sent is not None
-        sent_call = _SentCall(call, delivery, on_answer, call.context.sent, self)
+            return False
+        # The server is at work from here on: nothing below may raise.
+        sent_call = _SentCall(call, delivery, sent, self)
         loop = asyncio.get_running_loop()
         if self._timer is None:
             # One timer for all calls: setting and clearing one for each would cost more than it saves.
@@ -77,6 +75,7 @@ class FastPath:
         if self.has_single_call:
             # After whatever else is ready in this turn of the loop.
             loop.call_soon(sent_call.linger)
+        return True
 
     @property
     def has_single_call(self) -> bool:
@@ -108,14 +107,11 @@ class FastPath:
 class _SentCall:
     """A call without a task whose server has not answered. It counts as in flight and as in progress for the audit."""
 
-    __slots__ = ("_delivery", "_fast_path", "_on_answer", "_sent", "call", "is_over")
+    __slots__ = ("_delivery", "_fast_path", "_sent", "call", "is_over")
 
-    def __init__(
-        self, call: Call, delivery: Delivery, on_answer: OnAnswer, sent: SentRequest, fast_path: FastPath
-    ) -> None:
+    def __init__(self, call: Call, delivery: Delivery, sent: SentRequest, fast_path: FastPath) -> None:
         self.call = call
         self._delivery = delivery
-        self._on_answer = on_answer
         self._sent = sent
         self._fast_path = fast_path
         self.is_over = False
@@ -133,6 +129,9 @@ class _SentCall:
         """Start the task, which continues from here; does nothing the second time."""
         if not self.is_over:
             self._end()
+            tool = self.call.tool
+            assert tool.early_request is not None
+            self.call.tool = replace(tool, invoke=partial(tool.early_request.finish, self._sent))
             self._delivery.start_task()
 
     def linger(self) -> None:
@@ -146,7 +145,7 @@ class _SentCall:
         try:
             if (outcome := read_plain_outcome(call, raw)) is None:
                 return False
-            answered = _AnsweredCall(call, self._delivery, self._on_answer, self._fast_path.audit, outcome)
+            answered = _AnsweredCall(call, self._delivery, self._fast_path.audit, outcome)
         except Exception as error:  # noqa: BLE001 (the task meets the same error and reports it)
             event(_log, logging.DEBUG, "fast path left", call=call.id, exception=error)
             return False
@@ -154,7 +153,6 @@ class _SentCall:
             # Entries of calls that end together are committed together, which costs each of them less.
             self._fast_path.record(answered)
         self._end()
-        call.context.sent = None
         self._fast_path.lock.leave(call)
         self._sent.instance.release()
         return True
@@ -170,12 +168,11 @@ class _SentCall:
 class _AnsweredCall:
     """A call whose result has arrived and whose audit entry is being written."""
 
-    __slots__ = ("_audit", "_call", "_delivery", "_on_answer", "_outcome", "_response")
+    __slots__ = ("_audit", "_call", "_delivery", "_outcome", "_response")
 
-    def __init__(self, call: Call, delivery: Delivery, on_answer: OnAnswer, audit: AuditExit, outcome: Outcome) -> None:
+    def __init__(self, call: Call, delivery: Delivery, audit: AuditExit, outcome: Outcome) -> None:
         self._call = call
         self._delivery = delivery
-        self._on_answer = on_answer
         self._audit = audit
         self._outcome = outcome
         self._response = delivery.write(outcome)
@@ -199,7 +196,7 @@ class _AnsweredCall:
             self._fail(error)
 
     def _on_recorded(self, appended: "asyncio.Future[None]") -> None:
-        if error := appended.exception():
+        if isinstance(error := appended.exception(), Exception):
             self._fail(error)
         else:
             self._answer()
@@ -207,13 +204,10 @@ class _AnsweredCall:
     def _answer(self) -> None:
         self._audit.in_progress.discard(self._call)
         try:
-            self._delivery.send(self._response)
+            self._delivery.send(self._response, self._outcome)
         except Exception as error:  # noqa: BLE001 (the reader of the server's pipe must go on)
             event(_log, logging.ERROR, "answer not sent", call=self._call.id, exception=error)
-        self._on_answer(self._call, self._outcome)
 
-    def _fail(self, error: BaseException) -> None:
-        """Start the task, which raises the error as `audit_error`."""
+    def _fail(self, error: Exception) -> None:
         self._audit.in_progress.discard(self._call)
-        self._call.audit_error = error
-        self._delivery.start_task()
+        self._delivery.fail(error)

@@ -63,8 +63,9 @@ def read_plain_outcome(call: Call, raw: bytes) -> Outcome | None:
     check on the event loop, or asks for input.
     """
     tool = call.tool
-    returned = tool.read(raw) if tool.read is not None else None
-    if returned is None or returned.passed is None or is_input_required(returned.passed):
+    assert tool.early_request is not None
+    returned = tool.early_request.read(raw)
+    if returned.passed is None or is_input_required(returned.passed):
         return None
     fields = returned.passed
     is_error = bytes(fields.get("isError", b"false")) == b"true"

@@ -23,8 +23,6 @@ class Validation:
 
     def validate_arguments(self, call: Call) -> Awaitable[None] | None:
         """Raise `InvalidArguments`, or return an awaitable that does if the check cannot be made at once."""
-        if call.context.sent is not None:
-            return None  # sent by the fast path, which has validated them
         schema = call.tool.contract.arguments_schema
         try:
             encoded = _encode(call.arguments)

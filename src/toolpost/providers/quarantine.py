@@ -31,7 +31,7 @@ def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -
         tool,
         contract=replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None),
         invoke=refuse,
-        ask_ahead=None,
+        early_request=None,
     )
 
 

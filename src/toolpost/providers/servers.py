@@ -33,7 +33,7 @@ from toolpost.providers.input_required import (
 )
 from toolpost.providers.promises import ContractStatus, Mode, Promises
 from toolpost.providers.quarantine import quarantine
-from toolpost.providers.tool import ProvidedTool, ToolReturn
+from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import Notification
@@ -275,14 +275,14 @@ class ServerProvider:
         except Exception as error:
             # A broken schema can raise anything, and must not take the server's other tools with it.
             raise self._refusal(definition, "definition", str(error) or type(error).__name__) from error
+        request = self._make_request(contract.terms.name, mirrors or None)
         return ProvidedTool(
             contract=contract,
             provider=self.name,
-            invoke=self._make_invoke(contract.terms.name, mirrors or None),
+            invoke=partial(request, None),
             on_failure=self.supervisor.note_failure,
             is_remote=True,
-            ask_ahead=None if mirrors else self._make_ask_ahead(contract.terms.name),
-            read=self._read,
+            early_request=None if mirrors else EarlyRequest(self._make_send(contract.terms.name), self._read, request),
         )
 
     def _refusal(self, definition: JsonObject, place: str, reason: str) -> ContractRefused:
@@ -290,44 +290,42 @@ class ServerProvider:
         message = f"server `{self.name}`, tool `{tool}`, {place}: {reason}"
         return ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason)
 
-    def _make_ask_ahead(self, tool: str) -> Callable[[JsonObject, Context], SentRequest | None]:
+    def _make_send(self, tool: str) -> Callable[[JsonObject, Context], SentRequest | None]:
         head = _write_params_head(tool)
 
-        def ask_ahead(arguments: JsonObject, context: Context) -> SentRequest | None:
+        def send(arguments: JsonObject, context: Context) -> SentRequest | None:
             meta, client_channel = _select_trace_meta(context), context.client_channel
             params = head + encode(arguments)
             return self.supervisor.send_ahead(
                 "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
             )
 
-        return ask_ahead
+        return send
 
     def _read(self, raw: bytes) -> ToolReturn:
         return ToolReturn(passed=_parse_result(raw, self.name), results=self.spec.results)
 
-    def _make_invoke(
+    def _make_request(
         self, tool: str, mirrors: MirroredArguments | None
-    ) -> Callable[[JsonObject, Context], Awaitable[ToolReturn]]:
+    ) -> Callable[[SentRequest | None, JsonObject, Context], Awaitable[ToolReturn]]:
         head = _write_params_head(tool)
 
-        async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+        async def request(sent: SentRequest | None, arguments: JsonObject, context: Context) -> ToolReturn:
             params = head + encode(arguments)
             mirrored = mirrors.headers_for(arguments) if mirrors is not None else ()
             if context.resumption is not None:
                 fields = await self._request(tool, params + write_resumption(context.resumption), mirrored, context)
             else:
-                fields = await self._request(tool, params, mirrored, context)
+                fields = await self._request(tool, params, mirrored, context, sent)
             if is_input_required(fields):
                 fields = await self._answer_input_required(tool, params, mirrored, context, fields)
             return ToolReturn(passed=fields, results=self.spec.results)
 
-        return invoke
+        return request
 
     async def _request(
-        self, tool: str, params: bytes, mirrored: Headers, context: Context
+        self, tool: str, params: bytes, mirrored: Headers, context: Context, sent: SentRequest | None = None
     ) -> Mapping[str, msgspec.Raw]:
-        # Used by the first request only: one with answers to `input_required` is a new request.
-        sent, context.sent = context.sent, None
         try:
             raw = await self.supervisor.request(
                 "tools/call",

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +25,17 @@ class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
     """Added to the answer's `_meta`, under Toolpost's own key."""
 
 
+class EarlyRequest(NamedTuple):
+    """How a tool's request is sent to its server before the call has a task: for the fast path."""
+
+    send: Callable[[JsonObject, Context], SentRequest | None]
+    """Sends the request if that needs no waiting, else returns None."""
+    read: Callable[[bytes], ToolReturn]
+    """Parses the result of such a request; raises if it is none."""
+    finish: Callable[[SentRequest, JsonObject, Context], Awaitable[ToolReturn]]
+    """Waits for the result of such a request, where `invoke` would send one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProvidedTool:
     """A tool that can be called."""
@@ -36,10 +47,8 @@ class ProvidedTool:
     """Called with failures that the provider cannot see itself: a missed deadline, a result that breaks its schema."""
     is_remote: bool = False
     """Whether it runs outside this process, which only waits for the answer."""
-    ask_ahead: Callable[[JsonObject, Context], SentRequest | None] | None = None
-    """Sends the request early, if that needs no waiting; what it returns is put into the context, where `invoke` finds it."""
-    read: Callable[[bytes], ToolReturn] | None = None
-    """Parses the answer to such a request as `invoke` does; raises if it is no result."""
+    early_request: EarlyRequest | None = None
+    """None for a tool whose request cannot be sent before the call has a task."""
 
 
 class Provider(Protocol):

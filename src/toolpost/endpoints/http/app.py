@@ -164,15 +164,10 @@ class HttpEndpoint:
         )
         if session is None and call.mirrors_arguments:
             return False
-        is_sent = self._handler.try_send(call)
-        # If it was sent, the server is at work from here on: nothing below may raise.
         if session is not None:
             session.calls.add(message.key, call)
         else:
             connection.set_call(call)
-        if not is_sent:
-            connection.start_task(self._answer(connection, message, call, session))
-            return True
         revision = session.revision if session else era.MODERN
 
         def start_task() -> None:
@@ -183,7 +178,8 @@ class HttpEndpoint:
                 session.calls.remove(message.key)
             connection.respond(body)
 
-        self._handler.finish_sent(message.id, call, revision, start_task=start_task, send=send)
+        if not self._handler.try_fast_path(message.id, call, revision, start_task=start_task, send=send):
+            start_task()
         return True
 
     async def _answer(self, connection: HttpConnection, message: Message, call: Call, session: Session | None) -> None:
