@@ -267,13 +267,17 @@ def test_markdown_is_rendered(page: Page, chat: str) -> None:
     page.evaluate(
         """async (text) => {
             const { render } = await import("/chat/markdown.js");
-            document.getElementById("messages").replaceChildren(render(text));
+            // Not into the list of messages, which the page itself may still be filling.
+            const rendered = document.createElement("section");
+            rendered.id = "rendered";
+            rendered.append(render(text));
+            document.body.append(rendered);
         }""",
         MARKDOWN,
     )
-    found = page.evaluate("[...document.querySelectorAll('#messages *')].map(e => e.localName).join(' ')")
+    found = page.evaluate("[...document.querySelectorAll('#rendered *')].map(e => e.localName).join(' ')")
 
     assert found == (
         "h3 p em strong del a ol li ul li li blockquote p strong table thead tr th th tbody tr td td code pre code"
     )
-    assert page.locator("#messages pre").inner_text() == 'print("<b>")\n\n# not a title'
+    assert page.locator("#rendered pre").inner_text() == 'print("<b>")\n\n# not a title'

@@ -111,7 +111,7 @@ def test_cancelled_from_outside_it_ends_within_a_second(tmp_path: Path) -> None:
                 assert took_s < 4, "a second, and some for a busy machine"
             assert answer["id"] == phase
             if not answer["result"].get("isError"):
-                assert phase == "write", "it was done by then"
+                assert phase != "scan", "it was done by then"
                 (root / "src/users.py").write_text(USERS * 2)
                 continue
             cancelled.append(phase)
@@ -125,7 +125,7 @@ def test_cancelled_from_outside_it_ends_within_a_second(tmp_path: Path) -> None:
         )
         answer, notes = answer_of(peer)
 
-    assert cancelled[:2] == ["scan", "parse"]
+    assert cancelled[0] == "scan"  # on a fast machine later phases may be over before the cancellation is read
     assert answer["result"]["structuredContent"]["repositories"][0]["files"] == 603
     phases = [next(iter(note["_meta"].values()))["phase"] for note in notes]
     assert phases == sorted(phases, key=["scan", "parse", "write"].index)
