@@ -63,10 +63,13 @@ def open_gateway(
         assert process.stderr is not None
         # What it logs goes into a file: a pipe that is never read would fill up and stop it.
         with (folder / "log").open("wb") as log, subprocess.Popen(["cat"], stdin=process.stderr, stdout=log):
-            line = process.stdout.readline()
-            assert line, (folder / "log").read_text()
-            yield Served(process, int(json.loads(line)["url"].split(":")[2].split("/")[0]), folder)
-            process.kill()
+            try:
+                line = process.stdout.readline()
+                assert line, (folder / "log").read_text()
+                yield Served(process, int(json.loads(line)["url"].split(":")[2].split("/")[0]), folder)
+            finally:
+                # Also when the test has failed: `Popen` waits for its process.
+                process.kill()
 
 
 def receive_all(peer: socket.socket) -> bytes:

@@ -41,8 +41,10 @@ def many(name: str, count: int, transport: str, contracts: str) -> Iterator[str]
         return
     with subprocess.Popen([*command, "--http"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield f'{table}url = "http://127.0.0.1:{process.stdout.readline().strip()}/mcp"\n'
-        process.kill()
+        try:
+            yield f'{table}url = "http://127.0.0.1:{process.stdout.readline().strip()}/mcp"\n'
+        finally:
+            process.kill()
 
 
 def call(gateway: Served, name: str, **arguments: Any) -> Any:

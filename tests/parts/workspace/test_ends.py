@@ -1,5 +1,6 @@
 """However a build ends, no process is left and the old index answers: killed, cancelled, out of time, overloaded."""
 
+import itertools
 import json
 import random
 import time
@@ -48,8 +49,8 @@ async def nobody_left() -> None:
             await anyio.sleep(0.02)
 
 
-def many(root: Path, count: int = 300) -> None:
-    write(root, {f"many/m{n}.py": USERS.replace("User", f"Thing{n}") * 5 for n in range(count)})
+def many(root: Path, count: int = 300, *, size: int = 5) -> None:
+    write(root, {f"many/m{n}.py": USERS.replace("User", f"Thing{n}") * size for n in range(count)})
 
 
 async def test_killed_twenty_times_the_old_index_answers(tmp_path: Path) -> None:
@@ -95,37 +96,41 @@ def builders_beneath(gateway: int) -> list[psutil.Process]:
 
 def test_cancelled_from_outside_it_ends_within_a_second(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
-    many(root, 600)
-    cancelled = []
+    cancelled = set()
     with stdio_peer(cwd=root, arguments=("--with", "workspace")) as peer:
         peer.call("workspace__check_status")
-        for phase in ("scan", "parse", "write"):
+        # A phase may be over before the cancellation is read: then it is tried again, with all to do again.
+        # The last one is the shortest, and is tried once.
+        for attempt, phase in (*itertools.product(range(5), ("scan", "parse")), (5, "write")):
+            if phase in cancelled:
+                continue
+            many(root, 600, size=5 + attempt)
             token = {"progressToken": phase}
-            peer.start("tools/call", {"name": "workspace__index_build", "arguments": {}}, id=phase, meta=token)
+            key = f"{phase}-{attempt}"
+            peer.start("tools/call", {"name": "workspace__index_build", "arguments": {}}, id=key, meta=token)
             if (answer := until_phase(peer, phase)) is None:
-                peer.send(cancel_request(phase))
+                peer.send(cancel_request(key))
                 started = time.monotonic()
                 answer, _ = answer_of(peer)
                 took_s = time.monotonic() - started
 
                 assert took_s < 4, "a second, and some for a busy machine"
-            assert answer["id"] == phase
+            assert answer["id"] == key
             if not answer["result"].get("isError"):
-                assert phase != "scan", "it was done by then"
-                (root / "src/users.py").write_text(USERS * 2)
                 continue
-            cancelled.append(phase)
+            cancelled.add(phase)
             assert json.loads(answer["result"]["content"][0]["text"])["code"] == "CANCELLED"
             until = time.monotonic() + 5
             while builders_beneath(peer.process.pid) and time.monotonic() < until:
                 time.sleep(0.05)
             assert builders_beneath(peer.process.pid) == []
+        many(root, 600, size=11)
         peer.start(
             "tools/call", {"name": "workspace__index_build", "arguments": {}}, id="last", meta={"progressToken": "p"}
         )
         answer, notes = answer_of(peer)
 
-    assert cancelled[0] == "scan"  # on a fast machine later phases may be over before the cancellation is read
+    assert cancelled >= {"scan", "parse"}
     assert answer["result"]["structuredContent"]["repositories"][0]["files"] == 603
     phases = [next(iter(note["_meta"].values()))["phase"] for note in notes]
     assert phases == sorted(phases, key=["scan", "parse", "write"].index)
