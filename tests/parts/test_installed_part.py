@@ -189,6 +189,23 @@ async def test_tables_of_a_newer_version_of_a_part_are_left_alone(
     assert reader.answer("tools", "--json")
 
 
+@KINDS
+async def test_tables_of_a_part_move_with_the_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, url_of(kind, request, tmp_path / "store.db"))
+    reader.answer("call", "notes__add", "text=green")
+    planned = json.loads(reader.answer("store", "migrate", "--to", "sqlite:other.db", "--dry-run", "--json"))
+    moved = json.loads(reader.answer("store", "migrate", "--to", "sqlite:other.db", "--json"))
+    (tmp_path / "toolpost.toml").write_text('[store]\nurl = "sqlite:other.db"\n')
+    listed = reader.answer("call", "notes__list", "--json")
+    del reader.env["PYTHONPATH"]  # where the part is installed
+    refused = reader.run("store", "migrate", "--to", "sqlite:third.db")
+
+    assert planned["written"]["notes_notes"] == moved["written"]["notes_notes"] == 1
+    assert "green" in listed
+    assert refused.returncode != 0
+    assert "tables of the part `notes`, which is not installed" in refused.stderr
+
+
 def test_the_table_of_bundled_parts_is_what_the_package_announces() -> None:
     import tomllib
 

@@ -17,7 +17,9 @@ from toolpost.store import AuditEntry, AuditFilter, Store, open_store
 from toolpost.store.copying import Copied, copy_store
 from toolpost.store.known_tools import Known
 from toolpost.store.migrate import known_migrations
-from toolpost.store.tables import AUDIT, OWN, TABLES
+from toolpost.store.part_tables import find_part_tables
+from toolpost.store.scripts import Script, Statement
+from toolpost.store.tables import AUDIT, KEYS, OWN, TABLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 Make = Callable[..., AuditEntry]
@@ -67,6 +69,47 @@ async def test_everything_is_copied_and_can_be_used(ways: tuple[str, str], entry
         await store.audit.append(entry())
         assert await store.known_tools.recall("server-2") == Known(definitions=[TOOL, TOOL], build="2.0")
         assert (await store.audit.verify()).checked == 2_501
+
+
+async def test_keys_are_copied_over_those_that_the_target_made(ways: tuple[str, str]) -> None:
+    source, target = ways
+    async with open_store(source) as one, open_store(target) as other:
+        key = await one.keys.of("signing:gateway")
+        assert await other.keys.of("signing:gateway") != key
+    await copied(source, target)
+
+    async with open_store(target) as other:
+        assert await other.keys.of("signing:gateway") == key
+
+
+async def test_tables_of_parts_are_copied_too(ways: tuple[str, str]) -> None:
+    source, target = ways
+    for url in ways:
+        async with open_store(url) as store:
+            await store.scripts.run(_make_part_tables)
+    async with open_store(source) as store:
+        await store.scripts.run(_fill_part_tables)
+    done = await copied(source, target)
+
+    assert (done.rows["part_pages"], done.rows["the_part_books"]) == (2, 1)
+    async with open_store(target) as store:
+        books, pages = await find_part_tables(store)
+        assert await store.tables.up_to(books, None, None) == [("b",)]
+        assert await store.tables.up_to(pages, None, None) == [("b", 1, None), ("b", 2, "two")]
+
+
+def _make_part_tables() -> Script[None]:
+    # Neither the names nor the columns are in the order in which they can be copied.
+    yield Statement("CREATE TABLE the_part_books (book TEXT PRIMARY KEY)")
+    yield Statement(
+        "CREATE TABLE part_pages (text TEXT, page BIGINT, book TEXT REFERENCES the_part_books (book),"
+        " PRIMARY KEY (book, page))"
+    )
+
+
+def _fill_part_tables() -> Script[None]:
+    yield Statement("INSERT INTO the_part_books VALUES ('b')")
+    yield Statement("INSERT INTO part_pages VALUES (NULL, 1, 'b'), ('two', 2, 'b')")
 
 
 async def test_what_is_new_is_copied_the_next_time(ways: tuple[str, str], entry: Make) -> None:
@@ -194,7 +237,7 @@ async def test_both_kinds_of_store_have_the_same_tables_and_all_are_copied(postg
                 " WHERE m.type = 'table'"
             )
         )
-    in_list = {f"{table.name}.{column}" for table in (AUDIT, *TABLES) for column in table.columns}
+    in_list = {f"{table.name}.{column}" for table in (AUDIT, KEYS, *TABLES) for column in table.columns}
 
     assert in_postgres == in_sqlite
     assert in_list == {name for name, _ in in_sqlite if name.partition(".")[0] not in OWN}

@@ -15,11 +15,14 @@ from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import config_option, configured, json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
-from toolpost.contracts.errors import BadConfiguration, NotFound
+from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound
+from toolpost.registry import BUNDLED, installed_parts
 from toolpost.settings import Config
 from toolpost.settings.variables import expand_variables
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import Copied, Progress, copy_store
+from toolpost.store.part_migrations import migrate_part
+from toolpost.store.part_tables import find_part_tables, parts_with_tables
 from toolpost.store.tables import AUDIT, TABLES
 from toolpost.store.urls import place_of, shown_url
 
@@ -108,7 +111,7 @@ async def _read_status(config: Config) -> JsonObject:
     async with _open_existing(config) as opened:
         facts = await opened.facts()
         rows = {"audit": await opened.audit.newest()}
-        for one in TABLES:
+        for one in (*TABLES, *await find_part_tables(opened)):
             rows[one.name] = await opened.tables.count(one)
         newest = await opened.tables.up_to(AUDIT, (rows["audit"] - 1,), (rows["audit"],))
     return {
@@ -126,8 +129,23 @@ async def _migrate(config: Config, target: str, dry_run: bool) -> Copied:
     if place_of(config.store_url) == place_of(target):
         raise BadConfiguration("--to is the store that is in use.", hint="give --to the URL of another store")
     async with _open_existing(config) as source, _open_target(target, dry_run=dry_run) as there:
+        if not dry_run:
+            for name in await parts_with_tables(source):
+                await migrate_part(there, target, name, _migrations_of(name))
         with _open_progress() as progress:
             return await copy_store(source, there, progress=progress, dry_run=dry_run)
+
+
+def _migrations_of(part: str) -> str:
+    """Return the package with the migrations of a part. Raises CapabilityMissing if it is not installed."""
+    entry = next((entry for entry in (*BUNDLED, *installed_parts()) if entry.name == part), None)
+    package = getattr(entry.load(), "migrations", None) if entry is not None else None
+    if not isinstance(package, str):
+        raise CapabilityMissing(
+            f"The store has tables of the part `{part}`, which is not installed.",
+            hint="install the package that brings this part: without it its tables cannot be made in the other store",
+        )
+    return package
 
 
 @asynccontextmanager
@@ -157,7 +175,14 @@ def _open_progress() -> Iterator[Progress]:
         return
     from rich.console import Console
     from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
     with Bars(console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
-        tasks = {name: bars.add_task(name, total=None) for name in ("audit", *(one.name for one in TABLES))}
-        yield lambda name, done, total: bars.update(tasks[name], completed=done, total=max(total, 1))
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=None)
+            bars.update(tasks[name], completed=done, total=max(total, 1))
+
+        yield show

@@ -5,7 +5,7 @@ earlier copy was interrupted, and that the rest of the target may be brought int
 nothing that the source does not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,9 +13,10 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
+from toolpost.store.part_tables import find_part_tables
 from toolpost.store.rows import Table
 from toolpost.store.scripts import Row
-from toolpost.store.tables import AUDIT, TABLES
+from toolpost.store.tables import AUDIT, KEYS, TABLES
 
 CHUNK: Final = 1_000
 
@@ -36,7 +37,7 @@ class Copied:
 
 
 async def copy_store(source: Store, target: Store, *, progress: Progress, dry_run: bool = False) -> Copied:
-    """Make the target what the source is, and prove it."""
+    """Make the target what the source is, and prove it. Tables of parts must be there on both sides, except for a dry run."""
     verdict = await source.audit.verify()
     if not verdict.is_intact:
         raise BadConfiguration(
@@ -44,14 +45,22 @@ async def copy_store(source: Store, target: Store, *, progress: Progress, dry_ru
             hint="run `toolpost audit --verify` for details; a broken chain is not copied",
         )
     is_ours = await _is_beginning_of(source, target)
+    of_parts = await find_part_tables(source)
+    in_target = {table.name for table in await find_part_tables(target)}
+    tables = (*TABLES, *(table for table in of_parts if table.name in in_target))
     if not is_ours:
-        await _refuse_foreign_rows(source, target)
+        await _refuse_foreign_rows(source, target, tables)
     copied = Copied(head=verdict.head)
     await _copy_audit(source, target, copied, progress, dry_run=dry_run)
-    for table in TABLES:
+    for table in (KEYS, *tables):
         await _copy_table(source, target, table, copied, progress, dry_run=dry_run)
+    for table in of_parts:
+        if table.name not in in_target:
+            if not dry_run:
+                raise GatewayError(f"the target has no table `{table.name}`")
+            copied.rows[table.name] = copied.written[table.name] = await source.tables.count(table)
     if not dry_run:
-        await _check(source, target, copied)
+        await _check(source, target, tables, copied)
     return copied
 
 
@@ -70,8 +79,8 @@ async def _is_beginning_of(source: Store, target: Store) -> bool:
     return True
 
 
-async def _refuse_foreign_rows(source: Store, target: Store) -> None:
-    for table in TABLES:
+async def _refuse_foreign_rows(source: Store, target: Store, tables: Sequence[Table]) -> None:
+    for table in tables:
         after = None
         while theirs := await target.tables.chunk(table, after, CHUNK):
             ours = await source.tables.up_to(table, after, table.key_of(theirs[-1]))
@@ -121,13 +130,13 @@ def _without(rows: list[Row], others: list[Row]) -> list[Row]:
     return [row for row in rows if row not in known]
 
 
-async def _check(source: Store, target: Store, copied: Copied) -> None:
+async def _check(source: Store, target: Store, tables: Sequence[Table], copied: Copied) -> None:
     """Hold both sides against each other: the chain to its last hash, and the numbers of rows."""
     verdict = await target.audit.verify()
     if not verdict.is_intact:
         raise GatewayError(f"the copied audit is broken at entry {verdict.broken_seq}: {verdict.reason}")
     has_changed = verdict.head != copied.head or await source.audit.newest() != copied.rows["audit"]
-    for table in TABLES:
+    for table in tables:
         counts = await source.tables.count(table), await target.tables.count(table)
         has_changed = has_changed or counts != (copied.rows[table.name],) * 2
     if has_changed:

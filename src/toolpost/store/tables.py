@@ -13,6 +13,9 @@ from toolpost.store.threads import TABLES as THREAD_TABLES
 AUDIT: Final = Table(name="audit", key=("seq",), columns=COLUMNS)
 """Copied first and by itself: its chain proves where the rest comes from."""
 
+KEYS: Final = Table(name="keys", key=("name",), columns=("name", "made_at", "secret"))
+"""Copied too, because what was signed with them must stay verifiable, but no sign of foreign data: any gateway makes some."""
+
 _TASK: Final = (
     "id",
     "state",
@@ -87,5 +90,5 @@ TABLES: Final = (
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
-OWN: Final = frozenset({"migrations", "audit_head", "keys", "store_clock", "bus_watches"})
+OWN: Final = frozenset({"migrations", "audit_head", "store_clock", "bus_watches"})
 """What each store writes for itself."""
