@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,30 +87,37 @@ async def test_tables_of_parts_are_copied_too(ways: tuple[str, str]) -> None:
     source, target = ways
     for url in ways:
         async with open_store(url) as store:
-            await store.scripts.run(_make_part_tables)
+            kind = (await store.facts()).kind
+            await store.scripts.run(partial(_make_part_tables, kind))
     async with open_store(source) as store:
         await store.scripts.run(_fill_part_tables)
     done = await copied(source, target)
 
     assert (done.rows["part_pages"], done.rows["the_part_books"]) == (2, 1)
     async with open_store(target) as store:
+        await store.scripts.run(lambda: _add_book("c"))
         books, pages = await find_part_tables(store)
-        assert await store.tables.up_to(books, None, None) == [("b",)]
-        assert await store.tables.up_to(pages, None, None) == [("b", 1, None), ("b", 2, "two")]
+        assert await store.tables.up_to(books, None, None) == [(1, "b"), (2, "c")]
+        assert await store.tables.up_to(pages, None, None) == [(1, 1, None), (1, 2, "two")]
 
 
-def _make_part_tables() -> Script[None]:
+def _make_part_tables(kind: str) -> Script[None]:
     # Neither the names nor the columns are in the order in which they can be copied.
-    yield Statement("CREATE TABLE the_part_books (book TEXT PRIMARY KEY)")
+    numbered = "INTEGER PRIMARY KEY" if kind == "sqlite" else "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    yield Statement(f"CREATE TABLE the_part_books (title TEXT, book {numbered})")
     yield Statement(
-        "CREATE TABLE part_pages (text TEXT, page BIGINT, book TEXT REFERENCES the_part_books (book),"
+        "CREATE TABLE part_pages (text TEXT, page BIGINT, book BIGINT REFERENCES the_part_books (book),"
         " PRIMARY KEY (book, page))"
     )
 
 
 def _fill_part_tables() -> Script[None]:
-    yield Statement("INSERT INTO the_part_books VALUES ('b')")
-    yield Statement("INSERT INTO part_pages VALUES (NULL, 1, 'b'), ('two', 2, 'b')")
+    yield from _add_book("b")
+    yield Statement("INSERT INTO part_pages VALUES (NULL, 1, 1), ('two', 2, 1)")
+
+
+def _add_book(title: str) -> Script[None]:
+    yield Statement("INSERT INTO the_part_books (title) VALUES (?1)", (title,))
 
 
 async def test_what_is_new_is_copied_the_next_time(ways: tuple[str, str], entry: Make) -> None:

@@ -131,7 +131,10 @@ async def _migrate(config: Config, target: str, dry_run: bool) -> Copied:
     async with _open_existing(config) as source, _open_target(target, dry_run=dry_run) as there:
         if not dry_run:
             for name in await parts_with_tables(source):
-                await migrate_part(there, target, name, _migrations_of(name))
+                package = _migrations_of(name)
+                # Both, so that they have the same columns.
+                await migrate_part(source, config.store_url, name, package)
+                await migrate_part(there, target, name, package)
         with _open_progress() as progress:
             return await copy_store(source, there, progress=progress, dry_run=dry_run)
 

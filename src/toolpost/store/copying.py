@@ -46,8 +46,9 @@ async def copy_store(source: Store, target: Store, *, progress: Progress, dry_ru
         )
     is_ours = await _is_beginning_of(source, target)
     of_parts = await find_part_tables(source)
-    in_target = {table.name for table in await find_part_tables(target)}
-    tables = (*TABLES, *(table for table in of_parts if table.name in in_target))
+    in_target = {table.name: table for table in await find_part_tables(target)}
+    # Those of the target: only it knows which columns it numbers itself. The order of the columns is the same for both.
+    tables = (*TABLES, *(in_target[table.name] for table in of_parts if table.name in in_target))
     if not is_ours:
         await _refuse_foreign_rows(source, target, tables)
     copied = Copied(head=verdict.head)

@@ -9,14 +9,16 @@ from toolpost.store.rows import Table
 from toolpost.store.scripts import Row, Script, Statement
 from toolpost.store.tables import AUDIT, KEYS, OWN, TABLES
 
-# Name of the table, of the column, and the column's place in the primary key or 0. Tables come in the order in which they were
-# made, because one that refers to another is made after it; in a table the key comes first, as `Table` has it.
+# Name of the table, of the column, the column's place in the primary key or 0, and whether PostgreSQL numbers it. Tables come
+# in the order in which they were made, because one that refers to another is made after it; in a table the key comes first, as
+# `Table` has it.
 _SQLITE: Final = """
-    SELECT m.name, c.name, c.pk FROM sqlite_schema m, pragma_table_info(m.name) c
+    SELECT m.name, c.name, c.pk, 0 FROM sqlite_schema m, pragma_table_info(m.name) c
     WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite@_%' ESCAPE '@' ORDER BY m.rowid, c.pk = 0, c.pk, c.cid
 """
 _POSTGRES: Final = """
-    SELECT t.relname::text, c.attname::text, coalesce(array_position(k.conkey, c.attnum), 0)::bigint
+    SELECT t.relname::text, c.attname::text, coalesce(array_position(k.conkey, c.attnum), 0)::bigint,
+        (c.attidentity <> '')::int::bigint
     FROM pg_class t JOIN pg_attribute c ON c.attrelid = t.oid AND c.attnum > 0 AND NOT c.attisdropped
     LEFT JOIN pg_constraint k ON k.conrelid = t.oid AND k.contype = 'p'
     WHERE t.relkind = 'r' AND t.relnamespace = current_schema()::regnamespace
@@ -50,10 +52,11 @@ def _select(sql: str) -> Script[Sequence[Row]]:
 
 
 def _table_of(name: str, rows: Sequence[Row]) -> Table:
-    key = tuple(column for _, column, place in rows if place)
+    key = tuple(column for _, column, place, _ in rows if place)
     if not key:
         raise BadConfiguration(
             f"the table `{name}` of a part has no primary key, so that its rows cannot be copied",
             hint="add one in a migration of the part",
         )
-    return Table(name=name, key=key, columns=tuple(column for _, column, _ in rows))
+    identity = next((column for _, column, _, is_numbered in rows if is_numbered), None)
+    return Table(name=name, key=key, columns=tuple(column for _, column, _, _ in rows), identity=identity)

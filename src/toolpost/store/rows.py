@@ -18,6 +18,8 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[str, ...]
     """All of them, those of the key first."""
+    identity: str | None = None
+    """The column whose values PostgreSQL makes itself (`GENERATED … AS IDENTITY`), if there is one."""
 
     def key_of(self, row: Row) -> Key:
         """Return the key of a row."""
@@ -80,6 +82,10 @@ def _write(table: Table, gone: Sequence[Key], rows: Sequence[Row]) -> Script[Non
     instead = f"UPDATE SET {changed}" if changed else "NOTHING"
     yield Many(f"DELETE FROM {table.name} WHERE {this}", gone)  # noqa: S608 - constants
     yield Many(f"{_insert(table)} ON CONFLICT ({', '.join(table.key)}) DO {instead}", rows)
+    if table.identity is not None and rows:
+        # Else the next row that is added would get a number that was copied.
+        newest = f"(SELECT max({table.identity}) FROM {table.name})"  # noqa: S608 - constants
+        yield Statement(f"SELECT setval(pg_get_serial_sequence('{table.name}', '{table.identity}'), {newest})")
 
 
 def _extend_audit(audit: Table, rows: Sequence[Row]) -> Script[None]:
@@ -95,4 +101,5 @@ def _extend_audit(audit: Table, rows: Sequence[Row]) -> Script[None]:
 
 def _insert(table: Table) -> str:
     columns = ", ".join(table.columns)
-    return f"INSERT INTO {table.name} ({columns}) VALUES ({marks(len(table.columns))})"  # noqa: S608 - constants
+    own = " OVERRIDING SYSTEM VALUE" if table.identity is not None else ""
+    return f"INSERT INTO {table.name} ({columns}){own} VALUES ({marks(len(table.columns))})"  # noqa: S608 - constants
