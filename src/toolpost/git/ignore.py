@@ -61,7 +61,7 @@ def rules_of(repository: GitRepository) -> IgnoreRules:
         path = path.resolve()
         found.insert(0, _read_rules(path.parent, path.name))
     except (OSError, RuntimeError):
-        pass
+        pass  # No home directory, or a user's file that cannot be read: git goes on without it too.
     return IgnoreRules(top=repository.top, base=tuple(("", one) for one in found if one is not None))
 
 

@@ -130,7 +130,7 @@ class Instance:
         except (TimeoutError, UpstreamUnavailable):
             return False
         except ServerRefused:
-            pass
+            pass  # An error is an answer: the server is alive.
         return True
 
 
