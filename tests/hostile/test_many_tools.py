@@ -93,6 +93,21 @@ def test_the_loop_is_not_held_by_the_number_of_tools(tmp_path: Path) -> None:
     assert most_s < 2 * least_s + BLOCKED_S, where
 
 
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Lock files of the tools as they are at first, and as `text` makes them."""
+    found = {}
+    for how in ("back", "text"):
+        folder = tmp_path_factory.mktemp(how)
+        arguments = json.dumps(["-S", "-E", str(SERVER), str(MANY), f"--{how}"])
+        (folder / "toolpost.toml").write_text(
+            f"[servers.many]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n"
+        )
+        subprocess.run([TOOLPOST, "lock"], cwd=folder, env=server_environment(), check=True, capture_output=True)
+        found[how] = (folder / "toolpost.lock").read_bytes()
+    return found
+
+
 @attack(
     "server",
     "lists 20,000 tools, changes, breaks and poisons all of them, and is asked for them in every way",
@@ -103,7 +118,9 @@ def test_the_loop_is_not_held_by_the_number_of_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("contracts", ["observe", "enforce"])
 @pytest.mark.parametrize("is_locked", [False, True], ids=["no lock", "lock"])
-def test_twenty_thousand_tools(tmp_path: Path, transport: str, contracts: str, is_locked: bool) -> None:
+def test_twenty_thousand_tools(
+    tmp_path: Path, locks: dict[str, bytes], transport: str, contracts: str, is_locked: bool
+) -> None:
     count, found = MANY, {}
     lock = tmp_path / "toolpost.lock"
     with (
@@ -113,7 +130,7 @@ def test_twenty_thousand_tools(tmp_path: Path, transport: str, contracts: str, i
         # At the start nobody is served yet; the list may still be taken over when the gateway is.
         until(lambda: b"toolpost_tools 20000" in _metrics(gateway), 120)
         if is_locked:
-            subprocess.run([TOOLPOST, "lock"], cwd=tmp_path, env=server_environment(), check=True, capture_output=True)
+            lock.write_bytes(locks["back"])
             until(lambda: "lock taken over" in gateway.log, 60)
         stretch(gateway)
         # Back in between: else the number of changed tools would not say when the next change has been taken over.
@@ -125,7 +142,7 @@ def test_twenty_thousand_tools(tmp_path: Path, transport: str, contracts: str, i
             _QUESTIONS["servers"](gateway)
             found[f"servers, {how}"] = stretch(gateway)
         if is_locked:
-            lock.write_bytes(_lock_of_changed_tools(tmp_path / "other", count))
+            lock.write_bytes(locks["text"])
             until(lambda: changed(gateway) == count // 2, 300)
             found["another lock"] = stretch(gateway)
         for name, ask in _QUESTIONS.items():
@@ -133,16 +150,6 @@ def test_twenty_thousand_tools(tmp_path: Path, transport: str, contracts: str, i
             found[name] = stretch(gateway)
 
     assert {name: where for name, (cpu_s, where) in found.items() if cpu_s > BLOCKED_S} == {}
-
-
-def _lock_of_changed_tools(folder: Path, count: int) -> bytes:
-    folder.mkdir()
-    arguments = json.dumps(["-S", "-E", str(SERVER), str(count), "--text"])
-    (folder / "toolpost.toml").write_text(
-        f"[servers.many]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n"
-    )
-    subprocess.run([TOOLPOST, "lock"], cwd=folder, env=server_environment(), check=True, capture_output=True)
-    return (folder / "toolpost.lock").read_bytes()
 
 
 def _metrics(gateway: Served) -> bytes:
