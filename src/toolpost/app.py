@@ -35,10 +35,11 @@ from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
 from toolpost.gateway import Gateway
-from toolpost.host import Host, Notifications, OpenParts, Part, Provided
+from toolpost.host import Host, Notifications, OpenParts, Provided
 from toolpost.members import members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.middleware import Pipeline
+from toolpost.part_base import Part
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers.plugin_host import (

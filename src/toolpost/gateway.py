@@ -57,15 +57,15 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     """Sent beside the answer, under our key in `_meta`."""
 
 
-class Conversations(Protocol):
-    """The conversations in which agents call tools."""
+class AgentCallObserver(Protocol):
+    """Relates the calls of agents to the conversations in which they are made."""
 
     def trace_of(self, thread: ThreadId) -> TraceId | None:
         """Return the trace of a thread's current turn; None without one."""
         ...
 
     def note_call(self, answer: Answer) -> None:
-        """Take note of a call that a thread's agent has made."""
+        """Notify of a call that a thread's agent has made."""
         ...
 
 
@@ -80,7 +80,7 @@ class Gateway:
         finding: AutomaticMcp,
         metrics: Metrics,
         uses: Counter[str],
-        conversations: Conversations | None = None,
+        conversations: AgentCallObserver | None = None,
     ) -> None:
         """`finding` finds tools for `automatic_mcp`; `uses` is how often each tool has been called, counted here."""
         self.catalog = catalog

@@ -1,4 +1,4 @@
-"""What a part is, what it is given, and what it brings. `toolpost.parts` is where authors of parts import all this from.
+"""What a part is given and what it provides. Authors of parts import this from `toolpost.parts`, with `part_base.Part`.
 
 A part is a product of its own on top of the kernel: the bus, the code index, conversations, MCP tasks, or one of another
 package. It is found by its entry point in the group `toolpost.parts`. The kernel knows no part by name.
@@ -14,7 +14,6 @@ The order in which a gateway opens, and closes in reverse:
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.middleware import Middleware, NamedMiddleware
@@ -22,13 +21,11 @@ from toolpost.base.ids import CallerId, Json
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.http.routes import HttpContext, Routes
 from toolpost.endpoints.tasks import Tasks
-from toolpost.gateway import Conversations, Gateway
+from toolpost.gateway import AgentCallObserver, Gateway
 from toolpost.metrics import Gauges, Metrics
 from toolpost.protocol.rpc import encode
 from toolpost.providers.plugin_host import PluginCandidate, PluginHost
-from toolpost.registry import Command
 from toolpost.settings import Config
-from toolpost.settings.section import Section
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, Notification
@@ -94,69 +91,14 @@ class Provided:
     """Makes the part's paths, when HTTP begins to be served: `JsonRoutes` for an API, `Pages` for files."""
     gauges: Callable[[], Gauges] | None = None
     """What holds at this moment, for `/metrics`; counters are added to `host.metrics`."""
-    conversations: Conversations | None = None
-    """Hears of the calls that agents make in threads."""
+    conversations: AgentCallObserver | None = None
+    """Notified of the calls that agents make in threads."""
     tasks: Tasks | None = None
     """Keeps calls that outlive their requests."""
     services: Sequence[object] = ()
     """Objects for programs that open the gateway in their own process: `app.service(Type)` returns the one of a type."""
     run: Callable[[Gateway], AbstractAsyncContextManager[None]] | None = None
     """Entered when tools can be called, left before calls in flight are ended."""
-
-
-class Doctor(Protocol):
-    """What `toolpost doctor` looks at for a part. `toolpost.parts` has what findings and groups are made with."""
-
-    def names(self, config: Config) -> Sequence[str]:
-        """Return what can be checked by itself: `toolpost doctor NAME`."""
-        ...
-
-    async def check_setup(self, config: Config) -> Sequence[Any]:
-        """Return findings on what the part runs on: what is installed, whether its settings go together."""
-        ...
-
-    async def check(self, config: Config, names: Sequence[str]) -> Sequence[Any]:
-        """Return a group of findings for each of these names."""
-        ...
-
-    def without_faults(self, config: Config) -> Config:
-        """Return the configuration without what keeps the part from opening, which `check_setup` or `check` report."""
-        ...
-
-
-class Part(Protocol):
-    """A product on top of the kernel. `toolpost.parts.Part` is a base class that brings nothing.
-
-    Its module is imported whenever a configuration is read, so it imports what is heavy inside `open` and `doctor`.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name of its entry point."""
-        ...
-
-    @property
-    def sections(self) -> tuple[Section[Any], ...]:
-        """Its sections of `toolpost.toml`."""
-        ...
-
-    @property
-    def commands(self) -> Mapping[str, Command]:
-        """Commands that it adds to `toolpost`, by name."""
-        ...
-
-    @property
-    def migrations(self) -> str | None:
-        """A package with the folders `sqlite` and `postgres`, each of numbered steps `0001_name.sql`; None without tables."""
-        ...
-
-    def doctor(self) -> Doctor | None:
-        """Return what `toolpost doctor` looks at."""
-        ...
-
-    def open(self, host: Host) -> AbstractAsyncContextManager[Provided]:
-        """Open the part; leaving closes it. CapabilityMissing leaves it out, with its message in `toolpost doctor`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +108,8 @@ class OpenParts:
     provided: Mapping[str, Provided] = field(default_factory=dict)
 
     @property
-    def conversations(self) -> Conversations | None:
-        """Who hears of the calls of agents; the first part that wants to."""
+    def conversations(self) -> AgentCallObserver | None:
+        """The observer of the calls of agents; that of the first part that has one."""
         return next((p.conversations for p in self.provided.values() if p.conversations is not None), None)
 
     @property

@@ -29,6 +29,7 @@ TOLD = {
     "ToolpostError": "The base of every error that callers are told of, each with a public `code`.",
     "__version__": "The version of Toolpost.",
     "hookimpl": "Marks a function of a module as the implementation of a hook, for plugins that are no `Plugin`.",
+    "Finding": "The former name of `Diagnosis`.",
     "RULES": "Every rule by which a change is judged.",
     "NOW": "The statement that reads the store's clock.",
     "Script": "The type of a transaction: a generator that yields statements, is sent their rows, and returns its result.",

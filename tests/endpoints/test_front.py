@@ -11,7 +11,7 @@ from toolpost.endpoints.http.connection import (
     KEEP_ALIVE_S,
     STALL_BYTES,
     STALL_S,
-    HttpConnection,
+    ServerConnection,
 )
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections
 from toolpost.endpoints.http.event_log import EventLog
@@ -110,7 +110,7 @@ class Endpoint:
         length = int(raw.rpartition(b": ")[2])
         return type("Head", (), {"length": length, "admission": type("Admission", (), {"holds": True})})
 
-    def start(self, front: HttpConnection, _head: Any, body: bytes) -> bool:
+    def start(self, front: ServerConnection, _head: Any, body: bytes) -> bool:
         self.bodies.append(body)
         if self.answers_at_once:
             front.respond(b"{}")
@@ -126,7 +126,7 @@ class Line:
         config = type("Config", (), {"loaded_app": self.endpoint})
         state = type("State", (), {"connections": set(), "tasks": set()})
         loop: Any = self.clock
-        self.front = HttpConnection(config, state, self.connections, loop)
+        self.front = ServerConnection(config, state, self.connections, loop)
         wire: Any = self.transport
         self.front.connection_made(wire)
 

@@ -42,7 +42,7 @@ from toolpost.settings.json_edit import set_member
 from toolpost.settings.jsonc import NotJson, read_jsonc
 from toolpost.settings.variables import split_references
 from toolpost.upstreams.handshake import Negotiation
-from toolpost.upstreams.http.connection import HttpConnection, ResponseLimits
+from toolpost.upstreams.http.connection import ResponseLimits, UpstreamConnection
 from toolpost.upstreams.http.events import EventReader
 from toolpost.upstreams.message import parse_error, parse_message
 
@@ -157,15 +157,15 @@ def test_what_callers_send(name: str) -> None:
 
 
 class Home:
-    def note_opened(self, connection: HttpConnection) -> None: ...
+    def note_opened(self, connection: UpstreamConnection) -> None: ...
 
-    def note_closed(self, connection: HttpConnection) -> None: ...
+    def note_closed(self, connection: UpstreamConnection) -> None: ...
 
 
 def over_http(raw: bytes) -> None:
     """Read an answer to a request that was never sent."""
     loop = asyncio.new_event_loop()
-    connection = HttpConnection(Home(), ResponseLimits(head=10**9, body=10**9), loop)
+    connection = UpstreamConnection(Home(), ResponseLimits(head=10**9, body=10**9), loop)
     connection.connection_made(asyncio.Transport())
     connection.begin(None)
     connection._is_written = True

@@ -53,7 +53,7 @@ class PausableOperation(Protocol):
         ...
 
 
-class _InputRequest:
+class _PendingInputRequest:
     __slots__ = ("answer", "method", "params")
 
     def __init__(self, method: str, params: bytes) -> None:
@@ -84,11 +84,11 @@ class MultiRoundRequest:
         self.send = tell
         self._rounds = rounds
         self._numbers = itertools.count(1)
-        self._requests: dict[str, _InputRequest] = {}
+        self._requests: dict[str, _PendingInputRequest] = {}
         self._changed = asyncio.Event()
 
     @property
-    def open_requests(self) -> dict[str, _InputRequest]:
+    def open_requests(self) -> dict[str, _PendingInputRequest]:
         """Server requests without a response."""
         return {
             key: server_request for key, server_request in self._requests.items() if not server_request.answer.done()
@@ -103,7 +103,7 @@ class MultiRoundRequest:
         """Make the server's request part of the result of this round, and wait for the round that brings the response."""
         self._rounds.check_capacity(self)
         key = f"{method.partition('/')[0]}-{next(self._numbers)}"
-        server_request = self._requests[key] = _InputRequest(method, params)
+        server_request = self._requests[key] = _PendingInputRequest(method, params)
         self._changed.set()
         try:
             return await server_request.answer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolpost.base.signing import SigningKey, is_signed_by
-    from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
+    from toolpost.cli.doctor.findings import Diagnosis, Finding, Group, note, ok, problem, warning
     from toolpost.cli.gateway import run_async
     from toolpost.cli.options import config_option, json_option
     from toolpost.endpoints.http.pages import Pages
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolpost.gateway import Answer, Gateway
     from toolpost.host import Host, Provided
     from toolpost.metrics import Counter
-    from toolpost.parts.base import Part, PartDoctor
+    from toolpost.part_base import Part, PartDoctor
     from toolpost.registry import Command
     from toolpost.settings.loader import load_config
     from toolpost.settings.model import Config
@@ -35,13 +35,13 @@ _HOMES = {
     "toolpost.base.signing": ("SigningKey", "is_signed_by"),
     "toolpost.cli.gateway": ("run_async",),
     "toolpost.cli.options": ("config_option", "json_option"),
-    "toolpost.cli.doctor.findings": ("Finding", "Group", "note", "ok", "problem", "warning"),
+    "toolpost.cli.doctor.findings": ("Diagnosis", "Finding", "Group", "note", "ok", "problem", "warning"),
     "toolpost.endpoints.http.pages": ("Pages",),
     "toolpost.endpoints.http.routes": ("HttpContext", "JsonRoutes", "Route", "RouteRequest", "Routes"),
     "toolpost.gateway": ("Answer", "Gateway"),
     "toolpost.host": ("Host", "Provided"),
     "toolpost.metrics": ("Counter",),
-    "toolpost.parts.base": ("Part", "PartDoctor"),
+    "toolpost.part_base": ("Part", "PartDoctor"),
     "toolpost.registry": ("Command",),
     "toolpost.settings.model": ("Config",),
     "toolpost.settings.loader": ("load_config",),
@@ -58,6 +58,7 @@ __all__ = [
     "Command",
     "Config",
     "Counter",
+    "Diagnosis",
     "Finding",
     "Gateway",
     "Group",

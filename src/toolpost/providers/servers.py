@@ -51,7 +51,7 @@ _TRACE_KEYS = ("traceparent", "tracestate", "baggage")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class _Progress(msgspec.Struct):
+class _ProgressParams(msgspec.Struct):
     progress: int | float | None = None
     total: int | float | None = None
     message: str | None = None
@@ -64,7 +64,7 @@ class _KnownFields(msgspec.Struct):
     requestState: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
 
 
-_progress = msgspec.json.Decoder(_Progress)
+_progress = msgspec.json.Decoder(_ProgressParams)
 _known_fields = msgspec.json.Decoder(_KnownFields)
 
 

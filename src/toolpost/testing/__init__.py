@@ -13,7 +13,7 @@ from toolpost.app import open_app
 from toolpost.authoring import Plugin
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.host import Part
+from toolpost.part_base import Part
 from toolpost.parts.conversations import Agent, ConversationService
 from toolpost.parts.conversations.part import ConversationsPart
 from toolpost.registry import BUNDLED

@@ -22,7 +22,7 @@ from tests.hostile.fuzz import CORPUS, Check
 from toolpost.contracts.errors import BadConfiguration, BadLock
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.schema import SchemaProblem, compile_schema
-from toolpost.endpoints.http.connection import HttpConnection
+from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.framing import HEAD_END, read_framing
 from toolpost.endpoints.http.head import split_head
 from toolpost.endpoints.http.refusal import Refused
@@ -146,7 +146,7 @@ def _plain_head(head: bytes) -> bytes | None:
     """Return the head as the fast path reads it, None if it leaves the request to uvicorn."""
     front: Any = SimpleNamespace(_endpoint=_Reader())
     try:
-        HttpConnection._read_plain_head(front, head)
+        ServerConnection._read_plain_head(front, head)
     except _Read as read:
         raw = read.args[0]
         assert isinstance(raw, bytes)

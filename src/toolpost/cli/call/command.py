@@ -9,7 +9,7 @@ from toolpost.cli.call.answer import CallAnswer
 from toolpost.cli.call.arguments import parse_words
 from toolpost.cli.call.content import show_content
 from toolpost.cli.call.gateway import call_gateway, mcp_url
-from toolpost.cli.call.in_process import CallRequest, call_in_process
+from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import as_clause, issues_in, show_error
@@ -85,7 +85,7 @@ def call(
     that the token belongs to.
     """
     refuse_plugins_beside_url(url, plugins)
-    request = CallRequest(tool=name, words=parse_words(arguments), limit_s=limit_s, quiet=quiet)
+    request = RequestedCall(tool=name, words=parse_words(arguments), limit_s=limit_s, quiet=quiet)
     config = configured(config_path, plugins)
     if url is None:
         answer = run_async(call_in_process, config, request)

@@ -16,7 +16,7 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.cli.call.answer import CallAnswer, make_failed_answer, parse_result
 from toolpost.cli.call.arguments import arguments_of
-from toolpost.cli.call.in_process import CallRequest, cancel_on_signal
+from toolpost.cli.call.in_process import RequestedCall, cancel_on_signal
 from toolpost.cli.call.progress import ShowProgress, open_progress
 from toolpost.cli.logs import set_up_logging
 from toolpost.cli.options import is_debugging
@@ -113,7 +113,7 @@ def mcp_url(url: str) -> str:
     return base if f"{MCP_PATH}/" in urlsplit(base).path else f"{base}{MCP_PATH}"
 
 
-async def call_gateway(gateway: RunningGateway, request: CallRequest) -> CallAnswer:
+async def call_gateway(gateway: RunningGateway, request: RequestedCall) -> CallAnswer:
     """Call a tool through a running gateway; interruption and timeout are answers, not exceptions."""
     reason: str | None = None
     with anyio.CancelScope() as scope:
@@ -130,7 +130,7 @@ async def call_gateway(gateway: RunningGateway, request: CallRequest) -> CallAns
     return make_failed_answer(cancelled, has_run_out=has_run_out.is_set())
 
 
-async def _call(client: GatewayClient, request: CallRequest) -> CallAnswer:
+async def _call(client: GatewayClient, request: RequestedCall) -> CallAnswer:
     listed = {str(tool.get("name")): tool for tool in await client.list_tools(until=request.tool)}
     definition = listed.get(request.tool)
     is_automatic = definition is None and automatic_eval.NAME in listed

@@ -19,7 +19,7 @@ INTERRUPTED: Final = "interrupted by Ctrl-C or SIGTERM"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallRequest:
+class RequestedCall:
     """A call as it was typed."""
 
     tool: str
@@ -28,7 +28,7 @@ class CallRequest:
     quiet: bool = False
 
 
-async def call_in_process(config: Config, request: CallRequest) -> CallAnswer:
+async def call_in_process(config: Config, request: RequestedCall) -> CallAnswer:
     async with open_quiet_app(config) as app:
         if not request.quiet:
             warn_of_problems(app)

@@ -13,7 +13,7 @@ import click
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.contracts import with_contracts
-from toolpost.cli.doctor.findings import Finding, Group, Level, problem, warning
+from toolpost.cli.doctor.findings import Diagnosis, Group, Level, problem, warning
 from toolpost.cli.doctor.output import as_object, counted, print_groups, total
 from toolpost.cli.doctor.servers import check_server
 from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_seen
@@ -28,7 +28,7 @@ from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, NotFound
-from toolpost.host import Doctor
+from toolpost.part_base import PartDoctor
 from toolpost.registry import BUNDLED, installed_parts
 from toolpost.settings import Config
 
@@ -98,9 +98,9 @@ async def _run_checks(config: Config, config_path: Path | None, names: Sequence[
     return None
 
 
-def _load_doctors(config: Config) -> list[Doctor]:
+def _load_doctors(config: Config) -> list[PartDoctor]:
     """Load the checks of parts. A part that cannot be loaded is reported with the plugins."""
-    doctors: list[Doctor] = []
+    doctors: list[PartDoctor] = []
     for entry in (*BUNDLED, *(installed_parts() if config.plugins.installed else ())):
         if entry.name in config.plugins.disable and entry not in BUNDLED:
             continue
@@ -151,7 +151,7 @@ def _add_totals(groups: list[Group]) -> list[Group]:
     count = sum(group.facts.get("tools", 0) for group in groups)
     if count <= TOOLS_LIMIT:
         return groups
-    finding: Finding = warning(
+    finding: Diagnosis = warning(
         "many-tools",
         f"{count} tools in total; some models accept at most {TOOLS_LIMIT}, and choose worse the more there are",
         hint='set discovery.mode = "automatic", add `allow` lists to servers, or give clients /mcp/server/NAME or /mcp/tags/a,b',

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from toolpost.cli.doctor.findings import Finding, Group, problem, warning
+from toolpost.cli.doctor.findings import Diagnosis, Group, problem, warning
 from toolpost.cli.lock.states import read_pinned_tools
 from toolpost.contracts.compatibility import Definition, Verdict, judge
 from toolpost.contracts.errors import BadLock
@@ -44,14 +44,14 @@ async def with_contracts(groups: Sequence[Group], config: Config) -> list[Group]
     return shown
 
 
-def _read_lock(config: Config) -> tuple[LockedTools, Finding | None]:
+def _read_lock(config: Config) -> tuple[LockedTools, Diagnosis | None]:
     try:
         return read_lock(config.lock_path) or {}, None
     except BadLock as error:
         return {}, problem("lock", error)
 
 
-def _findings(group: Group, config: Config, baseline: _Baseline) -> Iterator[Finding]:
+def _findings(group: Group, config: Config, baseline: _Baseline) -> Iterator[Diagnosis]:
     server = config.servers.get(group.name) if group.kind == "server" else None
     is_enforced = server is not None and (server.contracts or config.contracts) == "enforce"
     conceal = make_concealer(config.resolve_server(group.name)) if server is not None and group.definitions else str
@@ -70,7 +70,7 @@ def _findings(group: Group, config: Config, baseline: _Baseline) -> Iterator[Fin
             yield replace(finding, tool=own, place=found.place, lines=(conceal(found.excerpt),))
 
 
-def _describe_change(old: Definition, new: Definition, since: str, names: NameIndex, *, is_enforced: bool) -> Finding:
+def _describe_change(old: Definition, new: Definition, since: str, names: NameIndex, *, is_enforced: bool) -> Diagnosis:
     judgement = judge(old, new)
     is_harmless = judgement.verdict is Verdict.COMPATIBLE and not inspect_change(old, new, names)
     rules = ", ".join([change.rule for change in judgement.changes][:SHOWN_RULES])

@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """The result of one check."""
 
     level: Level
@@ -43,7 +43,7 @@ class Finding:
                 values[name] = value
         return values | ({"lines": list(self.lines)} if self.lines else {})
 
-    def mapped(self, change: Callable[[str], str]) -> "Finding":
+    def mapped(self, change: Callable[[str], str]) -> "Diagnosis":
         """Return a copy with `change` applied to every text."""
         return replace(
             self,
@@ -53,6 +53,10 @@ class Finding:
         )
 
 
+Finding = Diagnosis
+"""The former name of `Diagnosis`, which parts may still import from `toolpost.parts`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """The findings about one server, plugin or agent, or about the setup."""
@@ -60,7 +64,7 @@ class Group:
     kind: str
     """`toolpost`, `server`, `plugin`, or what a part calls it: `agent`."""
     name: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnosis, ...]
     facts: JsonObject = field(default_factory=dict)
     definitions: tuple[Definition, ...] = ()
     """The tools that were seen."""
@@ -73,25 +77,25 @@ class Group:
         return {"kind": self.kind, "name": self.name, **self.facts, "findings": found}
 
 
-def ok(check: str, message: str) -> Finding:
+def ok(check: str, message: str) -> Diagnosis:
     """Make a finding of something that is as it should be."""
-    return Finding(level=Level.OK, check=check, message=message)
+    return Diagnosis(level=Level.OK, check=check, message=message)
 
 
-def note(check: str, message: str) -> Finding:
+def note(check: str, message: str) -> Diagnosis:
     """Make a finding that is worth knowing."""
-    return Finding(level=Level.NOTE, check=check, message=message)
+    return Diagnosis(level=Level.NOTE, check=check, message=message)
 
 
-def warning(check: str, message: str, *, hint: str | None = None) -> Finding:
+def warning(check: str, message: str, *, hint: str | None = None) -> Diagnosis:
     """Make a finding that should be looked at."""
-    return Finding(level=Level.WARNING, check=check, message=message, hint=hint)
+    return Diagnosis(level=Level.WARNING, check=check, message=message, hint=hint)
 
 
-def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, lines: Iterable[str] = ()) -> Finding:
+def problem(check: str, error: str | ToolpostError, *, hint: str | None = None, lines: Iterable[str] = ()) -> Diagnosis:
     """Make a finding that makes `doctor` fail."""
     message, given = (as_clause(error.message), error.hint) if isinstance(error, ToolpostError) else (error, None)
-    return Finding(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))
+    return Diagnosis(level=Level.PROBLEM, check=check, message=message, hint=hint or given, lines=tuple(lines))
 
 
 def is_installed(module: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.doctor.findings import Finding, Group, Level
+from toolpost.cli.doctor.findings import Diagnosis, Group, Level
 from toolpost.cli.show import heading
 from toolpost.cli.terminal import has_color, printable
 
@@ -50,16 +50,16 @@ def _format_totals(groups: Sequence[Group]) -> str:
     return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
 
 
-def _fold(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
+def _fold(findings: Sequence[Diagnosis]) -> Iterator[list[Diagnosis]]:
     """Group equal findings about different tools."""
-    alike: dict[tuple[object, ...], list[Finding]] = {}
+    alike: dict[tuple[object, ...], list[Diagnosis]] = {}
     for number, finding in enumerate(findings):
         words = (finding.level, finding.check, finding.message, finding.hint)
         alike.setdefault(words if finding.tool is not None else (number,), []).append(finding)
     yield from alike.values()
 
 
-def _print(alike: list[Finding]) -> None:
+def _print(alike: list[Diagnosis]) -> None:
     first = alike[0]
     mark = first.level.ljust(_WIDTH)
     shown = click.style(mark, fg=_COLORS[first.level]) if has_color(sys.stdout) else mark
@@ -71,7 +71,7 @@ def _print(alike: list[Finding]) -> None:
         click.echo(printable(f"{indent}hint: {first.hint}"))
 
 
-def _format_tools(alike: list[Finding]) -> str:
+def _format_tools(alike: list[Diagnosis]) -> str:
     """Name the tools, and the place if there is only one."""
     names = list(dict.fromkeys(f"`{finding.tool}`" for finding in alike if finding.tool is not None))
     if not names:

@@ -14,7 +14,7 @@ import msgspec
 
 from toolpost.app import open_app
 from toolpost.base.ids import JsonObject
-from toolpost.cli.doctor.findings import Finding, Group, note, ok, problem, warning
+from toolpost.cli.doctor.findings import Diagnosis, Group, note, ok, problem, warning
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.gateway import without_store
 from toolpost.contracts.compatibility import Definition
@@ -86,7 +86,7 @@ def _describe_failure(name: str, report: ServerReport, error: ToolpostError, con
     return Group(kind="server", name=name, findings=(found.mapped(conceal),), facts={"transport": report.transport})
 
 
-def _describe_start(source: ServerProvider, report: ServerReport, took_s: float) -> Finding:
+def _describe_start(source: ServerProvider, report: ServerReport, took_s: float) -> Diagnosis:
     promised = sum(map(has_output_schema, source.tools.values()))
     era = "stateless" if report.version == MODERN.version else "handshake"
     count = len(source.tools)
@@ -105,7 +105,7 @@ def _facts(source: ServerProvider, report: ServerReport, took_s: float) -> JsonO
     }
 
 
-def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Finding]:
+def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Diagnosis]:
     if not source.definitions:
         yield warning("no-tools", "it has no tools")
     if report.oddities:
@@ -118,7 +118,7 @@ def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Finding]
     yield from findings_of_tools(source.tools.values(), source.refused)
 
 
-def _unused_patterns(source: ServerProvider) -> Iterator[Finding]:
+def _unused_patterns(source: ServerProvider) -> Iterator[Diagnosis]:
     names = [str(definition.get("name")) for definition in source.definitions or ()]
     for key in ("allow", "deny"):
         for pattern in getattr(source.spec, key):
@@ -126,7 +126,7 @@ def _unused_patterns(source: ServerProvider) -> Iterator[Finding]:
                 yield warning("pattern-unused", f"servers.{source.name}.{key}: `{pattern}` matches none of its tools")
 
 
-def missing_command(spec: ServerSpec, *, place: str) -> Finding | None:
+def missing_command(spec: ServerSpec, *, place: str) -> Diagnosis | None:
     """Return a problem if the server's program cannot be found, else None."""
     if spec.command is None:
         return None

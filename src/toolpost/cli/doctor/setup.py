@@ -16,15 +16,15 @@ import msgspec
 
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
-from toolpost.cli.doctor.findings import Finding, Group, is_installed, note, ok, problem, warning
+from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, problem, warning
 from toolpost.cli.doctor.output import counted
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.endpoints.auth.access import check_exposure
-from toolpost.host import Doctor
 from toolpost.members import members_of
+from toolpost.part_base import PartDoctor
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
 from toolpost.settings import CONFIG_NAME, Config
@@ -42,7 +42,7 @@ _EXTRAS: Final = {
 """Optional extras of the kernel: modules that show that an extra is installed, and what it is for."""
 
 
-async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[Doctor]) -> Group:
+async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[PartDoctor]) -> Group:
     """Check the environment of the kernel and its parts."""
     findings = [*_check_platform(), *_check_configuration(config, config_path), *await _check_store(config)]
     for doctor in doctors:
@@ -50,7 +50,7 @@ async def check_setup(config: Config, config_path: Path | None, doctors: Sequenc
     return Group(kind="toolpost", name=__version__, findings=tuple(findings))
 
 
-def _check_platform() -> Iterator[Finding]:
+def _check_platform() -> Iterator[Diagnosis]:
     yield ok("python", f"Python {platform.python_version()}, {_format_version('mcp')}, on {platform.system()}")
     if sys.platform != "win32":
         loop = _format_version("uvloop")
@@ -70,7 +70,7 @@ def _format_version(package: str) -> str:
         return f"{package} is missing"
 
 
-def _check_configuration(config: Config, config_path: Path | None) -> Iterator[Finding]:
+def _check_configuration(config: Config, config_path: Path | None) -> Iterator[Diagnosis]:
     path = config_path or Path(CONFIG_NAME)
     if path.exists():
         yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}")
@@ -86,7 +86,7 @@ def _check_configuration(config: Config, config_path: Path | None) -> Iterator[F
         yield _check_embedder(config.embedder_path)
 
 
-def _check_embedder(folder: Path) -> Finding:
+def _check_embedder(folder: Path) -> Diagnosis:
     from toolpost.discovery.embedder import Model
 
     try:
@@ -96,7 +96,7 @@ def _check_embedder(folder: Path) -> Finding:
     return ok("embedder", f"searches use the sentence model in {folder}")
 
 
-def _unused_tags(config: Config) -> Iterator[Finding]:
+def _unused_tags(config: Config) -> Iterator[Diagnosis]:
     """Warn about limits by tags that no server or plugin has: mostly a misspelled tag."""
     known_tags = {tag for server in config.servers.values() for tag in server.tags}
     known_tags |= {tag for tags in config.plugins.tags.values() for tag in tags}
@@ -109,7 +109,7 @@ def _unused_tags(config: Config) -> Iterator[Finding]:
             yield warning("access", f"{place}.tags: no server or plugin has the tag `{tag}`", hint=hint)
 
 
-async def _check_store(config: Config) -> list[Finding]:
+async def _check_store(config: Config) -> list[Diagnosis]:
     file = _file_of(config)
     if file is not None and not file.exists():
         return [_check_new_store(file)]
@@ -127,7 +127,7 @@ def _file_of(config: Config) -> Path | None:
     return Path(path).expanduser() if scheme == "sqlite" and path != ":memory:" else None
 
 
-def _check_new_store(file: Path) -> Finding:
+def _check_new_store(file: Path) -> Diagnosis:
     folder = next(parent for parent in file.absolute().parents if parent.exists())
     if os.access(folder, os.W_OK):
         return ok("store", f"there is no store at {file} yet; it can be created")
@@ -136,14 +136,14 @@ def _check_new_store(file: Path) -> Finding:
     )
 
 
-def _check_writable(file: Path | None) -> Iterator[Finding]:
+def _check_writable(file: Path | None) -> Iterator[Diagnosis]:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK)):
         yield problem(
             "store", f"the store at {file} is not writable", hint="make it writable: every call is recorded there"
         )
 
 
-async def _verify_audit(audit: AuditLog) -> Finding:
+async def _verify_audit(audit: AuditLog) -> Diagnosis:
     with anyio.move_on_after(VERIFY_S):
         verdict = await audit.verify()
         if verdict.is_empty:
@@ -185,7 +185,7 @@ async def _broken_results(config: Config) -> Counter[str]:
         return Counter()  # a store that cannot be opened is a finding of its own
 
 
-def _describe_broken_results(tool: str, count: int, group: Group | None = None) -> Finding:
+def _describe_broken_results(tool: str, count: int, group: Group | None = None) -> Diagnosis:
     found = warning(
         "results-broken",
         f"`{tool}` violated its own output schema in {counted(count, 'recorded call')}",
@@ -194,7 +194,7 @@ def _describe_broken_results(tool: str, count: int, group: Group | None = None) 
     return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
 
 
-async def check_plugins(config: Config, doctors: Sequence[Doctor]) -> list[Group]:
+async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[Group]:
     """Load and start every plugin, and check its tools."""
     sound = config
     for doctor in doctors:
@@ -209,7 +209,7 @@ async def check_plugins(config: Config, doctors: Sequence[Doctor]) -> list[Group
 
 def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
     source = plugin.provider
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     if plugin.state == "disabled":
         findings.append(note("disabled", "disabled: it is in plugins.disable"))
     refused = source.refused if source else ()

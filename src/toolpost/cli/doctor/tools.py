@@ -11,7 +11,7 @@ from typing import Final
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.cli.call.schemas import resolve
-from toolpost.cli.doctor.findings import Finding, Level, warning
+from toolpost.cli.doctor.findings import Diagnosis, Level, warning
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.errors import ContractRefused
 from toolpost.contracts.subschemas import declared_properties, draft_of, walk_subschemas
@@ -36,7 +36,7 @@ _FORMATS: Final = frozenset(
 )
 
 
-def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractRefused]) -> Iterator[Finding]:
+def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractRefused]) -> Iterator[Diagnosis]:
     """Check every tool of a provider; refused ones come first."""
     for refusal in refused:
         yield _describe_refusal(refusal)
@@ -49,9 +49,9 @@ def has_output_schema(tool: ProvidedTool) -> bool:
     return tool.contract.result_schema is not None
 
 
-def _describe_refusal(refusal: ContractRefused) -> Finding:
+def _describe_refusal(refusal: ContractRefused) -> Diagnosis:
     details = refusal.details
-    return Finding(
+    return Diagnosis(
         level=Level.PROBLEM,
         check="schema-invalid",
         message=f"refused: {details.get('reason', refusal.message)}",
@@ -61,7 +61,7 @@ def _describe_refusal(refusal: ContractRefused) -> Finding:
     )
 
 
-def _check_tool(tool: ProvidedTool) -> Iterator[Finding]:
+def _check_tool(tool: ProvidedTool) -> Iterator[Diagnosis]:
     contract = tool.contract
     yield from _check_name(tool)
     description = contract.terms.description.strip()
@@ -77,7 +77,7 @@ def _check_tool(tool: ProvidedTool) -> Iterator[Finding]:
             yield replace(finding, place=f"inputSchema{finding.place or ''}")
 
 
-def _check_name(tool: ProvidedTool) -> Iterator[Finding]:
+def _check_name(tool: ProvidedTool) -> Iterator[Diagnosis]:
     name, original = tool.contract.name, tool.contract.terms.name
     if name != f"{tool.provider}__{original}":
         yield warning("name-changed", f"listed as `{name}`, because clients do not accept its own name")
@@ -95,7 +95,7 @@ def _check_name(tool: ProvidedTool) -> Iterator[Finding]:
         )
 
 
-def _check_input_schema(schema: JsonObject) -> Iterator[Finding]:
+def _check_input_schema(schema: JsonObject) -> Iterator[Diagnosis]:
     for keyword in _COMBINATORS:
         if keyword in schema:
             yield _at(f"/{keyword}", "root-combined", f"`{keyword}` at the root, which some models reject")
@@ -111,7 +111,7 @@ def _check_input_schema(schema: JsonObject) -> Iterator[Finding]:
         yield warning("nested-deep", f"nested more than {NESTING_LIMIT} levels deep, which some models reject")
 
 
-def _check_parts(schema: JsonObject) -> Iterator[Finding]:
+def _check_parts(schema: JsonObject) -> Iterator[Diagnosis]:
     for part in walk_subschemas(schema):
         declared = part.schema.get("format")
         if isinstance(declared, str) and declared not in _FORMATS:
@@ -126,7 +126,7 @@ def _check_parts(schema: JsonObject) -> Iterator[Finding]:
                 yield _at(place, "argument-name", f"an argument called `{name[:80]}`, a name that some models reject")
 
 
-def _check_keywords(schema: JsonObject, place: str) -> Iterator[Finding]:
+def _check_keywords(schema: JsonObject, place: str) -> Iterator[Diagnosis]:
     kind = schema.get("type")
     if isinstance(kind, list) and len(kind) > 1:
         yield _at(f"{place}/type", "type-list", "a list of types, which some models reject: `anyOf` says the same")
@@ -136,7 +136,7 @@ def _check_keywords(schema: JsonObject, place: str) -> Iterator[Finding]:
         yield _at(f"{place}/enum", "enum-mixed", "an `enum` of other values than text, which some models reject")
 
 
-def _at(place: str, check: str, message: str) -> Finding:
+def _at(place: str, check: str, message: str) -> Diagnosis:
     return replace(warning(check, message), place=place)
 
 

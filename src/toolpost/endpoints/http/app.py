@@ -19,7 +19,7 @@ from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.calls import METHODS, CallHandler, log_refused, progress_token
 from toolpost.endpoints.client_session import HandshakeClientChannel
 from toolpost.endpoints.http.admin import Admin
-from toolpost.endpoints.http.connection import HttpConnection
+from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
 from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.event_log import EventLog
@@ -115,7 +115,7 @@ class HttpEndpoint:
             return None
         return parse_head(headers, admission) if admission is not None else None
 
-    def start(self, connection: HttpConnection, head: RequestHead, body: bytes) -> bool:
+    def start(self, connection: ServerConnection, head: RequestHead, body: bytes) -> bool:
         """Answer a plain `tools/call` or `tools/list` without ASGI; False leaves it to `__call__`."""
         try:
             message = rpc.parse(body)
@@ -131,7 +131,7 @@ class HttpEndpoint:
             return False
 
     def _list_without_asgi(
-        self, connection: HttpConnection, head: RequestHead, message: Message, session: Session | None
+        self, connection: ServerConnection, head: RequestHead, message: Message, session: Session | None
     ) -> bool:
         cursor, meta = rpc.list_params(message)
         if session is None and not _is_plainly_modern(head, message, meta, None):
@@ -142,7 +142,7 @@ class HttpEndpoint:
         return True
 
     def _call_without_asgi(
-        self, connection: HttpConnection, head: RequestHead, message: Message, session: Session | None
+        self, connection: ServerConnection, head: RequestHead, message: Message, session: Session | None
     ) -> bool:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
@@ -182,7 +182,9 @@ class HttpEndpoint:
             start_task()
         return True
 
-    async def _answer(self, connection: HttpConnection, message: Message, call: Call, session: Session | None) -> None:
+    async def _answer(
+        self, connection: ServerConnection, message: Message, call: Call, session: Session | None
+    ) -> None:
         assert message.id is not None
         status, revision = 200, session.revision if session else era.MODERN
         try:

@@ -119,12 +119,12 @@ class FastEndpoint(Protocol):
         """Parse and authenticate the head of a request; None leaves it to uvicorn."""
         ...
 
-    def start(self, connection: "HttpConnection", head: RequestHead, body: bytes) -> bool:
+    def start(self, connection: "ServerConnection", head: RequestHead, body: bytes) -> bool:
         """Have a request answered through `connection.respond`, now or later; False leaves it to uvicorn."""
         ...
 
 
-class HttpConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """The protocol of one connection. `config` and `server_state` are uvicorn's."""
 
     __slots__ = (
@@ -720,9 +720,9 @@ def _busy() -> Refused:
 
 
 class _UvicornTransport:
-    """The transport as uvicorn sees it: how the connection ends is decided by `HttpConnection`."""
+    """The transport as uvicorn sees it: how the connection ends is decided by `ServerConnection`."""
 
-    def __init__(self, connection: HttpConnection, transport: asyncio.Transport) -> None:
+    def __init__(self, connection: ServerConnection, transport: asyncio.Transport) -> None:
         self._connection = connection
         self._transport = transport
         self.get_extra_info = transport.get_extra_info
@@ -746,7 +746,7 @@ class _UvicornProtocol(HttpToolsProtocol):
     """uvicorn's own protocol, for one request at a time: it is given the head, and the body without its framing."""
 
     def __init__(
-        self, connection: HttpConnection, transport: asyncio.Transport, config: Any, state: Any, loop: Any
+        self, connection: ServerConnection, transport: asyncio.Transport, config: Any, state: Any, loop: Any
     ) -> None:
         super().__init__(config, state, {}, loop)
         self._connection = connection
@@ -782,7 +782,7 @@ class _UvicornProtocol(HttpToolsProtocol):
         self.scope["connection"] = self._connection  # type: ignore[typeddict-unknown-key]
 
     def on_message_complete(self) -> None:
-        """Ignore the parser: `HttpConnection` decides where a request ends."""
+        """Ignore the parser: `ServerConnection` decides where a request ends."""
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1

@@ -15,7 +15,7 @@ import uvicorn
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.http.app import HttpEndpoint
-from toolpost.endpoints.http.connection import HttpConnection, write_refusal
+from toolpost.endpoints.http.connection import ServerConnection, write_refusal
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
 
@@ -35,7 +35,7 @@ class _Acceptor:
     """
 
     def __init__(
-        self, listener: socket.socket, factory: Callable[[], HttpConnection], connections: Connections
+        self, listener: socket.socket, factory: Callable[[], ServerConnection], connections: Connections
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
@@ -135,8 +135,8 @@ class _Server(uvicorn.Server):
         """Start the acceptors; there is no lifespan to start."""
         loop = asyncio.get_running_loop()
 
-        def connect() -> HttpConnection:
-            return HttpConnection(self.config, self.server_state, self._connections, loop)
+        def connect() -> ServerConnection:
+            return ServerConnection(self.config, self.server_state, self._connections, loop)
 
         self.servers = []
         for listener in sockets or ():

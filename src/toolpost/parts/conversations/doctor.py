@@ -7,10 +7,10 @@ import anyio
 import msgspec
 
 from toolpost.base.nearest import nearest_name
-from toolpost.cli.doctor.findings import Finding, Group, is_installed, note, ok, problem
+from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, problem
 from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
-from toolpost.parts.base import PartDoctor
+from toolpost.part_base import PartDoctor
 from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
 from toolpost.parts.conversations.agent_kinds import LazyAgent
 from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
@@ -26,7 +26,7 @@ class ConversationsDoctor(PartDoctor):
         """Return the agents."""
         return list(AGENTS.of(config))
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Look for what agents of either kind need, and for the default agent."""
         findings = []
         if not all(map(is_installed, ("acp", "cronsim"))):
@@ -64,7 +64,7 @@ async def _checked(name: str, config: Config) -> Group:
     return _group(name, (await _started(spec, HARNESS.of(config).open_s)).mapped(make_concealer(given)))
 
 
-async def _started(spec: AgentSpec, within_s: float) -> Finding:
+async def _started(spec: AgentSpec, within_s: float) -> Diagnosis:
     order = SessionOrder(
         thread=None,
         model=spec.model,
@@ -101,5 +101,5 @@ def _spec(name: str, config: Config) -> AgentSpec:
     return AgentSpec(**vars(read_agent(config, name)))
 
 
-def _group(name: str, finding: Finding) -> Group:
+def _group(name: str, finding: Diagnosis) -> Group:
     return Group(kind="agent", name=name, findings=(finding,))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.base import Part, PartDoctor
+from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
 from toolpost.registry import BUNDLED
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from toolpost.cli.doctor.findings import Finding, note
-from toolpost.parts.base import PartDoctor
+from toolpost.cli.doctor.findings import Diagnosis, note
+from toolpost.part_base import PartDoctor
 from toolpost.parts.workspace.optional import EXTRA_HINT, has
 from toolpost.settings import Config
 
@@ -11,7 +11,7 @@ from toolpost.settings import Config
 class WorkspaceDoctor(PartDoctor):
     """Checks that the extra `toolpost[workspace]` is installed."""
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:  # noqa: ARG002 (what is installed is not configured)
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:  # noqa: ARG002 (what is installed is not configured)
         if has("tantivy"):
             return ()
         what = "the plugin `workspace`, which indexes and searches code"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.parts.base import Part, PartDoctor
+from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.workspace.settings import WORKSPACE
 from toolpost.registry import BUNDLED
 

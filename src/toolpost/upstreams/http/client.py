@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.connection import (
     FailureKind,
-    HttpConnection,
     HttpFailed,
     Response,
     ResponseLimits,
+    UpstreamConnection,
     make_unsent_error,
 )
 from toolpost.upstreams.http.events import EventListener
@@ -96,10 +96,10 @@ class HttpClient:
         self._busy = 0
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         """Requests that wait for a slot, the first one first."""
-        self._open: set[HttpConnection] = set()
+        self._open: set[UpstreamConnection] = set()
         self._connecting: set[asyncio.Timeout] = set()
         # The one used last is taken first, so that connections that are not needed grow old on the left.
-        self._idle: deque[HttpConnection] = deque()
+        self._idle: deque[UpstreamConnection] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._make_head("POST")  # A bad header is an error now, not at the first call.
@@ -240,7 +240,7 @@ class HttpClient:
                 connection.drop(make_unsent_error())
         return await self._answer_on(connection, answer)
 
-    async def _answer_on(self, connection: HttpConnection, answer: asyncio.Future[Response]) -> Response:
+    async def _answer_on(self, connection: UpstreamConnection, answer: asyncio.Future[Response]) -> Response:
         try:
             response = await answer
         except BaseException:
@@ -249,7 +249,7 @@ class HttpClient:
         self._keep(connection)
         return response
 
-    async def _connect(self) -> HttpConnection:
+    async def _connect(self) -> UpstreamConnection:
         if self._is_closed:
             raise _make_closed_error(sent=False)
         loop = asyncio.get_running_loop()
@@ -259,7 +259,7 @@ class HttpClient:
                 self._connecting.add(limit)
                 try:
                     _, connection = await loop.create_connection(
-                        lambda: HttpConnection(self, self._limits, loop),
+                        lambda: UpstreamConnection(self, self._limits, loop),
                         address.host,
                         address.port,
                         ssl=self._ssl,
@@ -306,17 +306,17 @@ class HttpClient:
 
     # Connections
 
-    def note_opened(self, connection: HttpConnection) -> None:
+    def note_opened(self, connection: UpstreamConnection) -> None:
         self._open.add(connection)
 
-    def note_closed(self, connection: HttpConnection) -> None:
+    def note_closed(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
         if self._emptied is not None and not self._open and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def _pop_idle(self) -> HttpConnection | None:
+    def _pop_idle(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
             idle_s = asyncio.get_running_loop().time() - connection.idle_since_s
@@ -325,7 +325,7 @@ class HttpClient:
             connection.drop()
         return None
 
-    def _keep(self, connection: HttpConnection) -> None:
+    def _keep(self, connection: UpstreamConnection) -> None:
         if not connection.is_reusable() or self._is_closed:
             connection.drop()
             return
@@ -348,7 +348,7 @@ class HttpClient:
 class StartedRequest(NamedTuple):
     """A request that was started before a task awaits its answer."""
 
-    connection: HttpConnection
+    connection: UpstreamConnection
     request: bytes
     on_event: EventListener
     answer: asyncio.Future[Response]

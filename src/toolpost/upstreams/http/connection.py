@@ -76,12 +76,12 @@ class ResponseLimits:
 class ConnectionOwner(Protocol):
     """Is notified of connections that open and close."""
 
-    def note_opened(self, connection: "HttpConnection", /) -> None: ...
+    def note_opened(self, connection: "UpstreamConnection", /) -> None: ...
 
-    def note_closed(self, connection: "HttpConnection", /) -> None: ...
+    def note_closed(self, connection: "UpstreamConnection", /) -> None: ...
 
 
-class HttpConnection(asyncio.BufferedProtocol):
+class UpstreamConnection(asyncio.BufferedProtocol):
     """A connection that carries one request at a time.
 
     It reads into its own buffer of 64 KiB: event loops read 256 KiB at once, and that many events can hold up the loop for

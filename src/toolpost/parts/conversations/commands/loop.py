@@ -16,7 +16,7 @@ from toolpost.cli.terminal import printable, suppress_echo
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolpostError
 from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
-from toolpost.parts.conversations.commands.output import TerminalView, View
+from toolpost.parts.conversations.commands.output import TerminalView, TurnView
 
 RECALLED: Final = 6
 """How many messages are shown when a conversation is resumed."""
@@ -35,7 +35,7 @@ COMMANDS: Final = {
 class Chat:
     """One person in one thread at a time."""
 
-    def __init__(self, client: ChatClient, view: View, *, agent: str | None = None) -> None:
+    def __init__(self, client: ChatClient, view: TurnView, *, agent: str | None = None) -> None:
         self.client = client
         self.view = view
         self.agent = agent

@@ -28,7 +28,7 @@ _FENCE: Final = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _MARKS: Final = {"running": ("▸", "cyan"), "done": ("✓", "green"), "failed": ("✗", "red")}
 
 
-class View(Protocol):
+class TurnView(Protocol):
     """Whatever shows turns."""
 
     def begin(self) -> None:
@@ -239,7 +239,7 @@ def _short(value: Json) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def view_for(out: TextIO, *, as_json: bool, quiet: bool) -> View:
+def view_for(out: TextIO, *, as_json: bool, quiet: bool) -> TurnView:
     """Choose how turns are shown."""
     if as_json:
         return JsonView(out)

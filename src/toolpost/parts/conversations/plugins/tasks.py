@@ -43,7 +43,7 @@ class Task:
 def make() -> Plugin:
     """Make the plugin."""
     plugin = Plugin(NAME, version=__version__)
-    desk = _Plan(ConversationsHandle(plugin))
+    desk = _TaskPlan(ConversationsHandle(plugin))
     _add_changes(plugin, desk)
 
     @plugin.tool(name="list", annotations={"readOnlyHint": True, "openWorldHint": False})
@@ -55,7 +55,7 @@ def make() -> Plugin:
     return plugin
 
 
-def _add_changes(plugin: Plugin, desk: "_Plan") -> None:
+def _add_changes(plugin: Plugin, desk: "_TaskPlan") -> None:
     @plugin.tool(errors=[ErrorCode.NOT_FOUND, ErrorCode.QUEUE_OVERLOADED])
     async def add(ctx: Context, title: Title, notes: Notes = "", after: list[str] | None = None) -> Task:
         """Add a task; `after` names tasks that have to be done before it."""
@@ -81,7 +81,7 @@ def _add_changes(plugin: Plugin, desk: "_Plan") -> None:
         return await desk.remove(ctx.caller.id, task)
 
 
-class _Plan:
+class _TaskPlan:
     """Everybody's tasks; one change at a time."""
 
     def __init__(self, lead: ConversationsHandle) -> None:

@@ -9,7 +9,7 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.call.command import show_answer_error
-from toolpost.cli.call.in_process import CallRequest, call_in_process
+from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
@@ -153,7 +153,7 @@ def _run(
     tool: str, arguments: JsonObject, config_path: Path | None, show: Any, *, quiet: bool, as_json: bool
 ) -> ExitCode:
     """Call the tool through the same middleware as any other caller, and print its answer."""
-    request = CallRequest(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
+    request = RequestedCall(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
     # These commands are about one plugin, whether or not it is served to clients as well.
     config = apply_options(configured(config_path), bundled=("workspace",))
     answer = run_async(call_in_process, config, request)

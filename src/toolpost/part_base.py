@@ -1,0 +1,62 @@
+"""The base classes of a part and of its checks. `toolpost.parts` exports both.
+
+The module of a part is imported whenever a configuration is read, so this one imports nothing at runtime.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from toolpost.host import Host, Provided
+    from toolpost.registry import Command
+    from toolpost.settings import Config
+    from toolpost.settings.section import Section
+
+
+class Part:
+    """A product on top of the kernel: subclass this, set `name`, and implement `open`.
+
+    Its module should import what is heavy inside `open` and `doctor`.
+    """
+
+    name: ClassVar[str]
+    """The name of its entry point."""
+    sections: ClassVar[tuple["Section[Any]", ...]] = ()
+    """Its sections of `toolpost.toml`."""
+    commands: ClassVar[Mapping[str, "Command"]] = {}
+    """Commands that it adds to `toolpost`, by name."""
+    migrations: ClassVar[str | None] = None
+    """A package with the folders `sqlite` and `postgres`, each of numbered steps `0001_name.sql`; None without tables."""
+
+    def doctor(self) -> "PartDoctor | None":
+        """Return the checks that it adds to `toolpost doctor`; None without any."""
+        return None
+
+    def open(self, host: "Host") -> AbstractAsyncContextManager["Provided"]:
+        """Open the part; leaving closes it. `CapabilityMissing` leaves it out, with its message in `toolpost doctor`."""
+        raise NotImplementedError
+
+
+class PartDoctor:
+    """The checks that a part adds to `toolpost doctor`; without overrides there are none.
+
+    `toolpost.parts` has `ok`, `note`, `warning` and `problem`, which make a `Diagnosis`.
+    """
+
+    def names(self, config: "Config") -> Sequence[str]:  # noqa: ARG002 (to be overridden)
+        """Return the names that can be checked alone: `toolpost doctor NAME`."""
+        return ()
+
+    # The element types are in `cli.doctor`, which is above this module.
+    async def check_setup(self, config: "Config") -> Sequence[Any]:  # noqa: ARG002
+        """Return a `Diagnosis` for each requirement of the part: what is installed, whether its settings are consistent."""
+        return ()
+
+    async def check(self, config: "Config", names: Sequence[str]) -> Sequence[Any]:  # noqa: ARG002
+        """Return a `Group` for each of these names."""
+        return ()
+
+    def without_faults(self, config: "Config") -> "Config":
+        """Return the configuration without what keeps the part from opening, which `check_setup` or `check` report."""
+        return config
