@@ -56,7 +56,7 @@ async def _own_time() -> float:
     """Ask an agent with nothing in between."""
     agent = AcpAgent(AgentSpec(name="script", kind="acp", command=acp_agent_command()))
     order = SessionOrder(
-        thread=None, model=None, cwd=Path.cwd(), permissions="deny", door=None, resume=None, on_gone=lambda _: None
+        thread=None, model=None, cwd=Path.cwd(), permissions="deny", gateway=None, resume=None, on_gone=lambda _: None
     )
     times = []
     async with agent.open(order) as session:

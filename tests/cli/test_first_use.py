@@ -16,7 +16,7 @@ from tests.ways import IN_MEMORY, MODERN, TOOLPOST, server_environment
 from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.bus.commands.project import ProjectServer, project_config
-from toolpost.parts.conversations.agent_kinds import LazyAgent
+from toolpost.parts.conversations.agents import LazyAgent
 from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.settings.locations import state_folder
 from toolpost.testing import conversations_of

@@ -27,7 +27,7 @@ from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
 from toolpost.contracts.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId, Times
-from toolpost.parts.conversations import process_id
+from toolpost.parts.conversations import recorder
 from toolpost.parts.conversations.plugins import schedule
 from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.parts.tasks import orphans, owners
@@ -151,7 +151,7 @@ async def _gateway(config: Config) -> AsyncIterator[Any]:
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, jump: Jump) -> None:
-    me, owner, name = this_process(), owners.new_owner(), process_id.own_name()
+    me, owner, name = this_process(), owners.new_owner(), recorder.own_process_id()
     jump(jump_s)
     turn = Turn(
         id=TurnId("n"),
@@ -167,8 +167,8 @@ async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, ju
     assert psutil.Process(os.getpid()).create_time() == pytest.approx(time.time(), abs=DAY_S)
     assert is_alive(me)
     assert not owners.is_gone(owner)
-    assert not process_id.has_ended(turn, silent_s=0)
-    assert not process_id.has_ended(elsewhere, silent_s=process_id.STALE_S - 1)
+    assert not recorder.has_runner_ended(turn, silent_s=0)
+    assert not recorder.has_runner_ended(elsewhere, silent_s=recorder.STALE_S - 1)
 
 
 @attack(

@@ -32,7 +32,7 @@ from toolpost.contracts.lockfile import parse_lock
 from toolpost.contracts.schema import Schema, compile_schema
 from toolpost.discovery.search.query import ParsedQuery
 from toolpost.discovery.search.words import words_of
-from toolpost.parts.conversations.agent_process import _message
+from toolpost.parts.conversations.agent_process import _parse_message
 from toolpost.protocol import rpc
 from toolpost.protocol.lines import LineSplitter
 from toolpost.protocol.mirrored import MirroredArguments
@@ -257,7 +257,7 @@ def test_what_repositories_hold(name: str) -> None:
 @attack("agent", "prints lines of dense or unterminated JSON", "the cost grows in proportion to the size")
 @pytest.mark.parametrize("unit", [b'\\"', b"[],", b"["])
 def test_what_agents_print(unit: bytes) -> None:
-    assert_linear(lambda size: thread_cpu_s(lambda: _message(ISSUE[:-1] + unit * size)), small=2_000)
+    assert_linear(lambda size: thread_cpu_s(lambda: _parse_message(ISSUE[:-1] + unit * size)), small=2_000)
 
 
 # Patterns

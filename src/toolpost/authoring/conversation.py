@@ -131,7 +131,7 @@ class Conversations(Protocol):
         """Return the agents as configured."""
         ...
 
-    def has_room_for(self, standing: Principal) -> bool:
+    def has_room_for(self, principal: Principal) -> bool:
         """Whether a conversation of this caller without a session would get one now, without waiting."""
         ...
 
@@ -139,65 +139,65 @@ class Conversations(Protocol):
         """Whether a thread has a session that is open."""
         ...
 
-    async def prewarm(self, standing: Principal, thread: ThreadId, options: InvokeOptions | None = None) -> object:
+    async def prewarm(self, principal: Principal, thread: ThreadId, options: InvokeOptions | None = None) -> object:
         """Open the session that the next message of a thread will use; return once it is open."""
         ...
 
     # -- threads
 
     async def create_thread(
-        self, standing: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
+        self, principal: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
     ) -> Thread:
         """Start a conversation; a long title is cut. Raises `QueueOverloaded` over the limit of threads."""
         ...
 
-    async def find_thread(self, standing: Principal, thread: ThreadId) -> Thread:
+    async def find_thread(self, principal: Principal, thread: ThreadId) -> Thread:
         """Return a thread of this caller; raises `NotFound` for a thread of another caller, too."""
         ...
 
-    async def list_threads(self, standing: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
+    async def list_threads(self, principal: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
         """Return this caller's threads that changed before a time, the latest first."""
         ...
 
     async def change_thread(
-        self, standing: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
+        self, principal: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
     ) -> Thread:
         """Change the title, agent or model of a thread; None leaves it, an empty agent or model unsets it."""
         ...
 
-    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
+    async def delete_thread(self, principal: Principal, thread: ThreadId) -> None:
         """Delete a thread with its messages; turns that run in it are stopped first."""
         ...
 
     async def read_messages(
-        self, standing: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
+        self, principal: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
     ) -> list[Message]:
         """Return the first messages of a thread past a `seq`, in order."""
         ...
 
-    async def list_turns(self, standing: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
+    async def list_turns(self, principal: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
         """Return the turns of a thread, the latest first."""
         ...
 
     # -- turns
 
     async def handle_message(
-        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnEnded:
         """Answer a message, and return how its turn ended; cancelling this cancels the turn."""
         ...
 
     async def start_message(
-        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> AcceptedTurn:
         """Accept a message and return its turn, which goes on without the caller. What is wrong with it is raised at once."""
         ...
 
-    async def invoke(self, standing: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
+    async def invoke(self, principal: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
         """Ask an agent and record nothing: in the session of a thread, else in one that is named, else in the caller's own."""
         ...
 
-    async def cancel(self, standing: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
+    async def cancel(self, principal: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
         """Stop a turn of a thread, or all that have not ended; return which are being stopped.
 
         Raises `NotFound` if a turn is named and does not run.

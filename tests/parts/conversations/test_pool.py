@@ -42,7 +42,7 @@ def opener(agent: ScriptedAgent) -> SessionOpener:
     @asynccontextmanager
     async def opened(on_gone: OnGone) -> AsyncIterator[OpenedSession]:
         order = SessionOrder(
-            thread=None, model=None, cwd=Path(), permissions="deny", door=None, resume=None, on_gone=on_gone
+            thread=None, model=None, cwd=Path(), permissions="deny", gateway=None, resume=None, on_gone=on_gone
         )
         async with agent.open(order) as session:
             yield OpenedSession(session=session)

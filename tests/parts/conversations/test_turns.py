@@ -278,7 +278,10 @@ async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
         await at_it.is_over.wait()
 
     assert waited.error is not None
-    assert (waited.error["code"], waited.error["message"]) == ("TOOL_TIMEOUT", "No agent could be asked within 0.2 s.")
+    assert (waited.error["code"], waited.error["message"]) == (
+        "TOOL_TIMEOUT",
+        "No agent could be prompted within 0.2 s.",
+    )
     assert "harness.sessions" in waited.error["hint"]
     assert at_it.ended is not None
     assert at_it.ended.error is not None
@@ -496,7 +499,7 @@ async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
         heard.append(call)
 
     async def calls(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        door = session.order.door
+        door = session.order.gateway
         assert door is not None
         headers = {"Authorization": f"Bearer {door.token}"}
         async with httpx2.AsyncClient(headers=headers) as http:

@@ -1,4 +1,4 @@
-"""Agents that speak the Agent Client Protocol: one process for each session, spoken to through the protocol's own library."""
+"""Agents that speak the Agent Client Protocol, through its Python library; each session has a process of its own."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, ToolFai
 from toolpost.parts.conversations.acp_client import AcpClient
 from toolpost.parts.conversations.agent import AgentGone, AgentSpec, SessionOrder
 from toolpost.parts.conversations.agent_process import AgentProcess, open_agent_process
-from toolpost.parts.conversations.gateway_server import NAME, headers_of, stdio_server_of
+from toolpost.parts.conversations.gateway_server import NAME, make_auth_headers, make_bridge_command
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Transport:
-    """The library's messages on an agent's pipes."""
+    """Carries the library's messages on an agent's pipes."""
 
     def __init__(self, process: AgentProcess, client: AcpClient) -> None:
         self._process = process
@@ -43,18 +43,18 @@ class _Transport:
 
     async def receive(self) -> JsonObject | None:
         while (message := await self._process.receive()) is not None:
-            # Updates are most of what comes: heard here, they need no task each, and one that is not known is no error.
+            # Most messages are updates. Handled here, they need no task each, and an unknown one is no error.
             if message.get("method") != "session/update" or "id" in message:
                 return message
-            self._client.hear(message.get("params"))
+            self._client.handle_update(message.get("params"))
         return None
 
     async def close(self) -> None:
-        """Whoever opened the process closes it."""
+        """Do nothing: `open_agent_process` closes the process."""
 
 
 class AcpAgent:
-    """Any program that speaks the protocol on stdio."""
+    """A program that implements the protocol on stdio."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
@@ -76,7 +76,7 @@ class AcpAgent:
 
 
 class AcpSession:
-    """One session with such a program."""
+    """A session, and the process that it runs in."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class AcpSession:
         process: AgentProcess,
         *,
         name: str,
-        id: AgentSessionId,  # noqa: A002 (as it is called)
+        id: AgentSessionId,  # noqa: A002 (as the interface calls it)
         can_resume: bool,
         is_resumed: bool,
     ) -> None:
@@ -98,35 +98,33 @@ class AcpSession:
         self.is_resumed = is_resumed
 
     async def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Ask, and pass on what comes until the answer has ended."""
         if self._process.reason is not None:
-            raise self._process.error()
-        heard = self._client.listen()
-        asking = asyncio.create_task(self._connection.prompt(self._id, [text_block(text)]))
-        asking.add_done_callback(lambda _: heard.put_nowait(None))
+            raise self._process.make_error()
+        events = self._client.start_turn()
+        request = asyncio.create_task(self._connection.prompt(self._id, [text_block(text)]))
+        request.add_done_callback(lambda _: events.put_nowait(None))
         try:
-            while (event_ := await heard.get()) is not None:
-                yield event_
-            yield self._end(asking)
+            while (agent_event := await events.get()) is not None:
+                yield agent_event
+            yield self._make_end(request)
         finally:
-            self._client.listen_no_more()
-            if not asking.done():
-                asking.cancel()
+            self._client.end_turn()
+            if not request.done():
+                request.cancel()
                 with anyio.CancelScope(shield=True):
-                    await asyncio.wait({asking}, timeout=_UNWIND_S)
+                    await asyncio.wait({request}, timeout=_UNWIND_S)
 
     async def cancel(self) -> None:
-        """Tell the agent to stop."""
         await self._connection.cancel(self._id)
 
     async def ping(self) -> None:
-        """Return if the process runs; the protocol has no question for it."""
+        """Check that the process runs: the protocol has no ping."""
         if self._process.reason is not None or self._process.process.returncode is not None:
-            raise self._process.error()
+            raise self._process.make_error()
 
-    def _end(self, asking: "asyncio.Task[schema.PromptResponse]") -> AgentEnd:
+    def _make_end(self, request: "asyncio.Task[schema.PromptResponse]") -> AgentEnd:
         try:
-            response = asking.result()
+            response = request.result()
         except Exception as error:
             raise _translate(error, self._name, self._process) from error
         usage = response.usage.model_dump(mode="json", by_alias=True, exclude_none=True) if response.usage else None
@@ -137,12 +135,12 @@ async def _open_session(
     name: str, connection: ClientSideConnection, client: AcpClient, process: AgentProcess, order: SessionOrder
 ) -> AcpSession:
     try:
-        told = await connection.initialize(
+        initialized = await connection.initialize(
             PROTOCOL_VERSION,
             client_info=schema.Implementation(name="toolpost", title="Toolpost", version=__version__),
         )
-        able = told.agent_capabilities or schema.AgentCapabilities()
-        session, options, is_resumed = await _resume_or_create(connection, order, able)
+        capabilities = initialized.agent_capabilities or schema.AgentCapabilities()
+        session, options, is_resumed = await _resume_or_create(connection, order, capabilities)
         if order.model is not None:
             await _choose_model(connection, session, options, order.model, name)
     except (CapabilityMissing, InvalidRequest):
@@ -155,21 +153,21 @@ async def _open_session(
         process,
         name=name,
         id=session,
-        can_resume=_can_resume(able) or bool(able.load_session),
+        can_resume=_can_resume(capabilities) or bool(capabilities.load_session),
         is_resumed=is_resumed,
     )
 
 
 async def _resume_or_create(
-    connection: ClientSideConnection, order: SessionOrder, able: schema.AgentCapabilities
+    connection: ClientSideConnection, order: SessionOrder, capabilities: schema.AgentCapabilities
 ) -> tuple[AgentSessionId, Any, bool]:
-    """Go on with the ordered session, where the agent can and still has it; else open another one."""
-    cwd, servers = str(order.cwd), _list_servers(order, able)
+    """Resume the ordered session if the agent can and still has it, else create one; return id, options and whether resumed."""
+    cwd, servers = str(order.cwd), _list_servers(order, capabilities)
     meta: dict[str, Any] = {META_KEY: {"threadId": order.thread}} if order.thread is not None else {}
-    if order.resume is not None and (_can_resume(able) or able.load_session):
-        go_on = connection.resume_session if _can_resume(able) else connection.load_session
+    if order.resume is not None and (_can_resume(capabilities) or capabilities.load_session):
+        resume = connection.resume_session if _can_resume(capabilities) else connection.load_session
         try:
-            resumed = await go_on(cwd=cwd, session_id=order.resume, mcp_servers=servers, **meta)
+            resumed = await resume(cwd=cwd, session_id=order.resume, mcp_servers=servers, **meta)
         except RequestError as refused:
             event(_log, logging.INFO, "session could not be resumed", thread=order.thread, reason=str(refused))
         else:
@@ -178,18 +176,19 @@ async def _resume_or_create(
     return AgentSessionId(opened.session_id), opened.config_options, False
 
 
-def _can_resume(able: schema.AgentCapabilities) -> bool:
-    return able.session_capabilities is not None and able.session_capabilities.resume is not None
+def _can_resume(capabilities: schema.AgentCapabilities) -> bool:
+    session = capabilities.session_capabilities
+    return session is not None and session.resume is not None
 
 
-def _list_servers(order: SessionOrder, able: schema.AgentCapabilities) -> list[Any]:
-    """Hand the gateway to the agent as its MCP server."""
-    if (door := order.door) is None:
+def _list_servers(order: SessionOrder, capabilities: schema.AgentCapabilities) -> list[Any]:
+    """Return the gateway as the agent's only MCP server; over stdio, if the agent knows no HTTP servers."""
+    if (access := order.gateway) is None:
         return []
-    if able.mcp_capabilities is not None and able.mcp_capabilities.http:
-        headers = [schema.HttpHeader(name=name, value=value) for name, value in headers_of(door).items()]
-        return [schema.HttpMcpServer(type="http", name=NAME, url=door.url, headers=headers)]
-    server = stdio_server_of(door)
+    if capabilities.mcp_capabilities is not None and capabilities.mcp_capabilities.http:
+        headers = [schema.HttpHeader(name=name, value=value) for name, value in make_auth_headers(access).items()]
+        return [schema.HttpMcpServer(type="http", name=NAME, url=access.url, headers=headers)]
+    server = make_bridge_command(access)
     env = [schema.EnvVariable(name=name, value=value) for name, value in server.env.items()]
     return [schema.McpServerStdio(name=NAME, command=server.command, args=list(server.args), env=env)]
 
@@ -197,11 +196,13 @@ def _list_servers(order: SessionOrder, able: schema.AgentCapabilities) -> list[A
 async def _choose_model(
     connection: ClientSideConnection, session: AgentSessionId, options: Any, model: str, name: str
 ) -> None:
-    """Set the model where the agent lets one be chosen; a model that it does not have is refused, with those that it has."""
+    """Set the model; raises `InvalidRequest` with the known models if the agent does not have it, or offers no choice."""
     choice = next((option for option in options or () if option.category == "model" and option.type == "select"), None)
     if choice is None:
         raise InvalidRequest(
-            f"The agent `{name}` does not let its model be chosen.", hint="choose it by its own arguments", model=model
+            f"The agent `{name}` does not let its model be chosen.",
+            hint="set it with the agent's own arguments",
+            model=model,
         )
     known = [entry.value for option in choice.options for entry in getattr(option, "options", [option])]
     if model not in known:
@@ -213,7 +214,7 @@ async def _choose_model(
 
 
 def _translate(error: Exception, name: str, process: AgentProcess) -> Exception:
-    """Say in our words what went wrong."""
+    """Convert an error of the library to one with a public code; returns others as they are."""
     if isinstance(error, AgentGone):
         return error
     if isinstance(error, RequestError):
@@ -226,13 +227,13 @@ def _translate(error: Exception, name: str, process: AgentProcess) -> Exception:
     if isinstance(error, pydantic.ValidationError):
         return ToolFailed(
             f"The agent `{name}` violates the Agent Client Protocol.",
-            faults=[_render_issue(fault) for fault in error.errors()[:5]],
+            faults=[_render_issue(issue) for issue in error.errors()[:5]],
         )
     if isinstance(error, ConnectionError):
-        return process.error()
+        return process.make_error()
     return error
 
 
-def _render_issue(fault: Any) -> str:
-    place = ".".join(str(part) for part in fault["loc"])
-    return f"{place}: {fault['msg']}" if place else str(fault["msg"])
+def _render_issue(issue: Any) -> str:
+    place = ".".join(str(part) for part in issue["loc"])
+    return f"{place}: {issue['msg']}" if place else str(issue["msg"])

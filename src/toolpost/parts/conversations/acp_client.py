@@ -1,4 +1,4 @@
-"""What an agent is told when it asks: its updates are passed on, its questions answered by policy, anything else refused."""
+"""The client side of an ACP session: turns updates of the agent into events, and answers its permission requests by policy."""
 
 import asyncio
 import logging
@@ -15,40 +15,40 @@ from toolpost.parts.conversations.gateway_server import PREFIX
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
-_LOOKING: Final = frozenset({"read", "search", "think"})
-_OURS: Final = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]+")
+_READ_ONLY_KINDS: Final = frozenset({"read", "search", "think"})
+_GATEWAY_TOOL: Final = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]+")
 _STATES: Final = {"completed": "done", "failed": "failed"}
 
 
 class AcpClient:
-    """This side of a session."""
+    """Receives the updates and requests of one session."""
 
     def __init__(self, permissions: Permissions) -> None:
         self._permissions = permissions
-        self._heard: asyncio.Queue[AgentEvent | None] | None = None
+        self._events: asyncio.Queue[AgentEvent | None] | None = None
         self._tools: dict[str, str] = {}
 
-    def listen(self) -> "asyncio.Queue[AgentEvent | None]":
-        """Pass on what comes from now on; None is put by whoever knows of the end."""
-        self._heard = asyncio.Queue()
+    def start_turn(self) -> "asyncio.Queue[AgentEvent | None]":
+        """Return a queue of the events from now on; the caller puts None into it at the end of the turn."""
+        self._events = asyncio.Queue()
         self._tools.clear()
-        return self._heard
+        return self._events
 
-    def listen_no_more(self) -> None:
-        """Let go of whatever still comes: it belongs to a turn that has ended."""
-        self._heard = None
+    def end_turn(self) -> None:
+        """Drop updates from now on: they belong to a turn that has ended."""
+        self._events = None
 
-    def hear(self, params: Any) -> None:
-        """Hear what the agent says and does. What this side does not know is passed over: the protocol grows."""
-        if self._heard is None:
+    def handle_update(self, params: Any) -> None:
+        """Queue the event of a `session/update`. Unknown updates are ignored: newer versions of ACP may add some."""
+        if self._events is None:
             return
         try:
             update = schema.SessionNotification.model_validate(params).update
         except pydantic.ValidationError as error:
-            event(_log, logging.DEBUG, "agent told what is not known", reason=str(error.errors()[0]["msg"])[:500])
+            event(_log, logging.DEBUG, "agent sent an unknown update", reason=str(error.errors()[0]["msg"])[:500])
             return
-        if (told := self._event(update)) is not None:
-            self._heard.put_nowait(told)
+        if (agent_event := self._parse_update(update)) is not None:
+            self._events.put_nowait(agent_event)
 
     async def request_permission(
         self,
@@ -57,44 +57,43 @@ class AcpClient:
         options: list[schema.PermissionOption],
         **_: Any,
     ) -> schema.RequestPermissionResponse:
-        """Answer by policy, for this one time."""
-        wanted = "allow_once" if self._may(tool_call) else "reject_once"
-        choice = next((option for option in options if option.kind == wanted), None)
+        """Allow or reject once, by policy; without such an option, by the one of the same kind that holds for longer."""
+        kind = "allow_once" if self._is_allowed(tool_call) else "reject_once"
+        choice = next((option for option in options if option.kind == kind), None)
         if choice is None:
-            choice = next(
-                (option for option in options if option.kind.split("_")[0] == wanted.split("_", maxsplit=1)[0]), None
-            )
+            prefix = kind.removesuffix("once")
+            choice = next((option for option in options if option.kind.startswith(prefix)), None)
         if choice is None:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         chosen = schema.AllowedOutcome(outcome="selected", option_id=choice.option_id)
         return schema.RequestPermissionResponse(outcome=chosen)
 
-    def _may(self, tool_call: schema.ToolCallUpdate) -> bool:
+    def _is_allowed(self, tool_call: schema.ToolCallUpdate) -> bool:
         if self._permissions == "allow":
             return True
         title = tool_call.title or self._tools.get(tool_call.tool_call_id, "")
-        if tool_call.kind in (None, "other") and _OURS.fullmatch(title):
-            return True  # The gateway asks who calls, and decides by itself.
-        return self._permissions == "read" and tool_call.kind in _LOOKING
+        if tool_call.kind in (None, "other") and _GATEWAY_TOOL.fullmatch(title):
+            return True  # The gateway checks the caller itself.
+        return self._permissions == "read" and tool_call.kind in _READ_ONLY_KINDS
 
-    def _event(self, update: Any) -> AgentEvent | None:
+    def _parse_update(self, update: Any) -> AgentEvent | None:
         if isinstance(update, schema.AgentMessageChunk | schema.AgentThoughtChunk):
             text = _text_of(update.content)
             if not text:
                 return None
             return TextChunk(text=text) if isinstance(update, schema.AgentMessageChunk) else ThoughtChunk(text=text)
         if isinstance(update, schema.ToolCallStart | schema.ToolCallProgress):
-            return self._tool(update)
+            return self._parse_tool_call(update)
         return None
 
-    def _tool(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> ToolUsed:
+    def _parse_tool_call(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> ToolUsed:
         name = self._tools.setdefault(update.tool_call_id, update.title or "tool")
         return ToolUsed(
             id=update.tool_call_id,
             tool=name,
             state=_STATES.get(update.status or "", "running"),  # type: ignore[arg-type]
             arguments=update.raw_input,
-            result=_content_of(update),
+            result=_result_of(update),
         )
 
 
@@ -106,7 +105,7 @@ def _text_of(block: Any) -> str:
     return ""
 
 
-def _content_of(update: schema.ToolCallStart | schema.ToolCallProgress) -> str | None:
+def _result_of(update: schema.ToolCallStart | schema.ToolCallProgress) -> str | None:
     texts = [
         _text_of(entry.content) for entry in update.content or () if isinstance(entry, schema.ContentToolCallContent)
     ]

@@ -1,4 +1,4 @@
-"""What an agent is to the harness: opened, prompted, cancelled, asked whether it is there, closed. Nothing else is asked."""
+"""The interface of an agent: open a session, prompt, cancel, ping, close. `acp_agent` and `claude_agent` implement it."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -12,7 +12,7 @@ from toolpost.base.turns import AgentEnd, AgentEvent
 from toolpost.contracts.errors import SourceError, UpstreamUnavailable
 
 Permissions = Literal["deny", "read", "allow"]
-"""What an agent gets that asks whether it may: nothing, what only looks, or everything. The gateway's tools it may always use."""
+"""Which of its own tools an agent may use: none, read-only ones, or all. The gateway's tools are always allowed."""
 
 
 class AgentGone(UpstreamUnavailable):
@@ -20,62 +20,62 @@ class AgentGone(UpstreamUnavailable):
 
 
 class AgentOutputTooLong(AgentGone):
-    """The agent wrote more than is read of it; it is not asked again, because it has done its work and would do it twice."""
+    """The agent wrote more than the limit. It is not prompted again: it has done its work, and would do it twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionOrder:
-    """What a session is opened with."""
+    """The options that a session is opened with."""
 
     thread: ThreadId | None
     model: str | None
     cwd: Path
     permissions: Permissions
-    door: GatewayAccess | None
-    """None where no gateway is served: the agent then has its own tools alone."""
+    gateway: GatewayAccess | None
+    """URL and token of the gateway; None where it is not served over HTTP, and the agent has only its own tools."""
     resume: AgentSessionId | None
-    """The session to go on with, by the agent's own name for it; an agent that cannot opens another one."""
+    """The agent's id of the session to resume; an agent that cannot resume it opens another one."""
     on_gone: Callable[[str], None]
-    """To be told when the session has ended by itself, and why."""
+    """Called with the reason if the session ends before it is closed."""
 
 
 class AgentSession(Protocol):
-    """One conversation with an agent. One prompt at a time."""
+    """One conversation with an agent, one prompt at a time."""
 
     @property
     def id(self) -> AgentSessionId | None:
-        """What the agent calls it; None if it cannot be resumed by that."""
+        """The agent's id of the session; None if it cannot be resumed."""
         ...
 
     @property
     def is_resumed(self) -> bool:
-        """Whether it goes on where the ordered one stopped."""
+        """Whether it resumed `SessionOrder.resume`."""
         ...
 
     def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Ask; the stream ends with exactly one `AgentEnd`, or raises: `AgentGone` if the session has closed."""
+        """Send a prompt; the stream ends with exactly one `AgentEnd`, or raises: `AgentGone` if the session has closed."""
         ...
 
     async def cancel(self) -> None:
-        """Tell the agent to stop; the stream then ends by itself, with an agent that listens."""
+        """Request that the agent stop; the stream of an agent that complies then ends with an `AgentEnd`."""
         ...
 
     async def ping(self) -> None:
-        """Return if the agent is there; raises `AgentGone` if not."""
+        """Raise `AgentGone` if the agent no longer runs."""
         ...
 
 
 class Agent(Protocol):
-    """A kind of agent, ready to be opened; leaving what `open` returns closes the session, and whatever it started."""
+    """An agent that sessions can be opened with."""
 
     def open(self, order: SessionOrder) -> AbstractAsyncContextManager[AgentSession]:
-        """Open a session."""
+        """Open a session; leaving closes it with every process that it started."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSpec:
-    """An agent as configured, its variables filled in."""
+    """An agent as configured, with its variables replaced."""
 
     name: str
     kind: str
@@ -88,15 +88,15 @@ class AgentSpec:
     tools: tuple[str, ...] | None = None
     timeout_s: float = 600.0
     options: JsonObject = field(default_factory=dict, hash=False)
-    """What the kind of agent knows further settings by."""
+    """Further settings of this kind of agent."""
     problem: str | None = None
-    """Why it cannot be started as it is configured; None if it can be."""
+    """Why it cannot be started as configured; None if it can."""
     hint: str | None = None
-    """What can be done about the problem."""
+    """How to fix the problem."""
 
 
-async def one_end(stream: AsyncGenerator[AgentEvent, None]) -> AsyncGenerator[AgentEvent, None]:
-    """Pass a stream on, and hold it to its promise: one end, and nothing after it."""
+async def enforce_single_end(stream: AsyncGenerator[AgentEvent, None]) -> AsyncGenerator[AgentEvent, None]:
+    """Pass events on; raises `SourceError` for one after `AgentEnd`, and `AgentGone` for a stream without it."""
     has_ended = False
     async with aclosing(stream):
         async for event in stream:
@@ -106,3 +106,10 @@ async def one_end(stream: AsyncGenerator[AgentEvent, None]) -> AsyncGenerator[Ag
             yield event
     if not has_ended:
         raise AgentGone("The agent stopped in the middle of its answer.")
+
+
+def unwrap_group(error: Exception) -> Exception:
+    """Return the first exception in a group, for task groups whose tasks have no errors of interest besides it."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,4 +1,8 @@
-"""Claude through its own SDK: the program runs in a process tree of ours, the SDK speaks to it."""
+"""Claude through the Claude Agent SDK.
+
+The SDK speaks the protocol, and `agent_process` runs the program instead of the SDK, so that its whole process tree ends with the
+session and its output is limited.
+"""
 
 import logging
 import os
@@ -36,7 +40,7 @@ from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ThoughtChunk, T
 from toolpost.contracts.errors import ToolFailed
 from toolpost.parts.conversations.agent import AgentGone, AgentSpec, Permissions, SessionOrder
 from toolpost.parts.conversations.agent_process import AgentProcess, open_agent_process
-from toolpost.parts.conversations.gateway_server import NAME, PREFIX, headers_of
+from toolpost.parts.conversations.gateway_server import NAME, PREFIX, make_auth_headers
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
@@ -44,52 +48,54 @@ _FLAGS: Final = (
     *("--output-format", "stream-json", "--input-format", "stream-json", "--verbose", "--include-partial-messages"),
     *("--permission-prompt-tool", "stdio"),
 )
-_LOOKING: Final = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoRead", "TodoWrite"})
+_READ_ONLY_TOOLS: Final = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoRead", "TodoWrite"})
 _CLOSE_S: Final = 2.0
 
 
 class ClaudeAgent:
-    """Claude Code, or a program that speaks as it does."""
+    """Claude Code, or a program with the same protocol."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
 
     @asynccontextmanager
     async def open(self, order: SessionOrder) -> AsyncIterator["ClaudeSession"]:
-        """Start the program; a session that it does not have any more is opened anew."""
+        """Start the program; if it cannot resume the session, start it again with a new one."""
         async with AsyncExitStack() as stack:
             session: ClaudeSession | None = None
             if order.resume is not None:
                 try:
-                    session = await stack.enter_async_context(self._opened(order))
+                    session = await stack.enter_async_context(self._open(order))
                 except (AgentGone, ToolFailed) as error:
                     event(_log, logging.INFO, "session could not be resumed", thread=order.thread, reason=error.message)
             if session is None:
-                session = await stack.enter_async_context(self._opened(replace(order, resume=None)))
+                session = await stack.enter_async_context(self._open(replace(order, resume=None)))
             yield session
 
     @asynccontextmanager
-    async def _opened(self, order: SessionOrder) -> AsyncIterator["ClaudeSession"]:
+    async def _open(self, order: SessionOrder) -> AsyncIterator["ClaudeSession"]:
         spec = self._spec
         connecting = anyio.CancelScope()
         is_open = False
 
-        def gone(reason: str) -> None:
-            # The SDK would wait for an answer for a minute, whether anybody is there or not.
+        def handle_gone(reason: str) -> None:
+            # The SDK would wait a minute for the answer of a process that has ended.
             connecting.cancel()
             if is_open:
                 order.on_gone(reason)
 
-        with _server_file(order) as servers:
-            command = (*(spec.command or (_find_program(),)), *_FLAGS, *_arguments(order, servers))
-            async with open_agent_process(spec.name, command, cwd=order.cwd, env=spec.env, on_gone=gone) as process:
+        with _open_server_file(order) as servers:
+            command = (*(spec.command or (_find_program(),)), *_FLAGS, *_make_arguments(order, servers))
+            async with open_agent_process(
+                spec.name, command, cwd=order.cwd, env=spec.env, on_gone=handle_gone
+            ) as process:
                 options = ClaudeAgentOptions(can_use_tool=_make_policy(order.permissions), cwd=order.cwd)
                 client = ClaudeSDKClient(options, transport=_PipeTransport(process))
                 try:
                     with connecting:
                         await _connect(client, process, spec.name)
                     if process.reason is not None:
-                        raise process.error()
+                        raise process.make_error()
                     is_open = True
                     yield ClaudeSession(client, process, name=spec.name, resumed=order.resume)
                 finally:
@@ -99,7 +105,7 @@ class ClaudeAgent:
 
 
 class ClaudeSession:
-    """One session."""
+    """A session, and the process that it runs in."""
 
     def __init__(
         self, client: ClaudeSDKClient, process: AgentProcess, *, name: str, resumed: AgentSessionId | None
@@ -112,32 +118,30 @@ class ClaudeSession:
         self.is_resumed = resumed is not None
 
     async def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Ask, and pass on what comes until the result."""
         self._is_cancelled = False
-        reading = _MessageReader()
+        reader = _MessageReader()
         try:
             await self._client.query(text)
             async for message in self._client.receive_response():
-                for heard in reading.events(message):
-                    yield heard
+                for agent_event in reader.parse(message):
+                    yield agent_event
                 if isinstance(message, ResultMessage):
-                    yield self._end(message)
+                    yield self._make_end(message)
         except ClaudeSDKError as error:
-            raise self._process.error() from error
+            raise self._process.make_error() from error
         if self._process.reason is not None:
-            raise self._process.error()
+            raise self._process.make_error()
 
     async def cancel(self) -> None:
-        """Tell the agent to stop."""
         self._is_cancelled = True
         await self._client.interrupt()
 
     async def ping(self) -> None:
-        """Return if the process runs."""
+        """Check that the process runs: the SDK has no ping."""
         if self._process.reason is not None or self._process.process.returncode is not None:
-            raise self._process.error()
+            raise self._process.make_error()
 
-    def _end(self, result: ResultMessage) -> AgentEnd:
+    def _make_end(self, result: ResultMessage) -> AgentEnd:
         self.id = AgentSessionId(result.session_id)
         if self._is_cancelled:
             return AgentEnd(reason="cancelled", session=self.id, usage=result.usage)
@@ -149,13 +153,13 @@ class ClaudeSession:
 
 
 class _PipeTransport(Transport):
-    """The SDK's messages on an agent's pipes. Whoever opened the process closes it."""
+    """Carries the SDK's messages on an agent's pipes; `open_agent_process` opens and closes the process."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
 
     async def connect(self) -> None:
-        """Be connected: the process runs."""
+        """Do nothing: the process runs already."""
 
     async def write(self, data: str) -> None:
         self._process.send(data.strip().encode())
@@ -165,35 +169,38 @@ class _PipeTransport(Transport):
             yield message
 
     async def close(self) -> None:
-        """Leave the process to whoever opened it."""
+        """Do nothing: `open_agent_process` closes the process."""
 
     def is_ready(self) -> bool:
         return self._process.reason is None
 
     async def end_input(self) -> None:
-        """Leave its input open: there is more to ask."""
+        """Do nothing: later prompts need the input."""
 
 
 class _MessageReader:
-    """What has come of one answer: pieces of it are followed by the whole, which is then no news."""
+    """Converts the messages of one answer to events.
+
+    The SDK streams pieces of a text and then sends the whole block again; a block is skipped if its pieces were passed on.
+    """
 
     def __init__(self) -> None:
         self._has_pieces = False
         self._tools: dict[str, str] = {}
 
-    def events(self, message: Any) -> list[AgentEvent]:
-        """Say what is new in a message."""
+    def parse(self, message: Any) -> list[AgentEvent]:
+        """Return the events of a message; empty if there is nothing new in it."""
         if isinstance(message, StreamEvent):
-            return self._piece(message.event)
+            return self._parse_piece(message.event)
         if isinstance(message, AssistantMessage):
-            heard = [found for block in message.content if (found := self._whole(block)) is not None]
+            events = [found for block in message.content if (found := self._parse_block(block)) is not None]
             self._has_pieces = False
-            return heard
+            return events
         if isinstance(message, UserMessage) and isinstance(message.content, list):
-            return [self._result(block) for block in message.content if isinstance(block, ToolResultBlock)]
+            return [self._parse_result(block) for block in message.content if isinstance(block, ToolResultBlock)]
         return []
 
-    def _piece(self, raw: JsonObject) -> list[AgentEvent]:
+    def _parse_piece(self, raw: JsonObject) -> list[AgentEvent]:
         delta = raw.get("delta") or {}
         if raw.get("type") != "content_block_delta":
             return []
@@ -202,7 +209,7 @@ class _MessageReader:
             return [TextChunk(text=delta["text"])]
         return [ThoughtChunk(text=delta["thinking"])] if delta.get("type") == "thinking_delta" else []
 
-    def _whole(self, block: Any) -> AgentEvent | None:
+    def _parse_block(self, block: Any) -> AgentEvent | None:
         if isinstance(block, ToolUseBlock):
             self._tools[block.id] = block.name.removeprefix(PREFIX)
             return ToolUsed(id=block.id, tool=self._tools[block.id], state="running", arguments=block.input)
@@ -212,7 +219,7 @@ class _MessageReader:
             return TextChunk(text=block.text)
         return ThoughtChunk(text=block.thinking) if isinstance(block, ThinkingBlock) else None
 
-    def _result(self, block: ToolResultBlock) -> AgentEvent:
+    def _parse_result(self, block: ToolResultBlock) -> AgentEvent:
         name = self._tools.get(block.tool_use_id, "tool")
         state: Any = "failed" if block.is_error else "done"
         return ToolUsed(id=block.tool_use_id, tool=name, state=state, result=_text_of(block.content))
@@ -225,27 +232,30 @@ async def _connect(client: ClaudeSDKClient, process: AgentProcess, name: str) ->
         raise
     except Exception as error:
         if process.reason is not None:
-            raise process.error() from error
+            raise process.make_error() from error
         raise ToolFailed(f"The agent `{name}` could not be opened: {error}.") from error
 
 
-def _arguments(order: SessionOrder, servers: Path | None) -> list[str]:
+def _make_arguments(order: SessionOrder, servers: Path | None) -> list[str]:
     arguments = ["--allowedTools", f"mcp__{NAME}"]
     if servers is not None:
         arguments += ["--mcp-config", str(servers), "--strict-mcp-config"]
     if order.model is not None:
         arguments += [f"--model={order.model}"]
-    # One word, so that an id can never be read as a flag.
+    # One argument, so that an id that begins with `-` is not parsed as a flag.
     return [*arguments, f"--resume={order.resume}"] if order.resume is not None else arguments
 
 
 @contextmanager
-def _server_file(order: SessionOrder) -> Any:
-    """Hand the gateway to the agent in a file that nobody else can read: arguments are seen by everybody."""
-    if (door := order.door) is None:
+def _open_server_file(order: SessionOrder) -> Any:
+    """Write the gateway's URL and token to a file that only this user can read; None without a gateway.
+
+    Arguments would do too, but every user of the machine can see those of a process.
+    """
+    if (access := order.gateway) is None:
         yield None
         return
-    server = {"type": "http", "url": door.url, "headers": headers_of(door)}
+    server = {"type": "http", "url": access.url, "headers": make_auth_headers(access)}
     number, path = tempfile.mkstemp(prefix="toolpost-", suffix=".json")
     try:
         with os.fdopen(number, "wb") as file:
@@ -260,8 +270,8 @@ def _make_policy(permissions: Permissions) -> Any:
         tool: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
         del arguments, context
-        # The gateway asks who calls, and decides by itself.
-        if permissions == "allow" or tool.startswith(PREFIX) or (permissions == "read" and tool in _LOOKING):
+        # The gateway checks the caller of its own tools itself.
+        if permissions == "allow" or tool.startswith(PREFIX) or (permissions == "read" and tool in _READ_ONLY_TOOLS):
             return PermissionResultAllow()
         return PermissionResultDeny(message=f"This conversation may not use {tool}.")
 
@@ -269,11 +279,11 @@ def _make_policy(permissions: Permissions) -> Any:
 
 
 def _find_program() -> str:
-    """Return the program that the SDK brings, else the one that is installed."""
+    """Return the program that is bundled with the SDK, else the one on the PATH."""
     found = find_spec("claude_agent_sdk")
     folder = Path(found.origin).parent if found is not None and found.origin else Path()
-    own = folder / "_bundled" / ("claude.exe" if os.name == "nt" else "claude")
-    return str(own) if own.is_file() else "claude"
+    bundled = folder / "_bundled" / ("claude.exe" if os.name == "nt" else "claude")
+    return str(bundled) if bundled.is_file() else "claude"
 
 
 def _text_of(content: Any) -> str | None:

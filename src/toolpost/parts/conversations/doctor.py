@@ -12,7 +12,7 @@ from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.part_base import PartDoctor
 from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
-from toolpost.parts.conversations.agent_kinds import LazyAgent
+from toolpost.parts.conversations.agents import LazyAgent
 from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
 from toolpost.settings import Config
 from toolpost.settings.masking import make_concealer
@@ -70,7 +70,7 @@ async def _started(spec: AgentSpec, within_s: float) -> Diagnosis:
         model=spec.model,
         cwd=spec.cwd,
         permissions=spec.permissions,
-        door=None,
+        gateway=None,
         resume=None,
         on_gone=lambda _: None,
     )

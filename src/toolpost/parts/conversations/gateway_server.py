@@ -16,6 +16,7 @@ NAME: Final = "toolpost"
 PREFIX: Final = f"mcp__{NAME}__"
 """The prefix that some agents put before the names of its tools."""
 
+# `bridge.py` reads these; it imports nothing from here, to start fast.
 URL_VARIABLE: Final = "TOOLPOST_DOOR_URL"
 TOKEN_VARIABLE: Final = "TOOLPOST_DOOR_TOKEN"  # noqa: S105 (a name)
 
@@ -30,27 +31,29 @@ class BridgeCommand:
 
 
 @contextmanager
-def lend_token(
+def open_gateway_access(
     tokens: DelegatedTokens | None, caller: Caller, scopes: Sequence[Scope]
 ) -> Iterator[GatewayAccess | None]:
     """Issue a token that acts as this caller, and revoke it when the block is left; None while HTTP is not served."""
-    door = tokens.lend(caller, scopes) if tokens is not None else None
-    if tokens is None or door is None:
+    access = tokens.lend(caller, scopes) if tokens is not None else None
+    if tokens is None or access is None:
         yield None
         return
     try:
-        yield door
+        yield access
     finally:
-        tokens.take_back(door)
+        tokens.take_back(access)
 
 
-def headers_of(door: GatewayAccess) -> dict[str, str]:
-    return {"Authorization": f"Bearer {door.token}"}
+def make_auth_headers(access: GatewayAccess) -> dict[str, str]:
+    return {"Authorization": f"Bearer {access.token}"}
 
 
-def stdio_server_of(door: GatewayAccess) -> BridgeCommand:
+def make_bridge_command(access: GatewayAccess) -> BridgeCommand:
     """Return the server for an agent that speaks MCP over stdio only."""
     bridge = str(Path(__file__).with_name("bridge.py"))
     return BridgeCommand(
-        command=sys.executable, args=("-S", "-E", bridge), env={URL_VARIABLE: door.url, TOKEN_VARIABLE: door.token}
+        command=sys.executable,
+        args=("-S", "-E", bridge),
+        env={URL_VARIABLE: access.url, TOKEN_VARIABLE: access.token},
     )

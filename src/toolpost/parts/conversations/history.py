@@ -1,7 +1,11 @@
-"""What a session is told of the conversation before it is asked: all that it does not know, within bounds, and nothing else."""
+"""The messages of a conversation that a session does not know yet, as a text to put before its next prompt.
+
+An agent session that stays open knows the conversation. One that was opened later, or that missed messages which another agent
+answered, gets the messages since the last one it knows: the newest within the limits, and a summary of those left out.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -9,15 +13,18 @@ import msgspec
 from toolpost.base.ids import ThreadId
 from toolpost.store.threads import Message, Threads
 
-LOOKED_AT: Final = 500
-"""How many messages are looked at to be summed up."""
+READ_LIMIT: Final = 500
+"""Messages that are read from the store; a summary covers no older ones."""
 
-Summarise = Callable[[Sequence[Message]], Awaitable[str | None]]
+CHARACTERS_PER_TOKEN: Final = 4
+"""An estimate for English text, to be independent of any model's tokenizer."""
+
+Summarize = Callable[[Sequence[Message]], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLimits:
-    """How much a session is told."""
+    """Limits of the messages that are put before a prompt; longer ones are cut."""
 
     messages: int = 50
     tokens: int = 8_000
@@ -25,15 +32,15 @@ class HistoryLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What there is to tell."""
+    """The messages that a session does not know, the oldest first."""
 
     messages: Sequence[Message] = ()
     left_out: int = 0
-    """How many older ones are not told."""
+    """How many older ones are left out because of the limits."""
     summary: str | None = None
 
     def before(self, text: str) -> str:
-        """Put it before what is asked now; with nothing to tell, that is all."""
+        """Return the prompt `text` with the history before it; unchanged if there is no history."""
         if not self.messages and not self.left_out:
             return text
         lines = [
@@ -50,46 +57,35 @@ class History:
 
 
 async def history_of(
-    threads: Threads, thread: ThreadId, *, told: int, up_to: int, limits: HistoryLimits, summarise: Summarise
+    threads: Threads, thread: ThreadId, *, known_seq: int, up_to: int, limits: HistoryLimits, summarize: Summarize
 ) -> History:
-    """Gather what a session that knows of everything up to `told` has to be told, up to and with `up_to`."""
-    if told >= up_to:
+    """Read the messages after `known_seq`, up to and including `up_to`; `summarize` is called if any are left out."""
+    if known_seq >= up_to:
         return History()
-    found = await threads.last_messages(thread, after=told, up_to=up_to, limit=LOOKED_AT)
+    found = await threads.last_messages(thread, after=known_seq, up_to=up_to, limit=READ_LIMIT)
     kept = _take_newest(found, limits)
-    left_out = up_to - told - len(kept)
+    left_out = up_to - known_seq - len(kept)
     older = found[: len(found) - len(kept)]
-    summary = await summarise(older) if older else None
+    summary = await summarize(older) if older else None
     return History(messages=kept, left_out=left_out, summary=summary)
 
 
 def _take_newest(messages: Sequence[Message], limits: HistoryLimits) -> Sequence[Message]:
-    """Keep the newest that fit; the very newest is kept in any case, cut if need be."""
+    """Return the newest messages that fit; the last one is always among them, cut if necessary."""
     kept: list[Message] = []
-    room = limits.tokens * 4
+    left = limits.tokens * CHARACTERS_PER_TOKEN
     for message in reversed(messages[-limits.messages :]):
-        if len(message.text) > room:
+        if len(message.text) > left:
             if not kept:
-                kept.append(_cut(message, room))
+                kept.append(replace(message, text=f"…{message.text[-left:]}", details=None))
             break
         kept.append(message)
-        room -= len(message.text)
+        left -= len(message.text)
     return kept[::-1]
 
 
-def _cut(message: Message, room: int) -> Message:
-    return Message(
-        thread=message.thread,
-        seq=message.seq,
-        turn=message.turn,
-        role=message.role,
-        text=f"…{message.text[-room:]}",
-        at_utc=message.at_utc,
-    )
-
-
 def _render_line(message: Message) -> str:
-    told: dict[str, str] = {"role": message.role, "text": message.text}
+    line: dict[str, str] = {"role": message.role, "text": message.text}
     if message.details and message.details.get("state") not in (None, "done"):
-        told["note"] = f"this answer was {message.details['state']}"
-    return msgspec.json.encode(told).decode()
+        line["note"] = f"this answer was {message.details['state']}"
+    return msgspec.json.encode(line).decode()

@@ -19,7 +19,7 @@ from toolpost.store.wakeups import Wakeups
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
-CANCEL_REASON: Final = "somebody asked for it"
+CANCEL_REASON: Final = "a cancellation was requested"
 
 LOOK_S: Final = 5.0
 
@@ -80,7 +80,7 @@ class OtherProcesses:
         try:
             requested = await self._threads.asked_to_stop(self._process)
         except GatewayError as error:
-            event(_log, logging.WARNING, "what is to stop could not be looked for", reason=error.message)
+            event(_log, logging.WARNING, "requests to stop turns could not be read", reason=error.message)
             return
         for turn, is_all in requested:
             run = runs.get(turn)

@@ -130,8 +130,7 @@ def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationSe
 
 def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
     from toolpost.parts.conversations.agent import AgentSpec
-    from toolpost.parts.conversations.agent_kinds import LazyAgent
-    from toolpost.parts.conversations.agents import ReadyAgent
+    from toolpost.parts.conversations.agents import LazyAgent, ReadyAgent
     from toolpost.settings.masking import make_concealer
     from toolpost.upstreams.spec import ServerSpec
 

@@ -34,7 +34,7 @@ class Prompter:
         thread = run.thread
         assert thread is not None
         options = InvokeOptions(agent=run.info.agent, model=run.info.model)
-        request = self._agents.session_for(run.standing, options, thread)
+        request = self._agents.session_for(run.principal, options, thread)
         self._pool.evict_thread(thread.id, but=request.key)
 
         async def send(session: PooledSession, is_warm: bool) -> None:
@@ -49,7 +49,7 @@ class Prompter:
             thread = await self._threads.find(run.thread.id) if run.thread is not None else None
             up_to = thread.last_seq if thread is not None else 0
             await self._send(run, session, run.text, up_to=up_to, is_warm=is_warm)
-            session.told = max(session.told, up_to)
+            session.known_seq = max(session.known_seq, up_to)
 
         await self._send_in_session(run, request, send)
 
@@ -81,10 +81,10 @@ class Prompter:
         history = await history_of(
             self._threads,
             run.info.thread,
-            told=session.told,
+            known_seq=session.known_seq,
             up_to=up_to,
             limits=self._limits,
-            summarise=summarize,
+            summarize=summarize,
         )
         run.notify(SessionReady(is_warm=is_warm, told=len(history.messages)))
         await run.prompt(session, history.before(prompt))

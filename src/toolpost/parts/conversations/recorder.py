@@ -1,25 +1,49 @@
 """Records turns in the store: their start, the partial answer while they run, their end; ends those of killed processes."""
 
 import logging
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+import psutil
 
 from toolpost.base.clocks import steady_s
 from toolpost.base.events import event
 from toolpost.base.ids import TurnId
 from toolpost.base.turns import Heartbeat, TurnStarted
 from toolpost.contracts.errors import CallCancelled, GatewayError, NotFound
-from toolpost.parts.conversations import process_id
 from toolpost.parts.conversations.turn import TurnRun
 from toolpost.store.threads import Ending, Resumable, Threads, Turn
+from toolpost.upstreams.process.tree import birth_of
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
 TITLE_LIMIT: Final = 80
+
+STALE_S: Final = 60.0
+"""A process of another machine counts as ended if its turns have not been updated for this long."""
+
+
+def own_process_id() -> str:
+    """Return an id of this process, `host/pid/start time`, which no later process gets again."""
+    return f"{socket.gethostname()}/{os.getpid()}/{birth_of(psutil.Process()):.2f}"
+
+
+def has_runner_ended(turn: Turn, *, silent_s: float) -> bool:
+    """Whether the process that ran a turn has ended; `silent_s` is for how long its record has not changed."""
+    rest, _, started = turn.runner.rpartition("/")
+    host, _, pid = rest.rpartition("/")
+    if host != socket.gethostname():
+        # Not by the time in its record: the clocks of two machines may differ, and either may jump.
+        return silent_s >= STALE_S
+    try:
+        return f"{birth_of(psutil.Process(int(pid))):.2f}" != started
+    except (psutil.Error, ValueError):
+        return True
 
 
 class TurnRecorder:
@@ -29,7 +53,7 @@ class TurnRecorder:
         """Take how often a running turn is written, in seconds."""
         self._threads = threads
         self._beat_s = beat_s
-        self.process = process_id.own_name()
+        self.process = own_process_id()
         self._last_seen: dict[TurnId, tuple[float, float]] = {}
         """For each running turn: its last `alive_at`, and since when it has not changed, by the steady clock."""
 
@@ -44,7 +68,7 @@ class TurnRecorder:
         }
         for turn in turns:
             silent_s = now_s - self._last_seen[turn.id][1]
-            if turn.id not in running and turn.runner != self.process and process_id.has_ended(turn, silent_s=silent_s):
+            if turn.id not in running and turn.runner != self.process and has_runner_ended(turn, silent_s=silent_s):
                 await self._threads.end(_make_interrupted(turn))
                 event(
                     _log, logging.WARNING, "turn was interrupted", thread=turn.thread, turn=turn.id, trace=turn.trace_id
@@ -67,12 +91,12 @@ class TurnRecorder:
         title = " ".join(run.text.split())[:TITLE_LIMIT]
         seq = await self._threads.begin(turn, run.text, run.details or None, title=title)
         if seq is None:
-            raise NotFound(f"There is no thread `{info.thread}` any more.", thread=info.thread)
+            raise NotFound(f"The thread `{info.thread}` was deleted.", thread=info.thread)
         run.notify(TurnStarted(turn=info.turn, thread=info.thread, trace_id=info.trace_id, seq=seq))
         return seq
 
     async def record_end(self, run: TurnRun, ending: Ending, seq: int) -> int | None:
-        """Store how a turn ended; return the number of its answer, None if it has none or the store is not there."""
+        """Store how a turn ended; return the number of its answer, None if it has none or the store failed."""
         pooled = run.pooled
         resumable = None
         if pooled is not None and pooled.is_open and pooled.session.id is not None:
@@ -85,7 +109,7 @@ class TurnRecorder:
             return None
         if pooled is not None and pooled.is_open:
             # The agent knows the prompt and its own answer.
-            pooled.told = number if number is not None else seq
+            pooled.known_seq = number if number is not None else seq
         return number
 
     @asynccontextmanager

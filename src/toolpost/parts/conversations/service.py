@@ -27,7 +27,6 @@ from toolpost.base.ids import ThreadId, TraceId, TurnId, new_thread_id, new_trac
 from toolpost.base.turns import TurnEnded
 from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
 from toolpost.gateway import Answer
-from toolpost.parts.conversations import process_id
 from toolpost.parts.conversations.agent import AgentSpec
 from toolpost.parts.conversations.agents import AgentRegistry
 from toolpost.parts.conversations.history import HistoryLimits
@@ -36,7 +35,7 @@ from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.other_processes import CANCEL_REASON, OtherProcesses
 from toolpost.parts.conversations.prompt import Prompter
 from toolpost.parts.conversations.queue import TurnQueues
-from toolpost.parts.conversations.recorder import TITLE_LIMIT, TurnRecorder
+from toolpost.parts.conversations.recorder import STALE_S, TITLE_LIMIT, TurnRecorder
 from toolpost.parts.conversations.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.conversations.session_pool import PooledSession, PoolLimits, SessionPool
 from toolpost.parts.conversations.turn import TurnRun
@@ -54,7 +53,7 @@ FULL_RETRY_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationLimits:
-    """Bounds on conversations."""
+    """Limits of conversations."""
 
     pool: PoolLimits = field(default_factory=PoolLimits)
     history: HistoryLimits = field(default_factory=HistoryLimits)
@@ -133,7 +132,7 @@ class ConversationService:
     # -- threads -----------------------------------------------------------------------------------------------------------
 
     async def create_thread(
-        self, standing: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
+        self, principal: Principal, *, title: str = "", agent: str | None = None, model: str | None = None
     ) -> Thread:
         """Start a conversation; a title is cut to `TITLE_LIMIT`. Raises `QueueOverloaded` over the limit of threads."""
         if agent is not None:
@@ -141,7 +140,7 @@ class ConversationService:
         now = time.time()
         thread = Thread(
             id=new_thread_id(),
-            caller=standing.caller.id,
+            caller=principal.caller.id,
             title=title[:TITLE_LIMIT],
             agent=agent,
             model=model,
@@ -155,35 +154,35 @@ class ConversationService:
             raise over_limit("conversations", own, limit, self._callers, retry_s=FULL_RETRY_S, hint=hint)
         return thread
 
-    async def find_thread(self, standing: Principal, thread: ThreadId) -> Thread:
+    async def find_thread(self, principal: Principal, thread: ThreadId) -> Thread:
         """Return a thread of this caller; raises `NotFound` for a thread of another caller, too."""
         found = await self._threads.find(thread)
-        if found is None or found.caller != standing.caller.id:
+        if found is None or found.caller != principal.caller.id:
             raise NotFound(f"There is no thread `{thread[:64]}`.", thread=thread[:64])
         return found
 
-    async def list_threads(self, standing: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
+    async def list_threads(self, principal: Principal, *, before: float | None = None, limit: int = 50) -> list[Thread]:
         """Return this caller's threads that changed before a time, the latest first."""
-        return await self._threads.page(standing.caller.id, before=before, limit=limit)
+        return await self._threads.page(principal.caller.id, before=before, limit=limit)
 
     async def change_thread(
-        self, standing: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
+        self, principal: Principal, thread: ThreadId, *, title: str | None, agent: str | None, model: str | None
     ) -> Thread:
         """Change the title, agent or model of a thread; None leaves it, an empty agent or model unsets it.
 
         Another agent does not inherit the model of the one before.
         """
-        found = await self.find_thread(standing, thread)
+        found = await self.find_thread(principal, thread)
         if agent:
             self.agents.find(agent)
         if model is None and agent not in (None, found.agent):
             model = ""
         await self._threads.set(thread, title=None if title is None else title[:TITLE_LIMIT], agent=agent, model=model)
-        return await self.find_thread(standing, thread)
+        return await self.find_thread(principal, thread)
 
-    async def delete_thread(self, standing: Principal, thread: ThreadId) -> None:
+    async def delete_thread(self, principal: Principal, thread: ThreadId) -> None:
         """Delete a thread with its messages; turns that run in it are stopped first, in other processes too."""
-        await self.find_thread(standing, thread)
+        await self.find_thread(principal, thread)
         for run in self.running.list_in(thread):
             run.stop("cancelled", "the thread was deleted")
             await run.done.wait()
@@ -192,44 +191,44 @@ class ConversationService:
         await self._threads.delete(thread)
 
     async def read_messages(
-        self, standing: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
+        self, principal: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
     ) -> list[Message]:
         """Return the first messages of a thread past a `seq`, in order."""
-        await self.find_thread(standing, thread)
+        await self.find_thread(principal, thread)
         return await self._threads.messages(thread, after=after, limit=limit)
 
-    async def list_turns(self, standing: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
+    async def list_turns(self, principal: Principal, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
         """Return the turns of a thread, the latest first."""
-        await self.find_thread(standing, thread)
+        await self.find_thread(principal, thread)
         return await self._threads.turns(thread, limit=limit)
 
     # -- turns -------------------------------------------------------------------------------------------------------------
 
     async def handle_message(
-        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnEnded:
         """Answer a message, and return how its turn ended; cancelling this cancels the turn."""
-        run = await self.start_message(standing, thread, text, options)
+        run = await self.start_message(principal, thread, text, options)
         try:
             await run.done.wait()
         except BaseException:
-            run.stop("cancelled", "whoever asked is gone")
+            run.stop("cancelled", "the caller is gone")
             raise
         assert run.ended is not None
         return run.ended
 
     async def start_message(
-        self, standing: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
+        self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> TurnRun:
-        """Accept a message and return its turn, which goes on without the caller. What is wrong with it is raised at once."""
+        """Accept a message and return its turn, which runs on in the background. Raises at once if the message is refused."""
         options = options or InvokeOptions()
         _check_text(text)
         _check_thread(thread, options)
         # The place is taken before anything is waited for: the order of messages is the order of these calls.
         place = self.queues.join(thread)
         try:
-            found = await self.find_thread(standing, thread)
-            run = self._make_run(standing, found, text, options)
+            found = await self.find_thread(principal, thread)
+            run = self._make_run(principal, found, text, options)
             if self._tasks is None:
                 raise CallCancelled("The server is shutting down.")
         except BaseException:
@@ -240,7 +239,7 @@ class ConversationService:
         self._tasks.start_soon(self._runner.run_queued, run, place)
         return run
 
-    def _make_run(self, standing: Principal, thread: Thread, text: str, options: InvokeOptions) -> TurnRun:
+    def _make_run(self, principal: Principal, thread: Thread, text: str, options: InvokeOptions) -> TurnRun:
         name = self.agents.name_for(options, thread)
         # Where a plugin may answer, a server without agents accepts messages, too.
         spec = self.agents.find(name).spec if name or not self.hooks.has("toolpost_classify") else None
@@ -248,34 +247,37 @@ class ConversationService:
             thread=thread.id,
             turn=new_turn_id(),
             trace_id=new_trace_id(),
-            caller=standing.caller,
+            caller=principal.caller,
             agent=name,
             model=self.agents.model_for(options, thread) or (spec.model if spec else None),
         )
         timeout_s = options.timeout_s or (spec.timeout_s if spec else 600.0)
-        run = TurnRun(info, standing, text, timeout_s=timeout_s, details={})
+        run = TurnRun(info, principal, text, timeout_s=timeout_s, details={})
         run.thread = thread
         run.listeners |= self.running.listeners_of(thread.id)
         if options.on_event is not None:
             run.listeners.add(options.on_event)
         return run
 
-    async def invoke(self, standing: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
-        """Ask an agent and record nothing: in the session of a thread, else in one that is named, else in the caller's own."""
+    async def invoke(self, principal: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
+        """Prompt an agent and record nothing; no hook runs.
+
+        It is prompted in the session of `options.thread`, else in `options.session`, else in the caller's own.
+        """
         options = options or InvokeOptions()
         _check_text(prompt)
-        thread = await self.find_thread(standing, options.thread) if options.thread is not None else None
-        request = self.agents.session_for(standing, options, thread)
+        thread = await self.find_thread(principal, options.thread) if options.thread is not None else None
+        request = self.agents.session_for(principal, options, thread)
         spec = request.profile.spec
         info = TurnInfo(
             thread=thread.id if thread is not None else ThreadId(""),
             turn=new_turn_id(),
             trace_id=new_trace_id(),
-            caller=standing.caller,
+            caller=principal.caller,
             agent=spec.name,
             model=request.profile.model,
         )
-        run = TurnRun(info, standing, prompt, timeout_s=options.timeout_s or spec.timeout_s, details={})
+        run = TurnRun(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s, details={})
         if options.on_event is not None:
             run.listeners.add(options.on_event)
         run.thread = thread
@@ -286,12 +288,12 @@ class ConversationService:
         finally:
             self.running.remove(run)
 
-    async def cancel(self, standing: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
+    async def cancel(self, principal: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:
         """Stop a turn of a thread, or all that have not ended, whichever process runs them; return which are being stopped.
 
         Raises `NotFound` if a turn is named and does not run.
         """
-        await self.find_thread(standing, thread)
+        await self.find_thread(principal, thread)
         runs = [run for run in self.running.list_in(thread) if turn is None or run.info.turn == turn]
         for run in runs:
             run.stop("cancelled", CANCEL_REASON)
@@ -318,18 +320,18 @@ class ConversationService:
     # -- sessions ----------------------------------------------------------------------------------------------------------
 
     async def prewarm(
-        self, standing: Principal, thread: ThreadId, options: InvokeOptions | None = None
+        self, principal: Principal, thread: ThreadId, options: InvokeOptions | None = None
     ) -> PooledSession:
         """Open the session that the next message of a thread will use; return once it is open."""
         options = options or InvokeOptions()
         _check_thread(thread, options)
-        found = await self.find_thread(standing, thread)
-        request = self.agents.session_for(standing, options, found)
+        found = await self.find_thread(principal, thread)
+        request = self.agents.session_for(principal, options, found)
         return await self.pool.prewarm(request.key, request.opener)
 
-    def has_room_for(self, standing: Principal) -> bool:
+    def has_room_for(self, principal: Principal) -> bool:
         """Whether a conversation of this caller that has no session yet would get one now, without waiting for others."""
-        return self.pool.has_room_for(standing.caller.id)
+        return self.pool.has_room_for(principal.caller.id)
 
     def is_warm(self, thread: ThreadId) -> bool:
         """Whether a thread has a session that is open."""
@@ -340,7 +342,7 @@ class ConversationService:
     def standing_in(self, thread: ThreadId) -> Principal | None:
         """Return the caller in whose name the agent of a thread acts, with its limits; None while no turn runs."""
         run = self.running.find_current(thread)
-        return run.standing if run is not None else None
+        return run.principal if run is not None else None
 
     def trace_of(self, thread: ThreadId) -> TraceId | None:
         """Return the trace of the turn that runs in a thread, None if none does; its agent's calls belong to it."""
@@ -368,11 +370,11 @@ class ConversationService:
 
     async def _interrupt_orphans(self) -> None:
         while True:
-            await anyio.sleep(process_id.STALE_S)
+            await anyio.sleep(STALE_S)
             try:
                 await self._recorder.interrupt_orphans(self.running.by_id)
             except GatewayError as error:
-                event(_log, logging.WARNING, "turns could not be looked through", reason=error.message)
+                event(_log, logging.WARNING, "turns of ended processes could not be read", reason=error.message)
 
 
 def _check_text(text: str) -> None:

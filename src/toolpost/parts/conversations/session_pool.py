@@ -1,4 +1,4 @@
-"""A pool of open agent sessions, one for each key; a session is closed when it is idle too long, is in the way, or fails.
+"""A pool of open agent sessions by key. One is closed when it is idle too long, when another needs its slot, or when it fails.
 
 Each session has a task of its own (`_own`) that opens, keeps and closes it, because an agent's context managers must be left in
 the task that entered them. Others only wait for its events, so prewarming and prompting share one opening. A session has a slot
@@ -25,7 +25,7 @@ from anyio.abc import TaskGroup
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import GatewayError, QueueOverloaded, ToolpostError, ToolTimedOut
-from toolpost.parts.conversations.agent import AgentGone, AgentSession
+from toolpost.parts.conversations.agent import AgentGone, AgentSession, unwrap_group
 from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.queue import TurnQueues
 from toolpost.parts.conversations.session_key import PoolKey
@@ -44,7 +44,7 @@ class OpenedSession:
     """A session that an agent has opened, and the `seq` of the last message of its thread that it knows."""
 
     session: AgentSession
-    told: int = 0
+    known_seq: int = 0
 
 
 SessionOpener = Callable[[OnGone], AbstractAsyncContextManager[OpenedSession]]
@@ -53,7 +53,7 @@ SessionOpener = Callable[[OnGone], AbstractAsyncContextManager[OpenedSession]]
 
 @dataclass(frozen=True, kw_only=True)
 class PoolLimits:
-    """Bounds of a pool."""
+    """Limits of a pool."""
 
     size: int = 8
     idle_s: float = 480.0
@@ -71,7 +71,7 @@ class PooledSession:
 
     def __init__(self, key: PoolKey, limits: PoolLimits) -> None:
         self.key = key
-        self.told = 0
+        self.known_seq = 0
         """The `seq` of the last message of the thread that the session knows."""
         self.claims = 0
         """How many use it or wait for it to be opened; it is idle at 0."""
@@ -105,7 +105,7 @@ class PooledSession:
     def open(self, opened: OpenedSession) -> None:
         """Take the session that the agent has opened, and release the waiters."""
         self._session = opened.session
-        self.told = opened.told
+        self.known_seq = opened.known_seq
         self.idle_since = anyio.current_time()
         self.opened.set()
 
@@ -204,7 +204,7 @@ class SessionPool:
             self._evict(pooled, reason)
 
     def evict_thread(self, thread: ThreadId, *, but: PoolKey | None = None) -> None:
-        """Close idle sessions of a thread under other profiles: they do not know what is said from now on."""
+        """Close idle sessions of a thread under other profiles: they do not get the messages from now on."""
         for pooled in list(self._warm.values()):
             if pooled.key.thread == thread and pooled.key != but and pooled.is_idle:
                 self._evict(pooled, "other")
@@ -306,10 +306,9 @@ class SessionPool:
             )
 
     def _note_failure(self, pooled: PooledSession, raised: Exception) -> None:
-        while isinstance(raised, ExceptionGroup):
-            raised = raised.exceptions[0]
+        raised = unwrap_group(raised)
         if pooled.opened.is_set():
-            event(_log, logging.WARNING, "session ended badly", thread=pooled.key.thread, reason=str(raised))
+            event(_log, logging.WARNING, "session ended with an error", thread=pooled.key.thread, reason=str(raised))
             return
         self.metrics.agent_failures.add()
         event(_log, logging.WARNING, "session could not be opened", thread=pooled.key.thread, reason=str(raised))

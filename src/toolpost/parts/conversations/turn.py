@@ -20,7 +20,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.turns import AgentEnd, TextChunk, ThoughtChunk, ToolUsed, TurnEnded, TurnEvent, TurnState
 from toolpost.contracts.errors import CallCancelled, GatewayError, ToolFailed, ToolpostError, ToolTimedOut
-from toolpost.parts.conversations.agent import AgentSession, one_end
+from toolpost.parts.conversations.agent import AgentSession, enforce_single_end
 from toolpost.parts.conversations.session_pool import PooledSession
 from toolpost.store.threads import Thread
 
@@ -43,10 +43,10 @@ class TurnRun:
     """A turn that was accepted; it implements `AcceptedTurn` of the authoring interface."""
 
     def __init__(
-        self, info: TurnInfo, standing: Principal, text: str, *, timeout_s: float, details: JsonObject
+        self, info: TurnInfo, principal: Principal, text: str, *, timeout_s: float, details: JsonObject
     ) -> None:
         self.info = info
-        self.standing = standing
+        self.principal = principal
         self.text = text
         self.timeout_s = timeout_s
         self.details = details
@@ -98,10 +98,10 @@ class TurnRun:
         """Act on `stop` and on the time limit until the block is left."""
         timer = asyncio.get_running_loop().call_later(self.timeout_s, self.stop, "timeout", "it took too long")
         try:
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(self._watch, cancel_s)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, cancel_s)
                 yield
-                beside.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
         finally:
             timer.cancel()
 
@@ -121,7 +121,7 @@ class TurnRun:
         """
         self.pooled, self._session = pooled, pooled.session
         try:
-            async with aclosing(one_end(pooled.session.prompt(prompt))) as stream:
+            async with aclosing(enforce_single_end(pooled.session.prompt(prompt))) as stream:
                 async for agent_event in stream:
                     self.events += 1
                     if isinstance(agent_event, AgentEnd):
@@ -191,7 +191,7 @@ class TurnRun:
 
     def _make_timeout(self) -> ToolTimedOut:
         if self.pooled is None:
-            what = f"No agent could be asked within {self.timeout_s:g} s."
+            what = f"No agent could be prompted within {self.timeout_s:g} s."
             hint = "it waited for earlier messages, for a free session (harness.sessions) or for the agent to start"
         else:
             what = f"The agent did not end its answer within {self.timeout_s:g} s."
@@ -232,5 +232,5 @@ def _shorten(used: ToolUsed) -> JsonObject:
 async def _cancel_session(session: AgentSession) -> None:
     try:
         await session.cancel()
-    except Exception as error:  # noqa: BLE001 (an agent that cannot even be asked is ended)
+    except Exception as error:  # noqa: BLE001 (the session is closed instead)
         event(_log, logging.WARNING, "agent could not be asked to stop", reason=str(error))

@@ -12,6 +12,7 @@ import anyio
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject, ThreadId
 from toolpost.base.turns import TurnEnded, TurnState
+from toolpost.parts.conversations.agent import unwrap_group
 from toolpost.parts.conversations.agents import SessionRequest
 from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.prompt import Prompter
@@ -30,7 +31,7 @@ class TurnRunner:
     def __init__(
         self, prompter: Prompter, recorder: TurnRecorder, hooks: Hooks, running: RunningTurns, *, cancel_s: float
     ) -> None:
-        """Take how long an agent may take to stop when it is told to, in seconds."""
+        """`cancel_s` is how long an agent may take to stop when it is told to."""
         self._prompter = prompter
         self._recorder = recorder
         self._hooks = hooks
@@ -56,7 +57,7 @@ class TurnRunner:
                 with run.make_stop_scope():
                     await self._prompter.prompt_unrecorded(run, request)
         except Exception as error:  # noqa: BLE001 (whatever happens, there is one end)
-            raised = _unwrap(error)
+            raised = unwrap_group(error)
         ended = _make_ended(run, *run.outcome(raised), None)
         run.notify(ended)
         return ended
@@ -73,7 +74,7 @@ class TurnRunner:
                 with run.make_stop_scope():
                     await self._answer(run, first)
         except Exception as error:  # noqa: BLE001 (whatever happens, a turn has one end)
-            raised = _unwrap(error)
+            raised = unwrap_group(error)
         except BaseException:
             run.stop("closing", "the server is shutting down")
             with anyio.move_on_after(CLOSE_S, shield=True):
@@ -102,13 +103,13 @@ class TurnRunner:
         level = logging.WARNING if state == "failed" else logging.INFO
         event(_log, level, "turn ended", **run.ids, state=state, code=error["code"] if error else None)
         run.notify(run.ended)
-        # The caller has its answer before plugins hear of the end: a slow hook delays nobody but the next message.
+        # The caller has its answer before the hooks of the end run: a slow hook delays only the next message.
         run.done.set()
         await self._hooks.notify("toolpost_on_complete", turn=run.info, ended=run.ended)
 
 
 def _make_ending(run: TurnRun, state: TurnState, error: JsonObject | None) -> Ending:
-    """Make what the store keeps: an answer only if there is any, or if the turn succeeded with an empty one."""
+    """Make the record of an end: with an answer if there is one, or if the turn succeeded with an empty one."""
     answer, tools = run.answer, run.tools
     details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
     if tools:
@@ -136,9 +137,3 @@ def _make_ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: i
         error=error,
         usage=run.end.usage if run.end is not None else None,
     )
-
-
-def _unwrap(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

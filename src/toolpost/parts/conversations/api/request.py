@@ -24,7 +24,7 @@ class Ask:
     """A request that was let in."""
 
     request: HttpRequest
-    standing: Principal
+    principal: Principal
     thread: ThreadId
     """Empty where the path names none."""
     body_limit: int

@@ -88,8 +88,8 @@ class ConversationsApi:
             admission = await self._access.admit(request)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, but not start conversations")
-            standing = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-            ask = Ask(request=request, standing=standing, thread=thread, body_limit=self._body_limit)
+            principal = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
+            ask = Ask(request=request, principal=principal, thread=thread, body_limit=self._body_limit)
             async with close_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
                 given = await route.handler(self, ask)
         except Refused as refusal:
@@ -125,7 +125,7 @@ class ConversationsApi:
         """Show a page of the caller's threads."""
         limit = int(ask.number("limit", 50, PAGE_LIMIT))
         before = ask.number("before", 0, 1e12)
-        found = await self._conversations.list_threads(ask.standing, before=before or None, limit=limit)
+        found = await self._conversations.list_threads(ask.principal, before=before or None, limit=limit)
         last = f"{found[-1].changed_at!r}" if found and len(found) == limit else None
         return values.ThreadList(threads=[self._shown(thread) for thread in found], next=last)
 
@@ -133,13 +133,13 @@ class ConversationsApi:
         """Begin a conversation."""
         body = await ask.body(values.NewThread)
         created = await self._conversations.create_thread(
-            ask.standing, title=body.title, agent=body.agent, model=body.model
+            ask.principal, title=body.title, agent=body.agent, model=body.model
         )
         return self._shown(created)
 
     async def show_thread(self, ask: Ask) -> values.ShownThread:
         """Show one thread."""
-        return self._shown(await self._conversations.find_thread(ask.standing, ask.thread))
+        return self._shown(await self._conversations.find_thread(ask.principal, ask.thread))
 
     async def change_thread(self, ask: Ask) -> values.ShownThread:
         """Change what may be changed of a thread."""
@@ -147,26 +147,26 @@ class ConversationsApi:
         # Below, None stays as it is and nothing at all is forgotten; on the wire that is left out, and null.
         agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
         changed = await self._conversations.change_thread(
-            ask.standing, ask.thread, title=body.title, agent=agent, model=model
+            ask.principal, ask.thread, title=body.title, agent=agent, model=model
         )
         return self._shown(changed)
 
     async def delete_thread(self, ask: Ask) -> JsonObject:
         """Forget a thread."""
         ask.check_not_a_form()
-        await self._conversations.delete_thread(ask.standing, ask.thread)
+        await self._conversations.delete_thread(ask.principal, ask.thread)
         return {}
 
     async def list_messages(self, ask: Ask) -> values.MessageList:
         """Show what was said."""
         after, limit = int(ask.number("after", 0, 2**53)), int(ask.number("limit", 100, PAGE_LIMIT))
-        found = await self._conversations.read_messages(ask.standing, ask.thread, after=after, limit=limit)
+        found = await self._conversations.read_messages(ask.principal, ask.thread, after=after, limit=limit)
         return values.MessageList(messages=[values.render_message(message) for message in found])
 
     async def list_turns(self, ask: Ask) -> values.TurnList:
         """Show how each message was answered."""
         limit = int(ask.number("limit", 50, PAGE_LIMIT))
-        found = await self._conversations.list_turns(ask.standing, ask.thread, limit=limit)
+        found = await self._conversations.list_turns(ask.principal, ask.thread, limit=limit)
         return values.TurnList(turns=[values.render_turn(turn) for turn in found])
 
     # -- turns -----------------------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ class ConversationsApi:
         stream = TurnStream(request.receive, request.send)
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.tell)
         is_streamed = b"text/event-stream" in request.headers.get(b"accept", b"")
-        with self._streams.held(ask.standing.caller.id) if is_streamed else nullcontext():
-            run = await self._conversations.start_message(ask.standing, ask.thread, body.text, options)
+        with self._streams.held(ask.principal.caller.id) if is_streamed else nullcontext():
+            run = await self._conversations.start_message(ask.principal, ask.thread, body.text, options)
 
             def leave() -> None:
                 if body.on_disconnect == "cancel":
@@ -192,16 +192,16 @@ class ConversationsApi:
 
     async def follow(self, ask: Ask) -> None:
         """Tell all that happens in a thread, for as long as the client listens."""
-        await self._conversations.find_thread(ask.standing, ask.thread)
+        await self._conversations.find_thread(ask.principal, ask.thread)
         stream = TurnStream(ask.request.receive, ask.request.send)
-        with self._streams.held(ask.standing.caller.id), self._conversations.open_listener(ask.thread, stream.tell):
+        with self._streams.held(ask.principal.caller.id), self._conversations.open_listener(ask.thread, stream.tell):
             await stream.serve(until_end=False, on_gone=lambda: None)
 
     async def cancel(self, ask: Ask) -> values.Cancelled:
         """Stop what runs or waits in a thread."""
         body = await ask.body(values.Cancellation)
         turn = TurnId(body.turn) if body.turn is not None else None
-        stopped = await self._conversations.cancel(ask.standing, ask.thread, turn)
+        stopped = await self._conversations.cancel(ask.principal, ask.thread, turn)
         return values.Cancelled(cancelled=list(stopped))
 
     async def prewarm(self, ask: Ask) -> values.Prewarmed:
@@ -209,7 +209,7 @@ class ConversationsApi:
         body = await ask.body(values.Prewarming)
         started = time.perf_counter()
         options = InvokeOptions(agent=body.agent, model=body.model)
-        await self._conversations.prewarm(ask.standing, ThreadId(body.thread_id), options)
+        await self._conversations.prewarm(ask.principal, ThreadId(body.thread_id), options)
         return values.Prewarmed(
             thread_id=body.thread_id, state="warm", took_ms=round((time.perf_counter() - started) * 1000, 3)
         )
@@ -217,7 +217,7 @@ class ConversationsApi:
     async def show_health(self, ask: Ask) -> JsonObject:
         """Say how the server and its plugins are doing."""
         # Whoever may not see everything learns that the server is up, and nothing about it.
-        return {"status": "ok"} if ask.standing.scopes else self._health()
+        return {"status": "ok"} if ask.principal.scopes else self._health()
 
     async def describe(self, _: Ask) -> JsonObject:
         """Describe all of this."""

@@ -47,7 +47,7 @@ class DelegateReport:
 
 @dataclass(frozen=True, kw_only=True)
 class _DelegatedWork:
-    standing: Principal
+    principal: Principal
     parent: ThreadId
     work: str
     agent: str | None
@@ -111,7 +111,7 @@ class _WorkRunner:
         self._children: set[ThreadId] = set()
 
     def start(self, ctx: Context, work: str, agent: str | None, timeout_s: float, max_tools: int) -> _DelegatedWork:
-        standing, parent = self._lead.actor(ctx)
+        principal, parent = self._lead.actor(ctx)
         if parent in self._children:
             raise InvalidRequest("Delegated work cannot be delegated again.", hint="do it yourself")
         running = [order for order in self._orders.values() if order.parent == parent and not order.ended.is_set()]
@@ -119,12 +119,12 @@ class _WorkRunner:
             raise QueueOverloaded(
                 f"{AT_ONCE} agents work for this conversation already.", retry_s=10, hint="wait for one, or cancel one"
             )
-        if not self._lead.conversations.has_room_for(standing):
+        if not self._lead.conversations.has_room_for(principal):
             # Whoever waits for others holds a session meanwhile: if all do, nobody would ever be asked.
             raise QueueOverloaded("All agent sessions are busy.", retry_s=10, hint="do it yourself")
         name = f"d-{secrets.token_hex(4)}"
         order = _DelegatedWork(
-            standing=standing,
+            principal=principal,
             parent=parent,
             work=work,
             agent=agent,
@@ -139,7 +139,7 @@ class _WorkRunner:
 
     def find(self, ctx: Context, name: str) -> _DelegatedWork:
         order = self._orders.get(name)
-        if order is None or order.standing.caller.id != ctx.caller.id:
+        if order is None or order.principal.caller.id != ctx.caller.id:
             raise NotFound(f"No work is called `{name[:64]}`.", hint="the server forgets it when it ends")
         return order
 
@@ -169,7 +169,7 @@ class _WorkRunner:
     async def _ask(self, order: _DelegatedWork) -> None:
         report, conversations = order.report, self._lead.conversations
         title = f"delegated: {order.work}"
-        thread = await conversations.create_thread(order.standing, title=title, agent=order.agent)
+        thread = await conversations.create_thread(order.principal, title=title, agent=order.agent)
         report.thread = thread.id
         self._children.add(thread.id)
         asking = asyncio.current_task()
@@ -183,7 +183,7 @@ class _WorkRunner:
                     asking.cancel()
 
         options = InvokeOptions(timeout_s=order.timeout_s, on_event=count)
-        ended = await conversations.handle_message(order.standing, thread.id, order.work, options)
+        ended = await conversations.handle_message(order.principal, thread.id, order.work, options)
         report.state = "failed" if ended.state == "running" else ended.state
         report.answer = ended.text
         report.problem = _join_hint(str(ended.error.get("message")), ended.error.get("hint")) if ended.error else None

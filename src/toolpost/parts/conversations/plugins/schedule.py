@@ -79,8 +79,8 @@ def make() -> Plugin:
         ctx: Context, prompt: Prompt, cron: Cron | None = None, at: At | None = None, timezone: str = "UTC"
     ) -> Schedule:
         """Have a prompt come to this conversation by itself: again and again by `cron`, or once `at` a moment."""
-        standing, thread = clock.lead.actor(ctx)
-        if len(await clock.items(standing.caller.id)) >= LIMIT:
+        principal, thread = clock.lead.actor(ctx)
+        if len(await clock.items(principal.caller.id)) >= LIMIT:
             raise QueueOverloaded(f"There are {LIMIT} schedules already.", retry_s=60, hint="remove some")
         value: JsonObject = {
             "thread": thread,
@@ -88,9 +88,9 @@ def make() -> Plugin:
             "cron": cron,
             "timezone": timezone,
             "next": _first(cron, at, timezone),
-            "standing": _kept(standing),
+            "standing": _kept(principal),
         }
-        item = Item(owner=standing.caller.id, id=f"s-{secrets.token_hex(4)}", value=value)
+        item = Item(owner=principal.caller.id, id=f"s-{secrets.token_hex(4)}", value=value)
         await clock.lead.conversations.key_values.put(NAME, item)
         clock.changed.set()
         return shown(item)
@@ -241,12 +241,12 @@ def _zone(name: str) -> ZoneInfo:
         raise InvalidRequest(f"Unknown time zone `{name[:64]}`.", hint="such as Europe/Berlin") from error
 
 
-def _kept(standing: Principal) -> JsonObject:
+def _kept(principal: Principal) -> JsonObject:
     scopes = [
         {"tags": None if s.tags is None else sorted(s.tags), "tools": None if s.tools is None else list(s.tools)}
-        for s in standing.scopes
+        for s in principal.scopes
     ]
-    return {"transport": standing.caller.transport, "scopes": scopes}
+    return {"transport": principal.caller.transport, "scopes": scopes}
 
 
 def _standing(item: Item) -> Principal:

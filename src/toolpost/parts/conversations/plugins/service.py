@@ -41,7 +41,7 @@ class ConversationsHandle:
             raise InvalidRequest(
                 "Only an agent in a conversation may use this tool.", hint="ask an agent to: `toolpost chat`"
             )
-        standing = self.conversations.standing_in(thread)
-        if standing is None:
+        principal = self.conversations.standing_in(thread)
+        if principal is None:
             raise InvalidRequest("This agent has no turn in progress.")
-        return standing, thread
+        return principal, thread
