@@ -358,7 +358,7 @@ def test_agents_are_opened_and_ended_without_a_word(invoke: Run, tmp_path: Path)
         "unset": ("problem", "configuration"),
         "off": ("note", "disabled"),
     }
-    assert "can go on with a session" in found["resumes"]["message"]
+    assert "can resume a session" in found["resumes"]["message"]
     assert found["dead"]["lines"] == ["cannot start like this"]
     assert found["gone"]["hint"].startswith("install it, or set agents.gone.command")
     (default,) = [f for f in ended.json["groups"][0]["findings"] if f["level"] == "problem"]

@@ -1,4 +1,4 @@
-"""Agents, started and looked at: each opens a session that nobody speaks in, and is ended again."""
+"""The checks of `toolpost doctor` for agents: each agent opens a session, is not prompted, and is closed."""
 
 import time
 from collections.abc import Sequence
@@ -20,14 +20,13 @@ from toolpost.upstreams.spec import ServerSpec
 
 
 class ConversationsDoctor(PartDoctor):
-    """Starts agents, one after the other, and ends them."""
+    """Starts agents, one after the other."""
 
     def names(self, config: Config) -> Sequence[str]:
-        """Return the agents."""
         return list(AGENTS.of(config))
 
     async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
-        """Look for what agents of either kind need, and for the default agent."""
+        """Check that the optional packages are installed and that the default agent exists."""
         findings = []
         if not all(map(is_installed, ("acp", "cronsim"))):
             what = "conversations with agents, and prompts on a schedule"
@@ -40,31 +39,30 @@ class ConversationsDoctor(PartDoctor):
         return findings
 
     async def check(self, config: Config, names: Sequence[str]) -> Sequence[Group]:
-        """Start these agents."""
-        return [await _checked(name, config) for name in names]
+        return [await _check_agent(name, config) for name in names]
 
     def without_faults(self, config: Config) -> Config:
-        """Leave out what cannot even be read: it is found by itself, and keeps nothing else from being looked at."""
-        sound = {name: agent for name, agent in AGENTS.of(config).items() if _readable(name, config)}
+        """Leave out agents whose settings cannot be read: `check` reports them, and the other checks can run."""
+        valid = {name: agent for name, agent in AGENTS.of(config).items() if _is_readable(name, config)}
         harness = HARNESS.of(config)
-        default = harness.default if harness.default in sound else None
-        return HARNESS.put(AGENTS.put(config, sound), msgspec.structs.replace(harness, default=default))
+        default = harness.default if harness.default in valid else None
+        return HARNESS.put(AGENTS.put(config, valid), msgspec.structs.replace(harness, default=default))
 
 
-async def _checked(name: str, config: Config) -> Group:
+async def _check_agent(name: str, config: Config) -> Group:
     if not AGENTS.of(config)[name].enabled:
-        return _group(name, note("disabled", "left out: `enabled` is false"))
+        return _make_group(name, note("disabled", "left out: `enabled` is false"))
     try:
-        spec = _spec(name, config)
+        spec = _make_spec(name, config)
     except BadConfiguration as error:
-        return _group(name, problem("configuration", error))
-    given = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
-    if missing := missing_command(given, place=f"agents.{name}.command"):
-        return _group(name, missing)
-    return _group(name, (await _started(spec, HARNESS.of(config).open_s)).mapped(make_concealer(given)))
+        return _make_group(name, problem("configuration", error))
+    server = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
+    if missing := missing_command(server, place=f"agents.{name}.command"):
+        return _make_group(name, missing)
+    return _make_group(name, (await _check_start(spec, HARNESS.of(config).open_s)).mapped(make_concealer(server)))
 
 
-async def _started(spec: AgentSpec, within_s: float) -> Diagnosis:
+async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
     order = SessionOrder(
         thread=None,
         model=spec.model,
@@ -79,27 +77,27 @@ async def _started(spec: AgentSpec, within_s: float) -> Diagnosis:
         began = time.monotonic()
         with anyio.fail_after(within_s):
             async with agent.open(order) as session:
-                resumes = "can go on with a session" if session.id is not None else "is told the conversation anew"
+                resumes = "can resume a session" if session.id is not None else "gets the conversation again"
                 return ok("start", f"ready in {time.monotonic() - began:.2f} s; after a restart it {resumes}")
     except TimeoutError:
-        hint = "try its command in a shell; harness.open_s gives it more time"
+        hint = "run its command in a shell; harness.open_s is the time limit"
         return problem("start", f"is not ready within {within_s:g} s", hint=hint)
     except ToolpostError as error:
-        words = str(error.as_object().get("stderr") or "").splitlines()[-STDERR_LINES:]
-        return problem("start", error, lines=words)
+        stderr = str(error.as_object().get("stderr") or "").splitlines()[-STDERR_LINES:]
+        return problem("start", error, lines=stderr)
 
 
-def _readable(name: str, config: Config) -> bool:
+def _is_readable(name: str, config: Config) -> bool:
     try:
-        _spec(name, config)
+        _make_spec(name, config)
     except BadConfiguration:
         return False
     return True
 
 
-def _spec(name: str, config: Config) -> AgentSpec:
+def _make_spec(name: str, config: Config) -> AgentSpec:
     return AgentSpec(**vars(read_agent(config, name)))
 
 
-def _group(name: str, finding: Diagnosis) -> Group:
-    return Group(kind="agent", name=name, findings=(finding,))
+def _make_group(name: str, diagnosis: Diagnosis) -> Group:
+    return Group(kind="agent", name=name, findings=(diagnosis,))

@@ -1,4 +1,4 @@
-"""Plugins' hooks, each run apart from the others: with a time limit that ends it, and a failure that stays its own."""
+"""Runs the hooks of plugins. Each has a time limit, and one that fails or hangs neither stops the others nor the turn."""
 
 import asyncio
 import inspect
@@ -28,13 +28,13 @@ LIMITS_S: Final[Mapping[str, float]] = {
 }
 
 UNWIND_S: Final = 0.5
-"""How long a hook that was ended may take to let go."""
+"""How long a hook that was cancelled may take to end, in seconds."""
 
 _FAILED: Final = object()
 
 
 class Hooks:
-    """What plugins have to say about a conversation."""
+    """Calls the hooks of all plugins. A failure is logged, and marks its plugin as degraded."""
 
     def __init__(self, host: PluginHost, *, limits_s: Mapping[str, float] = LIMITS_S, threads: int = 16) -> None:
         self._host = host
@@ -46,19 +46,19 @@ class Hooks:
         return bool(self._host.implementations(hook))
 
     async def notify(self, hook: str, *, turn: TurnInfo | None = None, **given: Any) -> None:
-        """Tell every plugin, one after the other."""
+        """Call the hook of every plugin, one after the other; results are ignored."""
         for implementation in self._host.implementations(hook):
             await self._run(hook, implementation, turn, given)
 
     async def chain(self, hook: str, name: str, value: str, *, turn: TurnInfo) -> str:
-        """Let each plugin change a text; one that fails leaves it as it was."""
+        """Pass a text through the hook of each plugin; one that fails or returns no text leaves it unchanged."""
         for implementation in self._host.implementations(hook):
             changed = await self._run(hook, implementation, turn, {name: value})
             value = changed if isinstance(changed, str) else value
         return value
 
     async def first(self, hook: str, *, turn: TurnInfo, **given: Any) -> str | None:
-        """Return the first text that a plugin has, None if no plugin has any."""
+        """Return the text of the first plugin that returns one, None if none does; later plugins are not called."""
         for implementation in self._host.implementations(hook):
             answer = await self._run(hook, implementation, turn, given)
             if isinstance(answer, str):
@@ -71,7 +71,7 @@ class Hooks:
         offered = {"turn": turn, **given}
         arguments = [offered[name] for name in implementation.takes]
         try:
-            return await _run_within(self._limits_s[hook], self._called(implementation, arguments))
+            return await _run_within(self._limits_s[hook], self._call(implementation, arguments))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._host.degrade(implementation.plugin, f"failed in `{hook}`", error)
             event(
@@ -87,34 +87,29 @@ class Hooks:
             )
             return _FAILED
 
-    async def _called(self, implementation: Implementation, arguments: list[Any]) -> Any:
+    async def _call(self, implementation: Implementation, arguments: list[Any]) -> Any:
         function = implementation.function
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
-        # What is not asynchronous could hold up everybody; in a thread it holds up nobody but itself.
+        # In a thread, a synchronous hook cannot block the event loop.
         answer = await anyio.to_thread.run_sync(function, *arguments, limiter=self._threads, abandon_on_cancel=True)
         return await answer if inspect.isawaitable(answer) else answer
 
 
 async def _run_within(limit_s: float, work: Awaitable[Any]) -> Any:
-    """Wait for a piece of work, and no longer; one that will not be cancelled is left behind."""
+    """Return the result of `work`; raises `TimeoutError` after `limit_s`. Work that ignores its cancellation is abandoned."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=limit_s)
         if not done:
             task.cancel()
             await asyncio.wait({task}, timeout=UNWIND_S)
-            raise TimeoutError(f"it took longer than {limit_s:g} s, and was ended")
+            raise TimeoutError(f"it took longer than {limit_s:g} s and was cancelled")
     finally:
         if not task.done():
             task.cancel()
-            task.add_done_callback(_ignore_result)
+            # Without a reader of its exception, asyncio would log an abandoned task as an error.
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     if task.cancelled():
         raise TimeoutError("it cancelled itself")
     return task.result()
-
-
-def _ignore_result(task: "asyncio.Future[Any]") -> None:
-    """Read what came of work that nobody waits for any more."""
-    if not task.cancelled():
-        task.exception()

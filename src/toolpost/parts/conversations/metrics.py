@@ -1,10 +1,10 @@
-"""What conversations count."""
+"""Counters of conversations."""
 
 from toolpost.metrics import Counter, Metrics
 
 
 class AgentMetrics:
-    """Counters of turns and of the sessions of agents, shown among those of a gateway."""
+    """Counters of turns and agent sessions, among the metrics of a gateway."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         metrics = metrics or Metrics()
@@ -30,6 +30,6 @@ class AgentMetrics:
 
     @property
     def warm_ratio(self) -> float:
-        """Which part of all turns found a session that was warm."""
+        """The share of turns that found a warm session, from 0 to 1; 0 without turns."""
         warm, opening, cold = (self.agent_turns.value(found) for found in ("warm", "opening", "cold"))
         return warm / (warm + opening + cold) if warm + opening + cold else 0.0

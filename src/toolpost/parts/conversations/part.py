@@ -1,4 +1,4 @@
-"""Conversations as a part: sections, the API and the chat page, plugins for agents, gauges, checks."""
+"""Conversations as a part of a gateway: settings, HTTP API and chat page, plugins for agents, gauges, checks."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -41,18 +41,17 @@ class ConversationsPart(Part):
     commands = next(entry.commands for entry in BUNDLED if entry.name == "conversations")
 
     def __init__(self, agents: "Mapping[str, Agent] | None" = None) -> None:
-        """Take agents that answer beside those that are configured."""
+        """`agents` are added to the configured ones, by name."""
         self._agents = agents or {}
 
     def doctor(self) -> PartDoctor:
-        """Start each agent once."""
         from toolpost.parts.conversations.doctor import ConversationsDoctor
 
         return ConversationsDoctor()
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
-        """Lead conversations; without an agent, every message is refused with what to do."""
+        """Serve conversations; without an agent, every message is refused with a hint how to add one."""
         from toolpost.host import Provided
         from toolpost.providers.plugin_host import candidates_from_factories
 
@@ -67,15 +66,15 @@ class ConversationsPart(Part):
         has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
         yield Provided(
             plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
-            routes=lambda http: _routes(http, service),
-            gauges=lambda: _gauges(service),
+            routes=lambda http: _make_routes(http, service),
+            gauges=lambda: _read_gauges(service),
             conversations=service,
             services=[service],
             run=run,
         )
 
 
-def _routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
+def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
     from toolpost.endpoints.http.pages import Pages
     from toolpost.parts.conversations.api.routes import ConversationsApi
 
@@ -83,16 +82,16 @@ def _routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Ro
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
-def _gauges(service: "ConversationService") -> "Gauges":
+def _read_gauges(service: "ConversationService") -> "Gauges":
     pool = service.pool
     return {
-        "toolpost_agent_sessions": ("Sessions of agents that are kept.", len(pool.sessions)),
+        "toolpost_agent_sessions": ("Open sessions of agents.", len(pool.sessions)),
         "toolpost_agent_turns_waiting": ("Turns that wait for a session.", pool.waiting),
         "toolpost_agent_warm_ratio": ("Part of all turns that found a warm session.", pool.metrics.warm_ratio),
     }
 
 
-def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationService":
+def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "ConversationService":
     from toolpost.parts.conversations.agents import AgentRegistry
     from toolpost.parts.conversations.history import HistoryLimits
     from toolpost.parts.conversations.hooks import Hooks
@@ -101,7 +100,7 @@ def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationSe
     from toolpost.parts.conversations.session_pool import PoolLimits
 
     config, store, settings = host.config, host.store, HARNESS.of(host.config)
-    ready = _ready_agents(config, given)
+    ready = _make_agents(config, more_agents)
     if settings.default is not None and settings.default not in ready:
         raise BadConfiguration(
             f"harness.default: unknown agent `{settings.default}`.",
@@ -128,23 +127,25 @@ def _make_service(host: "Host", given: "Mapping[str, Agent]") -> "ConversationSe
     )
 
 
-def _ready_agents(config: "Config", given: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
+def _make_agents(config: "Config", more_agents: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
     from toolpost.parts.conversations.agent import AgentSpec
     from toolpost.parts.conversations.agents import LazyAgent, ReadyAgent
     from toolpost.settings.masking import make_concealer
     from toolpost.upstreams.spec import ServerSpec
 
-    specs = [_spec_of(config, name) for name, agent in AGENTS.of(config).items() if agent.enabled]
+    specs = [_make_spec(config, name) for name, agent in AGENTS.of(config).items() if agent.enabled]
     for spec in specs:
+        # This also remembers the secrets, so that logs and errors of this process conceal them.
         make_concealer(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     cwd = Path(config.project).absolute()
     return {spec.name: ReadyAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
-        name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent) for name, agent in given.items()
+        name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent)
+        for name, agent in more_agents.items()
     }
 
 
-def _spec_of(config: "Config", name: str) -> "AgentSpec":
-    """Read one agent; one whose variables cannot be filled in is there too, and says so instead of starting."""
+def _make_spec(config: "Config", name: str) -> "AgentSpec":
+    """Read one agent; a missing variable becomes its `problem`, raised when it is started, so that other agents work."""
     from toolpost.parts.conversations.agent import AgentSpec
 
     try:

@@ -1,4 +1,4 @@
-"""Which session a message belongs to: one function says so, for whoever asks and for whoever warms up."""
+"""Derives the key of the session that a message belongs to; prompting and prewarming use the same function, and so share it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ ProfileDigest = NewType("ProfileDigest", str)
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """All that makes one session differ from another: who answers, with which model, where, and what it may use."""
+    """Everything that distinguishes sessions: the agent and its settings, the model, and the tools that it may use."""
 
     spec: AgentSpec
     model: str | None
     scopes: tuple[Scope, ...]
-    """What the gateway shows to it: the caller's limits and the agent's own."""
+    """Limits of the gateway's tools: the caller's, then the agent's own."""
 
     @property
     def digest(self) -> ProfileDigest:
-        """Return what tells profiles apart. Every part is named in it, none is counted."""
+        """A digest of all fields, which is stored with a thread: sessions are resumed under the same profile only."""
         spec = self.spec
-        whole = [
+        fields = [
             spec.name,
             spec.kind,
             spec.command,
@@ -38,18 +38,18 @@ class Profile:
             self.model,
             [[None if s.tags is None else sorted(s.tags), s.tools] for s in self.scopes],
         ]
-        return ProfileDigest(hashlib.sha256(msgspec.json.encode(whole, order="sorted")).hexdigest()[:32])
+        return ProfileDigest(hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:32])
 
 
 def profile_of(spec: AgentSpec, *, model: str | None, scopes: Sequence[Scope]) -> Profile:
-    """Put a profile together: what the caller may see, within what the agent may."""
+    """Make a profile; `model` overrides that of the agent, and `scopes` of the caller are narrowed by those of the agent."""
     own = Scope(tags=spec.tags, tools=spec.tools)
     return Profile(spec=spec, model=model or spec.model, scopes=(*scopes, *([own] if own.is_limited else [])))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolKey:
-    """What a session is pooled under. It belongs to a caller, so that no two ever share one by accident."""
+    """The key of a session in the pool. It contains the caller, so that callers never share a session."""
 
     caller: CallerId
     thread: ThreadId | None
@@ -60,7 +60,7 @@ class PoolKey:
 def pool_key(
     caller: Caller, profile: Profile, *, thread: ThreadId | None = None, session: AgentSessionId | None = None
 ) -> PoolKey:
-    """Derive the key: the thread, else the agent's session, else the caller's default one; always with the whole profile."""
+    """Return the key of the session of a thread, else of the agent's `session`, else of the caller's default session."""
     return PoolKey(
         caller=caller.id,
         thread=thread,

@@ -188,7 +188,7 @@ class SessionPool:
                 "All agent sessions are busy.",
                 retry_s=RETRY_S,
                 is_own=self._count_slots()[key.caller] >= self._share,
-                hint="the conversation's first message waits for its turn",
+                hint="send the message: it waits for a session",
             )
         if (kept := self.find(key)) is not None and kept.is_idle and await self._is_alive(kept):
             # The message that is being prepared may come late: its session is kept as long as after a turn.
@@ -302,7 +302,7 @@ class SessionPool:
             raise ToolTimedOut(
                 f"The agent was not ready within {self.limits.open_s:g} s.",
                 timeout_ms=round(self.limits.open_s * 1000),
-                hint="try its command in a shell; harness.open_s gives it more time",
+                hint="run its command in a shell; harness.open_s is the time limit",
             )
 
     def _note_failure(self, pooled: PooledSession, raised: Exception) -> None:

@@ -72,7 +72,7 @@ class HarnessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ResolvedAgent:
-    """An agent with variables replaced and absolute paths. It may hold secrets, which its repr leaves out."""
+    """An agent with variables replaced and absolute paths. It may contain secrets, which its repr omits."""
 
     name: str
     kind: AgentKind
@@ -105,16 +105,16 @@ def resolve_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, 
     """Replace the variables of an agent's settings; errors name the agent and the key, never a value."""
     check_agent(name, agent)
 
-    def fill(text: str, key: str) -> str:
+    def expand(text: str, key: str) -> str:
         return expand_variables(text, environment=environment, project=project, place=f"agents.{name}.{key}")
 
-    words = [fill(word, f"args[{number}]") for number, word in enumerate(agent.args)]
+    arguments = [expand(word, f"args[{number}]") for number, word in enumerate(agent.args)]
     return ResolvedAgent(
         name=name,
         kind=agent.kind,
-        command=(fill(agent.command, "command"), *words) if agent.command else tuple(words),
-        env={key: fill(value, f"env.{key}") for key, value in agent.env.items()},
-        cwd=(project / fill(agent.cwd or "", "cwd")).absolute(),
+        command=(expand(agent.command, "command"), *arguments) if agent.command else tuple(arguments),
+        env={key: expand(value, f"env.{key}") for key, value in agent.env.items()},
+        cwd=(project / expand(agent.cwd or "", "cwd")).absolute(),
         model=agent.model,
         permissions=agent.permissions,
         tags=None if agent.tags is None else frozenset(agent.tags),
@@ -126,7 +126,7 @@ def resolve_agent(name: str, agent: AgentSettings, *, environment: Mapping[str, 
 AGENTS: Final[Section[dict[str, AgentSettings]]] = Section(
     name="agents",
     struct=AgentSettings,
-    table=Annotated[dict[AgentName, AgentSettings], Meta(description="who answers in conversations, by name")],
+    table=Annotated[dict[AgentName, AgentSettings], Meta(description="agents that answer in conversations, by name")],
     default={},
     check_entry=check_agent,
 )
@@ -135,7 +135,7 @@ HARNESS: Final = Section(name="harness", struct=HarnessSettings, default=Harness
 
 
 def read_agent(config: Config, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:
-    """Return one agent, enabled or not, with its variables filled in; a missing one is an error."""
-    given = os.environ if environment is None else environment
+    """Return one agent, enabled or not, with its variables replaced; raises `BadConfiguration` for a missing variable."""
+    variables = os.environ if environment is None else environment
     project = Path(config.project).absolute()
-    return resolve_agent(name, AGENTS.of(config)[name], environment=given, project=project)
+    return resolve_agent(name, AGENTS.of(config)[name], environment=variables, project=project)

@@ -1,4 +1,4 @@
-"""The API of conversations as OpenAPI describes it, made out of the list of what it serves."""
+"""The OpenAPI description of the conversations API, generated from its routes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,32 +17,34 @@ _EVENTS: Final = "text/event-stream"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
-    """One thing that can be asked."""
+class Operation:
+    """A method of a path, as OpenAPI calls it, with what its description needs."""
 
     method: str
     path: str
-    """`{thread}` stands for the id of one."""
+    """`{thread}` stands for the id of a thread."""
     summary: str
-    takes: type[msgspec.Struct] | None = None
-    gives: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
     query: tuple[str, ...] = ()
+    """Parameters of the query; all are numbers."""
     status: int = 200
     streams: bool = False
-    refuses: tuple[int, ...] = ()
-    """With which other status it may end; where something is given, that may be what says so."""
+    """Whether it responds with server-sent events to clients that accept them."""
+    errors: tuple[int, ...] = ()
+    """Further status codes. An operation that streams may send them with its `response`: the failed turn."""
 
 
 @cache
-def description(routes: Sequence[Described]) -> JsonObject:
-    """Describe what there is."""
-    kinds = {kind for route in routes for kind in (route.takes, route.gives) if kind is not None}
-    ordered = [*sorted(kinds, key=lambda kind: kind.__name__), TurnEvent]
+def describe_api(operations: Sequence[Operation]) -> JsonObject:
+    """Return the OpenAPI document."""
+    structs = {struct for each in operations for struct in (each.body, each.response) if struct is not None}
+    ordered = [*sorted(structs, key=lambda struct: struct.__name__), TurnEvent]
     schemas, components = msgspec.json.schema_components(ordered, ref_template=_REFERENCE)
     *_, events = schemas
     paths: dict[str, JsonObject] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Toolpost: conversations", "version": __version__},
@@ -55,41 +57,38 @@ def description(routes: Sequence[Described]) -> JsonObject:
     }
 
 
-def _operation(route: Described) -> JsonObject:
-    parameters: list[JsonObject] = [{"name": name, "in": "query", "schema": {"type": "number"}} for name in route.query]
-    if "{thread}" in route.path:
+def _describe(operation: Operation) -> JsonObject:
+    has_thread = "{thread}" in operation.path
+    parameters: list[JsonObject] = [
+        {"name": name, "in": "query", "schema": {"type": "number"}} for name in operation.query
+    ]
+    if has_thread:
         parameters.append({"name": "thread", "in": "path", "required": True, "schema": {"type": "string"}})
-    responses: JsonObject = {str(route.status): {"description": "as asked", "content": _content(route)}}
-    for code in _codes(route):
-        schema = _ref("Error")
-        if route.streams and route.gives is not None and code in route.refuses:
-            schema = {"anyOf": [_ref(route.gives.__name__), schema]}
-        responses[str(code)] = {"description": "refused, or failed", "content": {_JSON: {"schema": schema}}}
-    operation: JsonObject = {"summary": route.summary, "responses": responses}
-    if parameters:
-        operation["parameters"] = parameters
-    if route.takes is not None:
-        content = {_JSON: {"schema": _ref(route.takes.__name__)}}
-        operation["requestBody"] = {"required": True, "content": content}
-    return operation
 
-
-def _codes(route: Described) -> list[int]:
-    """Say with which status a request may be refused."""
-    of_thread = (404,) if "{thread}" in route.path else ()
-    of_body = (413, 415) if route.takes is not None else ()
-    return sorted({400, 401, 403, 421, *of_thread, *of_body, *route.refuses})
-
-
-def _content(route: Described) -> JsonObject:
     content: dict[str, Any] = {}
-    if route.gives is not None:
-        content[_JSON] = {"schema": _ref(route.gives.__name__)}
-    elif not route.streams:
+    if operation.response is not None:
+        content[_JSON] = {"schema": _ref(operation.response.__name__)}
+    elif not operation.streams:
         content[_JSON] = {"schema": {"type": "object"}}
-    if route.streams:
+    if operation.streams:
         content[_EVENTS] = {"schema": _ref("TurnEvent")}
-    return content
+    responses: JsonObject = {str(operation.status): {"description": "success", "content": content}}
+
+    of_thread = (404,) if has_thread else ()
+    of_body = (413, 415) if operation.body is not None else ()
+    for status in sorted({400, 401, 403, 421, *of_thread, *of_body, *operation.errors}):
+        schema = _ref("Error")
+        if operation.streams and operation.response is not None and status in operation.errors:
+            schema = {"anyOf": [_ref(operation.response.__name__), schema]}
+        responses[str(status)] = {"description": "refused, or failed", "content": {_JSON: {"schema": schema}}}
+
+    described: JsonObject = {"summary": operation.summary, "responses": responses}
+    if parameters:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        body = {_JSON: {"schema": _ref(operation.body.__name__)}}
+        described["requestBody"] = {"required": True, "content": body}
+    return described
 
 
 def _ref(name: str) -> JsonObject:

@@ -1,4 +1,4 @@
-"""A request of the API of conversations, as those who answer it read it: who asks, what the path names, the query, the body."""
+"""A request of the conversations API: its caller, the thread in its path, its query and its body."""
 
 import re
 from dataclasses import dataclass
@@ -16,54 +16,56 @@ from toolpost.endpoints.http.request import HttpRequest
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-_UNKNOWN: Final = re.compile(r"unknown field `(.+)`")
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.+)`")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """A request that was let in."""
+class ApiRequest:
+    """A request of an authenticated caller."""
 
-    request: HttpRequest
+    http: HttpRequest
     principal: Principal
     thread: ThreadId
-    """Empty where the path names none."""
+    """Empty where the path has none."""
     body_limit: int
 
-    def number(self, name: str, default: float, largest: float) -> float:
-        """Read a number out of the query."""
-        found = parse_qs(self.request.scope.get("query_string", b"").decode("latin-1")).get(name)
-        if found is None:
+    def read_number(self, name: str, default: float, largest: float) -> float:
+        """Return a number of the query; raises `InvalidRequest` if it is none, or not between 0 and `largest`."""
+        values = parse_qs(self.http.scope.get("query_string", b"").decode("latin-1")).get(name)
+        if values is None:
             return default
         try:
-            number = float(found[-1])
+            number = float(values[-1])
         except ValueError as error:
-            raise InvalidRequest(f"`{name}` is a number.") from error
+            raise InvalidRequest(f"`{name}` must be a number.") from error
         if not 0 <= number <= largest:
-            raise InvalidRequest(f"`{name}` is between 0 and {largest:g}.")
+            raise InvalidRequest(f"`{name}` must be between 0 and {largest:g}.")
         return number
 
-    async def body(self, kind: type[Body]) -> Body:
-        """Read the body."""
-        self.check_not_a_form()
-        raw = await self.request.body(self.body_limit)
+    async def read_body(self, kind: type[Body]) -> Body:
+        """Decode the body, an empty one as `{}`; raises `InvalidRequest`, `Refused` (415) or `CallCancelled`."""
+        self.refuse_forms()
+        raw = await self.http.body(self.body_limit)
         if raw is None:
-            raise CallCancelled("The client went away while it was asking.")
+            raise CallCancelled("The client disconnected while it sent its request.")
         try:
             return msgspec.json.decode(raw or b"{}", type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            hint = _hint(str(error), kind)
-            raise InvalidRequest(f"The body is not what this path takes: {error}.", hint=hint) from error
+            hint = _make_hint(str(error), kind)
+            raise InvalidRequest(f"The body does not match the schema of this path: {error}.", hint=hint) from error
 
-    def check_not_a_form(self) -> None:
-        """Refuse what any page could post: neither of these headers is sent across sites without asking first."""
-        if not self.request.is_json and self.request.headers.get(b"x-toolpost") != b"1":
+    def refuse_forms(self) -> None:
+        """Raise `Refused` (415) for requests that a page of another site could send.
+
+        A browser sends neither of the two headers across sites without a preflight request, which is never allowed.
+        """
+        if not self.http.is_json and self.http.headers.get(b"x-toolpost") != b"1":
             raise Refused(415, ErrorCode.INVALID_REQUEST, "Send `Content-Type: application/json`")
 
 
-def _hint(problem: str, kind: type[msgspec.Struct]) -> str:
-    """Say what a body may hold, or what was probably meant."""
+def _make_hint(problem: str, kind: type[msgspec.Struct]) -> str:
     known = kind.__struct_encode_fields__
-    unknown = _UNKNOWN.search(problem)
+    unknown = _UNKNOWN_FIELD.search(problem)
     if unknown and (near := nearest_name(unknown[1][:64], known)):
         return f"did you mean `{near}`?"
     return f"an object with: {', '.join(known)}"

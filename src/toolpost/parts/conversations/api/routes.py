@@ -1,15 +1,19 @@
-"""The API of conversations: threads, messages, what happens in a turn, prewarming. `ROUTES` is all of it.
+"""The HTTP API of conversations: threads, messages, turns and their events, prewarming.
 
-Whoever may call tools may lead conversations, and sees their own alone. An agent may not: it would talk to itself. Errors are
-the error object of the wire, under `error`.
+Each method of `ConversationsApi` with `@_route` answers one operation; `ROUTES` has all of them. The type of its parameter `body`
+and of its result are those of the request and the response, for decoding and for the OpenAPI description alike.
+
+Every caller who may call tools may use it, and sees only their own threads. Agents may not: an agent could prompt itself without
+end. Errors are sent as the error object, under `error`.
 """
 
+import inspect
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
@@ -26,11 +30,12 @@ from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.refusal import Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts.conversations.api import values
-from toolpost.parts.conversations.api.openapi import Described, description
-from toolpost.parts.conversations.api.request import Ask
-from toolpost.parts.conversations.api.stream import TurnStream
+from toolpost.parts.conversations.api.openapi import Operation, describe_api
+from toolpost.parts.conversations.api.request import ApiRequest
+from toolpost.parts.conversations.api.stream import TurnStream, watch_disconnect
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.shares import Shares
+from toolpost.store.threads import Thread
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200
@@ -46,21 +51,43 @@ _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.TOOL_TIMEOUT: 504,
     ErrorCode.HANDLER_ERROR: 502,
 }
-"""What a code is in HTTP; any other is 500."""
+"""The HTTP status of an error code; any other is 500."""
 
+_OVERLOADED: Final = (429, 503)
+_AGENT_FAILED: Final = (*_OVERLOADED, 502, 504)
 
-Handler = Callable[["ConversationsApi", Ask], Awaitable[Any]]
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiRoute(Described):
-    """One thing that can be asked, and who answers it."""
+class ApiRoute(Operation):
+    """An operation and the method of `ConversationsApi` that answers it."""
 
-    handler: Handler
+    handler: Callable[..., Awaitable[Any]]
+    """Takes the API, the request and, if the operation has one, the body. Returns the response, None if it has sent it."""
+
+
+_routes: list[ApiRoute] = []
+
+
+def _route(method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+    """Register a method of `ConversationsApi`; `options` are further fields of its `Operation`."""
+
+    def register(handler: Handler) -> Handler:
+        signature = inspect.signature(handler)
+        if "body" in signature.parameters:
+            options["body"] = signature.parameters["body"].annotation
+        result = signature.return_annotation
+        if isinstance(result, type) and issubclass(result, msgspec.Struct):
+            options["response"] = result
+        _routes.append(ApiRoute(method=method, path=f"{API}{path}", summary=summary, handler=handler, **options))
+        return handler
+
+    return register
 
 
 class ConversationsApi:
-    """The paths of conversations."""
+    """The operations of the API, and the dispatch to them."""
 
     def __init__(
         self,
@@ -78,41 +105,50 @@ class ConversationsApi:
         self._health = health
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of these."""
         return path == API or path.startswith(f"{API}/")
 
-    async def answer(self, request: HttpRequest) -> None:
-        """Answer a request, one that fails with the error object."""
+    async def answer(self, http: HttpRequest) -> None:
+        """Answer a request; failures are sent as the error object."""
         try:
-            route, thread = _find_route(request)
-            admission = await self._access.admit(request)
+            route, thread = _find_route(http)
+            admission = await self._access.admit(http)
             if admission.caller.thread is not None:
                 raise forbidden("An agent may use tools, but not start conversations")
             principal = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-            ask = Ask(request=request, principal=principal, thread=thread, body_limit=self._body_limit)
-            async with close_on_removal(request, self._access.roster, admission) if route.streams else nullcontext():
-                given = await route.handler(self, ask)
+            request = ApiRequest(http=http, principal=principal, thread=thread, body_limit=self._body_limit)
+            async with close_on_removal(http, self._access.roster, admission) if route.streams else nullcontext():
+                body = [await request.read_body(route.body)] if route.body is not None else []
+                response = await route.handler(self, request, *body)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
-            await _send_error(request, error, refusal.status, refusal.headers)
-        except QueueOverloaded as full:
-            await _send_error(request, full.as_object(), overload_status(full), retry_headers(full))
+            await _send_error(http, error, refusal.status, refusal.headers)
+        except QueueOverloaded as overload:
+            await _send_error(http, overload.as_object(), overload_status(overload), retry_headers(overload))
         except ToolpostError as failure:
-            await _send_error(request, failure.as_object(), _STATUS.get(failure.code, 500))
+            await _send_error(http, failure.as_object(), _STATUS.get(failure.code, 500))
         except Exception as bug:
-            # A bug of ours gets an answer too.
+            # The HTTP application answers this one with 503.
             if has_run_out(bug):
                 raise
-            told = internal_error(bug).message
-            await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": told}, 500)
+            message = internal_error(bug).message
+            await _send_error(http, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
-            if given is not None:
-                await send_json(request.send, encode(given), status=route.status)
+            if response is not None:
+                await send_json(http.send, encode(response), status=route.status)
 
-    # -- threads ---------------------------------------------------------------------------------------------------------
+    # -- the server ------------------------------------------------------------------------------------------------------
 
-    async def list_agents(self, _: Ask) -> values.AgentList:
-        """Say who answers."""
+    @_route("GET", "/openapi.json", "this description")
+    async def describe(self, _: ApiRequest) -> JsonObject:
+        return describe_api(ROUTES)
+
+    @_route("GET", "/health", "state of the server and of each plugin")
+    async def show_health(self, request: ApiRequest) -> JsonObject:
+        # The details name servers and plugins, which a caller with limited scopes may not see.
+        return {"status": "ok"} if request.principal.scopes else self._health()
+
+    @_route("GET", "/agents", "list the agents")
+    async def list_agents(self, _: ApiRequest) -> values.AgentList:
         default = self._conversations.default_agent
         return values.AgentList(
             agents=[
@@ -121,255 +157,142 @@ class ConversationsApi:
             ]
         )
 
-    async def list_threads(self, ask: Ask) -> values.ThreadList:
-        """Show a page of the caller's threads."""
-        limit = int(ask.number("limit", 50, PAGE_LIMIT))
-        before = ask.number("before", 0, 1e12)
-        found = await self._conversations.list_threads(ask.principal, before=before or None, limit=limit)
-        last = f"{found[-1].changed_at!r}" if found and len(found) == limit else None
-        return values.ThreadList(threads=[self._shown(thread) for thread in found], next=last)
+    # -- threads ---------------------------------------------------------------------------------------------------------
 
-    async def create_thread(self, ask: Ask) -> values.ShownThread:
-        """Begin a conversation."""
-        body = await ask.body(values.NewThread)
+    @_route("GET", "/threads", "list your conversations, the last changed first", query=("before", "limit"))
+    async def list_threads(self, request: ApiRequest) -> values.ThreadList:
+        limit = int(request.read_number("limit", 50, PAGE_LIMIT))
+        before = request.read_number("before", 0, 1e12)
+        threads = await self._conversations.list_threads(request.principal, before=before or None, limit=limit)
+        last = f"{threads[-1].changed_at!r}" if threads and len(threads) == limit else None
+        return values.ThreadList(threads=[self._render_thread(thread) for thread in threads], next=last)
+
+    @_route("POST", "/threads", "start a conversation", status=201, errors=_OVERLOADED)
+    async def create_thread(self, request: ApiRequest, body: values.NewThread) -> values.ShownThread:
         created = await self._conversations.create_thread(
-            ask.principal, title=body.title, agent=body.agent, model=body.model
+            request.principal, title=body.title, agent=body.agent, model=body.model
         )
-        return self._shown(created)
+        return self._render_thread(created)
 
-    async def show_thread(self, ask: Ask) -> values.ShownThread:
-        """Show one thread."""
-        return self._shown(await self._conversations.find_thread(ask.principal, ask.thread))
+    @_route("GET", "/threads/{thread}", "show a conversation")
+    async def show_thread(self, request: ApiRequest) -> values.ShownThread:
+        return self._render_thread(await self._conversations.find_thread(request.principal, request.thread))
 
-    async def change_thread(self, ask: Ask) -> values.ShownThread:
-        """Change what may be changed of a thread."""
-        body = await ask.body(values.ThreadChange)
-        # Below, None stays as it is and nothing at all is forgotten; on the wire that is left out, and null.
+    @_route("PATCH", "/threads/{thread}", "change the title, agent or model of a conversation")
+    async def change_thread(self, request: ApiRequest, body: values.ThreadChange) -> values.ShownThread:
+        # In JSON, an absent field stays and null unsets it; for `change_thread`, these are None and an empty text.
         agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
         changed = await self._conversations.change_thread(
-            ask.principal, ask.thread, title=body.title, agent=agent, model=model
+            request.principal, request.thread, title=body.title, agent=agent, model=model
         )
-        return self._shown(changed)
+        return self._render_thread(changed)
 
-    async def delete_thread(self, ask: Ask) -> JsonObject:
-        """Forget a thread."""
-        ask.check_not_a_form()
-        await self._conversations.delete_thread(ask.principal, ask.thread)
+    @_route("DELETE", "/threads/{thread}", "delete a conversation with its messages")
+    async def delete_thread(self, request: ApiRequest) -> JsonObject:
+        request.refuse_forms()
+        await self._conversations.delete_thread(request.principal, request.thread)
         return {}
 
-    async def list_messages(self, ask: Ask) -> values.MessageList:
-        """Show what was said."""
-        after, limit = int(ask.number("after", 0, 2**53)), int(ask.number("limit", 100, PAGE_LIMIT))
-        found = await self._conversations.read_messages(ask.principal, ask.thread, after=after, limit=limit)
-        return values.MessageList(messages=[values.render_message(message) for message in found])
+    def _render_thread(self, thread: Thread) -> values.ShownThread:
+        running = [str(turn) for turn in self._conversations.running_in(thread.id)]
+        return values.render_thread(thread, is_warm=self._conversations.is_warm(thread.id), running=running)
 
-    async def list_turns(self, ask: Ask) -> values.TurnList:
-        """Show how each message was answered."""
-        limit = int(ask.number("limit", 50, PAGE_LIMIT))
-        found = await self._conversations.list_turns(ask.principal, ask.thread, limit=limit)
-        return values.TurnList(turns=[values.render_turn(turn) for turn in found])
+    # -- messages and turns ----------------------------------------------------------------------------------------------
 
-    # -- turns -----------------------------------------------------------------------------------------------------------
+    @_route("GET", "/threads/{thread}/messages", "list messages, in order", query=("after", "limit"))
+    async def list_messages(self, request: ApiRequest) -> values.MessageList:
+        after, limit = int(request.read_number("after", 0, 2**53)), int(request.read_number("limit", 100, PAGE_LIMIT))
+        messages = await self._conversations.read_messages(request.principal, request.thread, after=after, limit=limit)
+        return values.MessageList(messages=[values.render_message(message) for message in messages])
 
-    async def say(self, ask: Ask) -> None:
-        """Answer a message: as a stream of events, or at once when it has ended."""
-        body = await ask.body(values.NewMessage)
-        request = ask.request
-        stream = TurnStream(request.receive, request.send)
-        options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.tell)
-        is_streamed = b"text/event-stream" in request.headers.get(b"accept", b"")
-        with self._streams.held(ask.principal.caller.id) if is_streamed else nullcontext():
-            run = await self._conversations.start_message(ask.principal, ask.thread, body.text, options)
+    @_route(
+        "POST",
+        "/threads/{thread}/messages",
+        "send a message; the response is the end of its turn, or each event with `Accept: text/event-stream`",
+        response=TurnEnded,
+        streams=True,
+        errors=_AGENT_FAILED,
+    )
+    async def send_message(self, request: ApiRequest, body: values.NewMessage) -> None:
+        http = request.http
+        stream = TurnStream(http.receive, http.send)
+        options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.put)
+        is_streamed = b"text/event-stream" in http.headers.get(b"accept", b"")
+        with self._streams.held(request.principal.caller.id) if is_streamed else nullcontext():
+            run = await self._conversations.start_message(request.principal, request.thread, body.text, options)
 
-            def leave() -> None:
+            def handle_gone() -> None:
                 if body.on_disconnect == "cancel":
                     run.stop("cancelled", "the client is gone")
 
             if is_streamed:
-                await stream.serve(until_end=True, on_gone=leave)
+                await stream.serve(until_end=True, on_gone=handle_gone)
             else:
-                await _answer_whole(request, run, leave)
+                await _send_end(http, run, handle_gone)
 
-    async def follow(self, ask: Ask) -> None:
-        """Tell all that happens in a thread, for as long as the client listens."""
-        await self._conversations.find_thread(ask.principal, ask.thread)
-        stream = TurnStream(ask.request.receive, ask.request.send)
-        with self._streams.held(ask.principal.caller.id), self._conversations.open_listener(ask.thread, stream.tell):
+    @_route("GET", "/threads/{thread}/turns", "list turns, the latest first", query=("limit",))
+    async def list_turns(self, request: ApiRequest) -> values.TurnList:
+        limit = int(request.read_number("limit", 50, PAGE_LIMIT))
+        turns = await self._conversations.list_turns(request.principal, request.thread, limit=limit)
+        return values.TurnList(turns=[values.render_turn(turn) for turn in turns])
+
+    @_route(
+        "GET",
+        "/threads/{thread}/events",
+        "follow the events of all turns in a conversation from now on",
+        streams=True,
+        errors=_OVERLOADED,
+    )
+    async def follow(self, request: ApiRequest) -> None:
+        await self._conversations.find_thread(request.principal, request.thread)
+        stream = TurnStream(request.http.receive, request.http.send)
+        held = self._streams.held(request.principal.caller.id)
+        with held, self._conversations.open_listener(request.thread, stream.put):
             await stream.serve(until_end=False, on_gone=lambda: None)
 
-    async def cancel(self, ask: Ask) -> values.Cancelled:
-        """Stop what runs or waits in a thread."""
-        body = await ask.body(values.Cancellation)
+    @_route("POST", "/threads/{thread}/cancel", "cancel a turn, or all that run or wait")
+    async def cancel(self, request: ApiRequest, body: values.Cancellation) -> values.Cancelled:
         turn = TurnId(body.turn) if body.turn is not None else None
-        stopped = await self._conversations.cancel(ask.principal, ask.thread, turn)
+        stopped = await self._conversations.cancel(request.principal, request.thread, turn)
         return values.Cancelled(cancelled=list(stopped))
 
-    async def prewarm(self, ask: Ask) -> values.Prewarmed:
-        """Have the session of a thread ready, by the same key as its next message."""
-        body = await ask.body(values.Prewarming)
+    @_route(
+        "POST", "/prewarm", "open the session of a conversation before its next message", errors=(404, *_AGENT_FAILED)
+    )
+    async def prewarm(self, request: ApiRequest, body: values.Prewarming) -> values.Prewarmed:
         started = time.perf_counter()
         options = InvokeOptions(agent=body.agent, model=body.model)
-        await self._conversations.prewarm(ask.principal, ThreadId(body.thread_id), options)
+        await self._conversations.prewarm(request.principal, ThreadId(body.thread_id), options)
         return values.Prewarmed(
             thread_id=body.thread_id, state="warm", took_ms=round((time.perf_counter() - started) * 1000, 3)
         )
 
-    async def show_health(self, ask: Ask) -> JsonObject:
-        """Say how the server and its plugins are doing."""
-        # Whoever may not see everything learns that the server is up, and nothing about it.
-        return {"status": "ok"} if ask.principal.scopes else self._health()
 
-    async def describe(self, _: Ask) -> JsonObject:
-        """Describe all of this."""
-        return description(ROUTES)
-
-    def _shown(self, thread: Any) -> values.ShownThread:
-        running = [str(turn) for turn in self._conversations.running_in(thread.id)]
-        return values.render_thread(thread, is_warm=self._conversations.is_warm(thread.id), running=running)
+ROUTES: Final = tuple(_routes)
 
 
-_THREAD: Final = f"{API}/threads/{{thread}}"
-
-ROUTES: Final = (
-    ApiRoute(
-        method="GET",
-        path=f"{API}/openapi.json",
-        summary="this description",
-        handler=ConversationsApi.describe,
-    ),
-    ApiRoute(
-        method="GET",
-        path=f"{API}/health",
-        summary="how the server and each plugin is doing",
-        handler=ConversationsApi.show_health,
-    ),
-    ApiRoute(
-        method="GET",
-        path=f"{API}/agents",
-        summary="who answers",
-        handler=ConversationsApi.list_agents,
-        gives=values.AgentList,
-    ),
-    ApiRoute(
-        method="GET",
-        path=f"{API}/threads",
-        summary="your conversations, those that changed last first",
-        handler=ConversationsApi.list_threads,
-        gives=values.ThreadList,
-        query=("before", "limit"),
-    ),
-    ApiRoute(
-        method="POST",
-        path=f"{API}/threads",
-        summary="begin a conversation",
-        handler=ConversationsApi.create_thread,
-        takes=values.NewThread,
-        gives=values.ShownThread,
-        status=201,
-        refuses=(429, 503),
-    ),
-    ApiRoute(
-        method="GET",
-        path=_THREAD,
-        summary="one conversation",
-        handler=ConversationsApi.show_thread,
-        gives=values.ShownThread,
-    ),
-    ApiRoute(
-        method="PATCH",
-        path=_THREAD,
-        summary="rename a conversation, or have another agent or model answer",
-        handler=ConversationsApi.change_thread,
-        takes=values.ThreadChange,
-        gives=values.ShownThread,
-    ),
-    ApiRoute(
-        method="DELETE",
-        path=_THREAD,
-        summary="forget a conversation with all that was said in it",
-        handler=ConversationsApi.delete_thread,
-    ),
-    ApiRoute(
-        method="GET",
-        path=f"{_THREAD}/messages",
-        summary="what was said, in order",
-        handler=ConversationsApi.list_messages,
-        gives=values.MessageList,
-        query=("after", "limit"),
-    ),
-    ApiRoute(
-        method="POST",
-        path=f"{_THREAD}/messages",
-        summary="say something; answered when the turn has ended, or event by event to `Accept: text/event-stream`",
-        handler=ConversationsApi.say,
-        takes=values.NewMessage,
-        gives=TurnEnded,
-        streams=True,
-        refuses=(429, 502, 503, 504),
-    ),
-    ApiRoute(
-        method="GET",
-        path=f"{_THREAD}/turns",
-        summary="how each message was answered, the latest first",
-        handler=ConversationsApi.list_turns,
-        gives=values.TurnList,
-        query=("limit",),
-    ),
-    ApiRoute(
-        method="GET",
-        path=f"{_THREAD}/events",
-        summary="all that happens in a conversation from now on, whoever speaks",
-        handler=ConversationsApi.follow,
-        streams=True,
-        refuses=(429, 503),
-    ),
-    ApiRoute(
-        method="POST",
-        path=f"{_THREAD}/cancel",
-        summary="stop a turn, or all that run or wait",
-        handler=ConversationsApi.cancel,
-        takes=values.Cancellation,
-        gives=values.Cancelled,
-    ),
-    ApiRoute(
-        method="POST",
-        path=f"{API}/prewarm",
-        summary="have the session of a conversation ready before its next message",
-        handler=ConversationsApi.prewarm,
-        takes=values.Prewarming,
-        gives=values.Prewarmed,
-        refuses=(404, 429, 502, 503, 504),
-    ),
-)
-"""Every path, and what it does."""
-
-
-def _find_route(request: HttpRequest) -> tuple[ApiRoute, ThreadId]:
-    parts = request.path.split("/")
+def _find_route(http: HttpRequest) -> tuple[ApiRoute, ThreadId]:
+    """Return the route of a request and the thread in its path; raises `Refused` (404 or 405)."""
+    parts = http.path.split("/")
     methods = []
     for route in ROUTES:
-        wanted = route.path.split("/")
-        if len(parts) != len(wanted) or any(b not in (a, "{thread}") for a, b in zip(parts, wanted, strict=True)):
+        pattern = route.path.split("/")
+        if len(parts) != len(pattern) or any(b not in (a, "{thread}") for a, b in zip(parts, pattern, strict=True)):
             continue
-        if route.method == request.method:
-            return route, ThreadId(parts[3] if "{thread}" in wanted else "")
+        if route.method == http.method:
+            return route, ThreadId(parts[3] if "{thread}" in pattern else "")
         methods.append(route.method)
     if not methods:
-        raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; {API}/openapi.json says what there is")
+        raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; {API}/openapi.json lists all paths")
     allowed = ", ".join(methods)
     message = f"This path takes {allowed} only"
     raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])
 
 
-async def _answer_whole(request: HttpRequest, turn: AcceptedTurn, leave: Callable[[], None]) -> None:
+async def _send_end(http: HttpRequest, turn: AcceptedTurn, on_gone: Callable[[], None]) -> None:
+    """Wait for the end of a turn and send it; a failed turn with the status of its error."""
     async with anyio.create_task_group() as tasks:
-
-        async def watch() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                continue
-            leave()
-
-        tasks.start_soon(watch)
+        tasks.start_soon(watch_disconnect, http.receive, on_gone)
         await turn.done.wait()
         tasks.cancel_scope.cancel()
     ended = turn.ended
@@ -380,10 +303,10 @@ async def _answer_whole(request: HttpRequest, turn: AcceptedTurn, leave: Callabl
     )
     headers = [(b"retry-after", b"%d" % math.ceil(retry_ms / 1000))] if retry_ms is not None else None
     status = _STATUS.get(code, 500) if code is not None else 200
-    await send_json(request.send, encode_event(ended), status=status, headers=headers)
+    await send_json(http.send, encode_event(ended), status=status, headers=headers)
 
 
 async def _send_error(
-    request: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
+    http: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    await send_json(request.send, encode({"error": error}), status=status, headers=headers)
+    await send_json(http.send, encode({"error": error}), status=status, headers=headers)

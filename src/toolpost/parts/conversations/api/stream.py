@@ -1,4 +1,4 @@
-"""A turn as server-sent events: each as it comes, its end the last. Whoever goes away, or reads no more, is noticed."""
+"""The events of turns as server-sent events, until a turn ends or the client disconnects or falls behind."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,70 +12,71 @@ from toolpost.endpoints.http.request import Receive, Send
 
 KEEP_ALIVE_S: Final = 15.0
 WAITING_LIMIT: Final = 50_000
-"""Events that may wait for a client that reads slowly; one who lets more come together is taken to be gone."""
+"""Events that may wait for a client that reads slowly; beyond it, the client counts as disconnected."""
 
 
 class TurnStream:
-    """What a client is told, in order; it may be slow, and nobody waits for it."""
+    """Sends events in order. `put` never waits: a slow client must not delay the turn or its other listeners."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
         self._waiting: deque[TurnEvent] = deque()
-        self._news = anyio.Event()
+        self._has_events = anyio.Event()
         self._has_fallen_behind = anyio.Event()
 
-    def tell(self, event: TurnEvent) -> None:
-        """Queue an event."""
+    def put(self, event: TurnEvent) -> None:
+        """Queue an event; it is dropped if the client has fallen behind."""
         if len(self._waiting) >= WAITING_LIMIT:
             self._waiting.clear()
             self._has_fallen_behind.set()
         if not self._has_fallen_behind.is_set():
             self._waiting.append(event)
-            self._news.set()
+            self._has_events.set()
 
     async def serve(self, *, until_end: bool, on_gone: Callable[[], None]) -> None:
-        """Send what comes, until the end of the turn or for as long as the client is there."""
+        """Send events until the first `TurnEnded`, or with `until_end=False` until the client disconnects.
+
+        `on_gone` is called if the client disconnects or falls behind before the end.
+        """
         async with anyio.create_task_group() as tasks:
-
-            async def watch() -> None:
-                while (await self._receive())["type"] != "http.disconnect":
-                    continue
-                leave()
-
-            async def measure() -> None:
-                await self._has_fallen_behind.wait()
-                leave()
 
             def leave() -> None:
                 on_gone()
                 tasks.cancel_scope.cancel()
 
-            tasks.start_soon(watch)
-            tasks.start_soon(measure)
+            async def watch_backlog() -> None:
+                await self._has_fallen_behind.wait()
+                leave()
+
+            tasks.start_soon(watch_disconnect, self._receive, leave)
+            tasks.start_soon(watch_backlog)
             await self._send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
-            await self._send_all(until_end=until_end)
+            await self._send_events(until_end=until_end)
             tasks.cancel_scope.cancel()
 
-    async def _send_all(self, *, until_end: bool) -> None:
+    async def _send_events(self, *, until_end: bool) -> None:
         while True:
             with anyio.move_on_after(KEEP_ALIVE_S):
-                await self._news.wait()
-            self._news = anyio.Event()
+                await self._has_events.wait()
+            self._has_events = anyio.Event()
             if not self._waiting:
-                await self._write(b": still here\n\n")
+                await self._send_chunk(b": still here\n\n")
             while self._waiting:
                 event = self._waiting.popleft()
-                await self._write(_written(event))
+                kind = event.__struct_config__.tag
+                assert isinstance(kind, str)
+                await self._send_chunk(b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_event(event)))
                 if until_end and isinstance(event, TurnEnded):
                     await self._send({"type": "http.response.body", "body": b""})
                     return
 
-    async def _write(self, data: bytes) -> None:
+    async def _send_chunk(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 
-def _written(event: TurnEvent) -> bytes:
-    kind = event.__struct_config__.tag
-    assert isinstance(kind, str)
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_event(event))
+async def watch_disconnect(receive: Receive, on_gone: Callable[[], None]) -> None:
+    """Wait until the client disconnects, and call `on_gone`."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    on_gone()

@@ -1,4 +1,4 @@
-"""What goes over the wire in the API of conversations: bodies that come in, and what is answered."""
+"""The JSON of the conversations API: bodies of requests and of responses. Class names are those of the OpenAPI schemas."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -12,51 +12,54 @@ from toolpost.store.threads import Message, Thread, Turn
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a client sends."""
+    """The body of a request."""
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a client is sent."""
+    """The body of a response, or a part of one; fields with their default are omitted."""
 
 
 class NewThread(_Body, frozen=True, kw_only=True):
-    """A conversation to begin."""
+    """A conversation to start."""
 
     title: Annotated[str, Meta(max_length=80)] = ""
-    agent: Annotated[str | None, Meta(description="who answers; the default agent, if not set")] = None
+    agent: Annotated[str | None, Meta(description="agent that answers; the default agent, if not set")] = None
     model: str | None = None
 
 
 class ThreadChange(_Body, frozen=True, kw_only=True):
-    """What is to be changed of a thread; what is left out stays."""
+    """Changes to a thread; absent fields stay as they are."""
 
     title: Annotated[str, Meta(max_length=80)] | None = None
-    agent: Annotated[str | UnsetType | None, Meta(description="who answers; null is the default agent")] = UNSET
+    agent: Annotated[str | UnsetType | None, Meta(description="agent that answers; null is the default agent")] = UNSET
     model: Annotated[
-        str | UnsetType | None, Meta(description="null is the agent's own; so it is if another agent is named alone")
+        str | UnsetType | None,
+        Meta(description="null is the agent's default; a change of the agent alone resets the model, too"),
     ] = UNSET
 
 
 class NewMessage(_Body, frozen=True, kw_only=True):
-    """Something to say."""
+    """A message to send."""
 
     text: Annotated[str, Meta(min_length=1)]
-    agent: Annotated[str | None, Meta(description="who answers this message; the thread's agent, if not set")] = None
+    agent: Annotated[
+        str | None, Meta(description="agent that answers this message; the thread's agent, if not set")
+    ] = None
     model: str | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     on_disconnect: Annotated[
-        Literal["cancel", "continue"], Meta(description="what becomes of the turn if the client goes away")
+        Literal["cancel", "continue"], Meta(description="whether the turn is cancelled if the client disconnects")
     ] = "cancel"
 
 
 class Cancellation(_Body, frozen=True, kw_only=True):
-    """What is to be stopped; without a turn, all that run or wait in the thread."""
+    """The turn to cancel; without one, all that run or wait in the thread."""
 
     turn: str | None = None
 
 
 class Prewarming(_Body, frozen=True, kw_only=True):
-    """The thread whose session is to be ready."""
+    """The thread whose session to open."""
 
     thread_id: Annotated[str, Meta(min_length=1, max_length=64)]
     agent: str | None = None
@@ -79,7 +82,7 @@ class ShownThread(_Shown, frozen=True, kw_only=True):
 
 
 class ShownMessage(_Shown, frozen=True, kw_only=True):
-    """Something that was said."""
+    """A message of a thread."""
 
     seq: int
     turn: str
@@ -90,7 +93,7 @@ class ShownMessage(_Shown, frozen=True, kw_only=True):
 
 
 class ShownTurn(_Shown, frozen=True, kw_only=True):
-    """One time that somebody was answered, or was to be."""
+    """A message's answer, in progress or ended."""
 
     id: str
     state: TurnState
@@ -102,11 +105,11 @@ class ShownTurn(_Shown, frozen=True, kw_only=True):
 
 
 class ThreadList(_Shown, frozen=True, kw_only=True):
-    """A page of threads, those that changed last first."""
+    """A page of threads, the last changed first."""
 
     threads: list[ShownThread]
     next: str | None = None
-    """What `before` is for the page after this one."""
+    """The value of `before` for the next page; absent on the last."""
 
 
 class MessageList(_Shown, frozen=True, kw_only=True):
@@ -116,19 +119,19 @@ class MessageList(_Shown, frozen=True, kw_only=True):
 
 
 class TurnList(_Shown, frozen=True, kw_only=True):
-    """The latest turns, the latest first."""
+    """Turns, the latest first."""
 
     turns: list[ShownTurn]
 
 
 class Cancelled(_Shown, frozen=True, kw_only=True):
-    """The turns that were told to stop."""
+    """The turns that are being stopped."""
 
     cancelled: list[str]
 
 
 class Prewarmed(_Shown, frozen=True, kw_only=True):
-    """A session that is ready."""
+    """A session that is open."""
 
     thread_id: str
     state: Literal["warm"]
@@ -136,7 +139,7 @@ class Prewarmed(_Shown, frozen=True, kw_only=True):
 
 
 class ShownAgent(_Shown, frozen=True, kw_only=True):
-    """Somebody who answers."""
+    """An agent that answers."""
 
     name: str
     kind: str
@@ -145,13 +148,12 @@ class ShownAgent(_Shown, frozen=True, kw_only=True):
 
 
 class AgentList(_Shown, frozen=True, kw_only=True):
-    """Everybody who answers."""
+    """All agents."""
 
     agents: list[ShownAgent]
 
 
 def render_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> ShownThread:
-    """Show a thread."""
     return ShownThread(
         id=thread.id,
         title=thread.title,
@@ -166,7 +168,6 @@ def render_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> Shown
 
 
 def render_message(message: Message) -> ShownMessage:
-    """Show a message."""
     return ShownMessage(
         seq=message.seq,
         turn=message.turn,
@@ -178,7 +179,6 @@ def render_message(message: Message) -> ShownMessage:
 
 
 def render_turn(turn: Turn) -> ShownTurn:
-    """Show a turn."""
     return ShownTurn(
         id=turn.id,
         state=turn.state,
@@ -191,5 +191,5 @@ def render_turn(turn: Turn) -> ShownTurn:
 
 
 def format_time(moment: float) -> str:
-    """Write a moment."""
+    """Format a UTC timestamp as ISO 8601 with milliseconds and `Z`."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
