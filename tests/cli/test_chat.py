@@ -15,7 +15,7 @@ from anyio import to_thread
 from tests.cli.conftest import TOOLPOST, Run, Server, open_process
 from tests.cli.terminal import Terminal, open_terminal
 from toolpost.cli.exits import ExitCode
-from toolpost.parts.conversations.commands.output import finished
+from toolpost.parts.conversations.commands.output import find_finished
 from toolpost.parts.conversations.settings import AGENTS
 from toolpost.settings import load_config
 from toolpost.store import open_store
@@ -103,7 +103,7 @@ def test_control_c_cancels_the_answer_and_keeps_the_thread(terminal: Terminal) -
     terminal.type("\x03")
     terminal.wait_for("> ")
     terminal.type("\x04")
-    terminal.wait_for("to go on: toolpost chat --thread t-")
+    terminal.wait_for("to continue: toolpost chat --thread t-")
     assert terminal.wait_for_end() == 0
 
 
@@ -227,4 +227,4 @@ async def test_without_a_gateway_one_is_opened_and_threads_are_kept(tmp_path: Pa
     ],
 )
 def test_blocks_are_finished_at_empty_lines_outside_of_code(text: str, cut: int) -> None:
-    assert finished(text) == cut
+    assert find_finished(text) == cut

@@ -180,12 +180,12 @@ async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, ju
 async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump: Jump) -> None:
     said: list[str] = []
 
-    async def handle_message(_standing: object, _thread: str, prompt: str) -> None:
+    async def handle_message(_principal: object, _thread: str, prompt: str) -> None:
         said.append(prompt)
 
     async with open_store("sqlite::memory:") as store:
         conversations = SimpleNamespace(key_values=store.key_values, handle_message=handle_message)
-        clock = schedule._Clock(
+        scheduler = schedule._Scheduler(
             cast("ConversationsHandle", SimpleNamespace(conversations=conversations, is_ready=True))
         )
         for number in range(50):
@@ -200,9 +200,9 @@ async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump
             await store.key_values.put(schedule.NAME, Item(owner=CallerId("ada"), id=f"s-{number}", value=value))
         jump(jump_s)
         for _ in range(3):
-            await clock._fire_what_is_due()
+            await scheduler._run_due()
         coming_s = [item.value["next"] - time.time() for item in await store.key_values.items(schedule.NAME)]
-        await clock.stop()
+        await scheduler.stop()
 
     assert said == []
     assert all(0 < left_s <= 60 for left_s in coming_s)

@@ -1,29 +1,27 @@
 """Conversations with agents, whose sessions stay open between messages; every tool that they use passes the gateway.
 
 part             conversations as a part of a gateway: `settings`, `metrics`, `doctor`, `api`, `plugins`, `commands`
-service          `ConversationService`: implements `toolpost.authoring.Conversations`, made of the parts below
+service          `ConversationService`: implements `toolpost.authoring.Conversations` with the modules below
 
 queue            the order of messages in a thread, and of turns in a session
 turn             the state of one turn: events, listeners, stop
 turn_runner      runs a turn: records it, runs hooks, prompts the agent, ends it once
 prompt           prompts an agent in the session that a message belongs to
-history          the part of a conversation that a session does not know yet
+history          the messages of a conversation that a session does not know yet
 hooks            runs plugins' hooks, each with a time limit
-recorder         what the store keeps of turns; ends those whose process was killed
+recorder         records turns in the store; ends those whose process was killed
 running_turns    turns of this process and their listeners
 other_processes  turns of other processes on the same store
-process_id       the id of a process, and whether it still runs
 
-agents           the configured agents, and the session that a message belongs to
+agents           the configured agents, loaded on first use, and the session that a message belongs to
 session_key      the function that derives a session's key
 session_pool     open sessions by key
 gateway_server   the gateway as the MCP server of an agent; `bridge` forwards stdio to it
 
 agent            the interface of an agent: open, prompt, cancel, ping, close
-agent_kinds      loads the two kinds of agents when one is first opened
 acp_agent        agents that speak the Agent Client Protocol (`acp_client` answers their requests)
 claude_agent     Claude through its own SDK
-agent_process    an agent's process: lines in, lines out
+agent_process    an agent's process: JSON messages in lines, and why it ended
 """
 
 from toolpost.authoring.conversation import InvokeOptions

@@ -70,7 +70,7 @@ async function list() {
   $("no-threads").hidden = threads.length > 0;
   $("threads").replaceChildren(
     ...threads.map((thread) => {
-      const button = element("button", { type: "button", title: thread.title }, thread.title || "(nothing said yet)");
+      const button = element("button", { type: "button", title: thread.title }, thread.title || "(no messages yet)");
       if (thread.running?.length) button.className = "running";
       if (thread.id === open) button.setAttribute("aria-current", "true");
       button.addEventListener("click", () => (location.hash = thread.id));

@@ -1,1 +1,1 @@
-"""`toolpost chat`."""
+"""`toolpost chat` and `toolpost schedules`."""

@@ -1,4 +1,4 @@
-"""`toolpost chat`: a conversation with an agent, typed or piped."""
+"""`toolpost chat`: a conversation with an agent, in a terminal or in a pipe."""
 
 import os
 import stat
@@ -15,16 +15,16 @@ from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
 from toolpost.parts.conversations.commands.gateway import open_gateway
-from toolpost.parts.conversations.commands.loop import Chat, converse
+from toolpost.parts.conversations.commands.loop import Chat, run_loop
 from toolpost.parts.conversations.commands.output import view_for
 
 
 @click.command(
     epilog=examples(
-        ("toolpost chat", "talk; /help lists what else can be typed"),
+        ("toolpost chat", "chat in the terminal; /help lists commands"),
         ('toolpost chat "what time is it in Tokyo?"', "one question, one answer"),
-        ('git diff | toolpost chat "what does this change?"', "with what another program says"),
-        ("toolpost chat --thread t-210dcfde", "go on with a conversation"),
+        ('git diff | toolpost chat "what does this change?"', "add the output of another program"),
+        ("toolpost chat --thread t-210dcfde", "continue a conversation"),
         ('toolpost chat --json "…" | jq -r \'select(.type == "ended").text\'', "for other programs"),
     )
 )
@@ -37,8 +37,8 @@ from toolpost.parts.conversations.commands.output import view_for
 @click.option("--here", is_flag=True, help="Open a gateway for this chat alone, even if one runs.")
 @config_option
 @plugin_option
-@click.option("-q", "--quiet", is_flag=True, help="In a pipe, do not tell of tools on stderr.")
-@json_option("Print every event of the answer as it is sent, one object a line.")
+@click.option("-q", "--quiet", is_flag=True, help="In a pipe, do not print tool calls to stderr.")
+@json_option("Print each event of the answer, one JSON object per line.")
 def chat(
     question: str | None,
     thread: str | None,
@@ -53,44 +53,44 @@ def chat(
 ) -> ExitCode:
     """Talk to an agent.
 
-    Everything that it uses passes the gateway. Ctrl-C cancels the answer and keeps the thread. Without a gateway that runs, one
-    is opened for as long as this lasts.
+    Its tool calls pass the gateway. Ctrl-C cancels the answer and keeps the thread. If no gateway runs, one is opened for the
+    time of the chat.
     """
     if url and here:
         raise click.UsageError("--url and --here cannot be used together")
     config, out = configured(config_path, plugins), sys.stdout
-    text = _asked(question)
+    text = _read_prompt(question)
     is_typed = text is None and out.isatty() and not as_json
     if text is None and not is_typed:
         raise click.UsageError("no prompt: give one as an argument, pipe one in, or run this in a terminal")
     with open_gateway(config, url, here=here or bool(plugins), is_typed=is_typed) as gateway:
         view = view_for(out, as_json=as_json, quiet=quiet)
-        talk = Chat(ChatClient(gateway=gateway), view, agent=agent)
-        talk.choose(thread)
-        return converse(talk) if text is None else _ask_once(talk, text)
+        conversation = Chat(ChatClient(gateway=gateway), view, agent=agent)
+        conversation.switch_thread(thread)
+        return run_loop(conversation) if text is None else _ask_once(conversation, text)
 
 
-def _ask_once(talk: Chat, text: str) -> ExitCode:
-    """Ask, and explain how to add an agent where there is none: a plugin may answer instead, so it is asked first."""
+def _ask_once(conversation: Chat, text: str) -> ExitCode:
+    """Send one message; if it fails because there is no agent, explain how to add one. A plugin may answer without an agent."""
     try:
-        code = talk.ask(text)
+        code = conversation.ask(text)
     except CapabilityMissing as error:
         code = show_failure(error, debug=is_debugging())
-    if code is ExitCode.SETUP and not talk.client.agents():
+    if code is ExitCode.SETUP and not conversation.client.list_agents():
         explain_agents()
     return code
 
 
-def _asked(question: str | None) -> str | None:
-    """Put together what was typed and what was piped in; None if it is yet to be typed."""
-    piped = _piped()
+def _read_prompt(question: str | None) -> str | None:
+    """Return the argument followed by piped input; None if there is neither."""
+    piped = _read_piped_input()
     if question is None:
         return piped or None
     return f"{question}\n\n{piped}" if piped else question
 
 
-def _piped() -> str:
-    """Read what another program or a file says; whatever else stdin is, nobody speaks there."""
+def _read_piped_input() -> str:
+    """Read stdin if it is a pipe or a file; a terminal, socket or closed stdin is not read, since it may never end."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Conversations at a gateway, as a command asks for them over HTTP: threads, messages, and a turn as it happens."""
+"""A client of the conversations API of a gateway."""
 
 import threading
 from collections.abc import Iterator
@@ -15,53 +15,49 @@ from toolpost.cli.servers.client import RunningGateway
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 
 SILENT_S: Final = 60.0
-"""A stream says something every few seconds, if only that it is still there."""
+"""Time limit without data, in seconds; a stream sends a comment every 15 s."""
 
 _read_event: Final = msgspec.json.Decoder(TurnEvent).decode
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatClient:
-    """Whoever leads conversations."""
+    """Sends requests to `/api` of a running gateway; errors of the API are raised as `ToolpostError`."""
 
     gateway: RunningGateway
 
-    def agents(self) -> list[JsonObject]:
-        """Return everybody who answers."""
+    def list_agents(self) -> list[JsonObject]:
         return list(self.gateway.ask("GET", "/api/agents")["agents"])
 
-    def threads(self, limit: int = 20) -> list[JsonObject]:
-        """Return the latest conversations, those that changed last first."""
+    def list_threads(self, limit: int = 20) -> list[JsonObject]:
+        """Return the caller's threads, the last changed first."""
         return list(self.gateway.ask("GET", f"/api/threads?limit={limit}")["threads"])
 
-    def thread(self, thread: str) -> JsonObject:
-        """Return one."""
+    def find_thread(self, thread: str) -> JsonObject:
         return self.gateway.ask("GET", _path(thread))
 
-    def create(self, agent: str | None = None) -> JsonObject:
-        """Begin one."""
+    def create_thread(self, agent: str | None = None) -> JsonObject:
         return self.gateway.ask("POST", "/api/threads", {"agent": agent})
 
-    def delete(self, thread: str) -> None:
-        """Forget one."""
+    def delete_thread(self, thread: str) -> None:
         self.gateway.ask("DELETE", _path(thread))
 
-    def messages(self, thread: str, after: int = 0) -> list[JsonObject]:
-        """Return what was said in one, past a number."""
+    def list_messages(self, thread: str, after: int = 0) -> list[JsonObject]:
+        """Return the first 200 messages of a thread past a `seq`."""
         return list(self.gateway.ask("GET", f"{_path(thread)}/messages?after={after}&limit=200")["messages"])
 
     def prewarm(self, thread: str) -> None:
-        """Have the agent ready while the person still types; nobody waits for it."""
+        """Have the agent's session opened while the user types, without waiting for it."""
 
-        def ask() -> None:
-            # What is wrong is said when a message is sent.
+        def send() -> None:
+            # The same error comes back when a message is sent.
             with suppress(ToolpostError):
                 self.gateway.ask("POST", "/api/prewarm", {"threadId": thread}, limit_s=SILENT_S)
 
-        threading.Thread(target=ask, daemon=True).start()
+        threading.Thread(target=send, daemon=True).start()
 
-    def say(self, thread: str, text: str, agent: str | None = None) -> Iterator[TurnEvent]:
-        """Say something, and hear what happens until the turn has ended."""
+    def send_message(self, thread: str, text: str, agent: str | None = None) -> Iterator[TurnEvent]:
+        """Send a message and yield the events of its turn, `TurnEnded` last; raises `UpstreamUnavailable` if it is missing."""
         body: JsonObject = {"text": text, "agent": agent}
         path, accept = f"{_path(thread)}/messages", "text/event-stream"
         with self.gateway.open_response("POST", path, body, accept=accept, limit_s=SILENT_S) as answer:
@@ -72,17 +68,19 @@ class ChatClient:
                 yield event
                 if isinstance(event, TurnEnded):
                     return
-        raise UpstreamUnavailable("the gateway ended in the middle of the answer", hint="the thread is kept: resume it")
+        raise UpstreamUnavailable(
+            "the gateway closed the connection before the answer ended", hint="the thread is kept: resume it"
+        )
 
     def cancel(self, thread: str, turn: str | None) -> None:
-        """Have a turn stop, or all of a thread, without waiting for it: this is called by a signal."""
+        """Cancel a turn, or all of a thread, without waiting: this is called in a signal handler."""
 
-        def ask() -> None:
-            # Whether it has worked is seen by the turn that ends.
+        def send() -> None:
+            # The end of the turn shows whether it worked.
             with suppress(ToolpostError):
                 self.gateway.ask("POST", f"{_path(thread)}/cancel", {"turn": turn})
 
-        threading.Thread(target=ask, daemon=True).start()
+        threading.Thread(target=send, daemon=True).start()
 
 
 def _path(thread: str) -> str:

@@ -1,4 +1,4 @@
-"""The gateway that a chat goes through: the one that runs, else one that is opened here for as long as the chat lasts."""
+"""The gateway of a chat: the one that runs, else one that is opened for the time of the chat."""
 
 import sys
 from collections.abc import Iterator
@@ -11,26 +11,25 @@ from toolpost.settings import Config
 
 @contextmanager
 def open_gateway(config: Config, url: str | None, *, here: bool, is_typed: bool) -> Iterator[RunningGateway]:
-    """Find a gateway that answers, or open one."""
+    """Yield the gateway at `url`, else the running one unless `here`, else one that is opened in this process."""
     if url is not None:
         yield RunningGateway(url=base_url(url), token=config.token())
         return
-    if not here and (running := _running(config)) is not None:
+    if not here and (running := _find_running(config)) is not None:
         yield running
         return
-    from toolpost.parts.conversations.commands.own_gateway import (
-        opened_here,  # A chat with a gateway that runs starts without all that one needs.
-    )
+    # Imported here: a chat with a running gateway does not need to load one.
+    from toolpost.parts.conversations.commands.own_gateway import open_own_gateway
 
-    # What a tool prints must not get into an answer that a program reads.
+    # The output of tools must not be mixed with an answer that a program reads from stdout.
     with (
         nullcontext() if is_typed else redirect_stdout(sys.stderr),
-        opened_here(config, debug=is_debugging()) as opened,
+        open_own_gateway(config, debug=is_debugging()) as opened_url,
     ):
-        yield RunningGateway(url=base_url(opened), token=config.token())
+        yield RunningGateway(url=base_url(opened_url), token=config.token())
 
 
-def _running(config: Config) -> RunningGateway | None:
+def _find_running(config: Config) -> RunningGateway | None:
     if config.address[1] == 0:
         return None
     gateway = RunningGateway(url=own_url(config), token=config.token())

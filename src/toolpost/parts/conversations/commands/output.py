@@ -1,4 +1,4 @@
-"""What a turn looks like: markdown as it grows on a terminal, plain text in a pipe, one event a line for programs."""
+"""Prints turns: as growing Markdown on a terminal, as plain text in a pipe, as one JSON event per line for programs."""
 
 import json
 import re
@@ -18,52 +18,51 @@ from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed,
 from toolpost.cli.failures import show_error
 from toolpost.cli.terminal import printable
 
-SHOWN: Final = 300
-"""How much of a tool's arguments and results is shown, in characters."""
+DETAIL_LENGTH: Final = 300
+"""Characters that are printed of a tool's arguments, and of its result."""
 
-LAST_WORDS: Final = 10
-"""How many lines are shown of what an agent said on stderr before it was gone."""
+STDERR_LINES: Final = 10
+"""How many lines of an agent's stderr are printed if it ends."""
 
 _FENCE: Final = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _MARKS: Final = {"running": ("▸", "cyan"), "done": ("✓", "green"), "failed": ("✗", "red")}
 
 
 class TurnView(Protocol):
-    """Whatever shows turns."""
+    """Prints the events of turns: `begin`, `show` for each event, `end`."""
 
     def begin(self) -> None:
-        """Show that an answer is awaited."""
+        """Prepare for a turn, before its first event."""
         ...
 
     def show(self, event: TurnEvent) -> None:
-        """Show what happens."""
+        """Print an event."""
         ...
 
     def end(self) -> None:
-        """Let go of the screen, whatever has happened."""
+        """Complete the output; called even if the turn has failed, and may be called twice."""
         ...
 
 
 class JsonView:
-    """Events as they are sent, one a line."""
+    """Prints events as JSON, one per line."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def begin(self) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
     def show(self, event: TurnEvent) -> None:
-        """Write the event."""
         self._out.write(printable(encode_event(event).decode()) + "\n")
         self._out.flush()
 
     def end(self) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
 
 class PlainView:
-    """The answer on stdout and nothing else there; tools on stderr."""
+    """Prints the answer to stdout, and tool calls to stderr unless `quiet`."""
 
     def __init__(self, out: TextIO, *, quiet: bool = False) -> None:
         self._out = out
@@ -71,22 +70,21 @@ class PlainView:
         self._last = "\n"
 
     def begin(self) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
     def show(self, event: TurnEvent) -> None:
-        """Write what is said."""
         if isinstance(event, TextChunk) and event.text:
             self._out.write(printable(event.text))
             self._out.flush()
             self._last = event.text
         elif isinstance(event, ToolUsed) and not self._quiet:
-            click.echo(printable(f"tool: {event.tool} {event.state}{_details(event)}"), err=True)
+            click.echo(printable(f"tool: {event.tool} {event.state}{_render_details(event)}"), err=True)
         elif isinstance(event, TurnEnded):
             self.end()
             show_ending(event)
 
     def end(self) -> None:
-        """End the line."""
+        """Complete the last line."""
         if not self._last.endswith("\n"):
             self._out.write("\n")
             self._out.flush()
@@ -94,7 +92,10 @@ class PlainView:
 
 
 class TerminalView:
-    """Markdown that grows, and tools as they run. What is finished is printed; what still changes is drawn below it."""
+    """Prints growing Markdown and tool calls.
+
+    What is complete is printed once and scrolls up. What still changes (the last block, running tools) is redrawn below it.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -105,13 +106,14 @@ class TerminalView:
         self._spinner = Spinner("dots")
 
     def begin(self) -> None:
-        """Show that somebody is at work."""
+        """Show a spinner until the first event."""
         self._text, self._note, self._tools = "", "", {}
-        self._live = Live(console=self.console, refresh_per_second=12, transient=True, get_renderable=self._growing)
+        self._live = Live(
+            console=self.console, refresh_per_second=12, transient=True, get_renderable=self._render_changing
+        )
         self._live.start()
 
     def show(self, event: TurnEvent) -> None:
-        """Show what happens."""
         if isinstance(event, TextChunk):
             self._note = ""
             self._text += event.text
@@ -119,7 +121,7 @@ class TerminalView:
         elif isinstance(event, ThoughtChunk):
             self._note = f"{self._note}{event.text}".replace("\n", " ")[-200:]
         elif isinstance(event, SessionReady) and event.told:
-            self._note = f"the agent was told {event.told} earlier messages"
+            self._note = f"the agent was given {event.told} earlier messages"
         elif isinstance(event, ToolUsed):
             self._show_tool(event)
         elif isinstance(event, TurnEnded):
@@ -127,24 +129,24 @@ class TerminalView:
             show_ending(event)
 
     def end(self) -> None:
-        """Print what is left, and let go of the screen."""
+        """Print the rest, and stop redrawing."""
         if self._live is None:
             return
         live, text, tools = self._live, self._text, list(self._tools.values())
         self._text, self._note, self._tools, self._live = "", "", {}, None
         live.stop()
         for tool in tools:
-            self.console.print(_tool_text(tool))
+            self.console.print(_render_tool(tool))
         if text.strip():
-            self.console.print(_markdown(text))
+            self.console.print(_render_markdown(text))
 
     def recall(self, message: JsonObject) -> None:
-        """Show an answer that was given before, after what was used for it."""
+        """Print an earlier answer, after its tool calls."""
         details = message.get("details") or {}
         for used in details.get("tools", ()):
-            self.console.print(_tool_text(msgspec.convert({"id": "", **used}, ToolUsed)))
+            self.console.print(_render_tool(msgspec.convert({"id": "", **used}, ToolUsed)))
         if message["text"]:
-            self.console.print(_markdown(str(message["text"])))
+            self.console.print(_render_markdown(str(message["text"])))
         if "state" in details:
             click.echo(printable(f"({details['state']})"), err=True)
 
@@ -161,39 +163,39 @@ class TerminalView:
         if event.state == "running":
             self._tools[event.id] = event
             return
-        # What was said before the tool stays above it.
+        # Text from before the tool call stays above it.
         before, self._text = self._text, ""
         self._tools.pop(event.id, None)
         self._refresh()
         if before.strip():
-            self.console.print(_markdown(before))
-        self.console.print(_tool_text(event))
+            self.console.print(_render_markdown(before))
+        self.console.print(_render_tool(event))
 
     def _refresh(self) -> None:
-        """Draw what still changes without what is about to be printed above it."""
+        """Redraw without the text that is about to be printed above."""
         if self._live is not None:
             self._live.refresh()
 
     def _print_finished(self) -> None:
-        """Print whole blocks for good: a screen that is redrawn can hold no more than the screen."""
-        cut = finished(self._text)
+        """Print complete blocks, since the part that is redrawn must fit on the screen."""
+        cut = find_finished(self._text)
         if cut:
             done, self._text = self._text[:cut], self._text[cut:]
             self._refresh()
-            self.console.print(_markdown(done))
+            self.console.print(_render_markdown(done))
 
-    def _growing(self) -> Group:
+    def _render_changing(self) -> Group:
         parts: list[Text | Markdown | Spinner] = []
         if self._text.strip():
-            parts.append(_markdown(self._text))
-        parts += [_tool_text(tool) for tool in self._tools.values()]
+            parts.append(_render_markdown(self._text))
+        parts += [_render_tool(tool) for tool in self._tools.values()]
         self._spinner.update(text=Text(printable(self._note), style="dim", overflow="ellipsis", no_wrap=True))
         parts.append(self._spinner)
         return Group(*parts)
 
 
-def finished(text: str) -> int:
-    """Return where the last block ends that nothing can change any more: at an empty line outside of code."""
+def find_finished(text: str) -> int:
+    """Return the end of the last complete Markdown block, an empty line outside of fenced code; 0 if there is none."""
     cut = text.rfind("\n\n")
     while cut > 0 and len(_FENCE.findall(text[:cut])) % 2:
         cut = text.rfind("\n\n", 0, cut)
@@ -201,46 +203,46 @@ def finished(text: str) -> int:
 
 
 def show_ending(ended: TurnEnded) -> None:
-    """Say on stderr what became of a turn that was not simply answered."""
+    """Print to stderr how a turn ended if it did not end normally."""
     if ended.state == "failed":
         error = ended.error or {}
         show_error(str(error.get("message", "the agent failed")), error.get("hint"))
-        for line in str(error.get("stderr") or "").splitlines()[-LAST_WORDS:]:
+        for line in str(error.get("stderr") or "").splitlines()[-STDERR_LINES:]:
             click.echo(f"  {printable(line)}", err=True)
     elif ended.state in ("cancelled", "interrupted"):
         click.echo(f"({ended.state}; the thread is kept)", err=True)
     elif ended.reason == "limit":
-        click.echo("(the agent has said all that it may in one turn)", err=True)
+        click.echo("(the agent stopped at its limit for one turn)", err=True)
     elif ended.reason == "refused":
-        click.echo("(the agent would not answer that)", err=True)
+        click.echo("(the agent refused to answer)", err=True)
 
 
-def _markdown(text: str) -> Markdown:
-    # Links are shown with their address: a text that hides where it leads is not for untrusted words.
+def _render_markdown(text: str) -> Markdown:
+    # Without hyperlinks, the URL is visible: the text of a link in untrusted output may hide where it leads.
     return Markdown(printable(text), hyperlinks=False)
 
 
-def _tool_text(event: ToolUsed) -> Text:
-    mark, colour = _MARKS[event.state]
-    text = Text(f"{mark} ", style=colour)
+def _render_tool(event: ToolUsed) -> Text:
+    mark, color = _MARKS[event.state]
+    text = Text(f"{mark} ", style=color)
     text.append(printable(event.tool), style="bold")
-    text.append(_details(event), style="dim")
+    text.append(_render_details(event), style="dim")
     return text
 
 
-def _details(event: ToolUsed) -> str:
-    given = f" {_short(event.arguments)}" if event.arguments else ""
-    return f"{given} → {_short(event.result)}" if event.result else given
+def _render_details(event: ToolUsed) -> str:
+    given = f" {_shorten(event.arguments)}" if event.arguments else ""
+    return f"{given} → {_shorten(event.result)}" if event.result else given
 
 
-def _short(value: Json) -> str:
+def _shorten(value: Json) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = printable(" ".join(text.split()))
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= DETAIL_LENGTH else f"{text[: DETAIL_LENGTH - 1]}…"
 
 
 def view_for(out: TextIO, *, as_json: bool, quiet: bool) -> TurnView:
-    """Choose how turns are shown."""
+    """Return the view for a stream: JSON if asked for, else by whether it is a terminal."""
     if as_json:
         return JsonView(out)
     if out.isatty():

@@ -1,7 +1,6 @@
-"""`toolpost schedules`: prompts that agents have scheduled, listed and stopped by a person.
+"""`toolpost schedules`: list and stop the prompts that agents have scheduled.
 
-It works on the store itself, as `toolpost bus` does: whoever may write there may stop what any caller has scheduled, and
-servers that run on the store need not be asked.
+It works on the store, without a server: a user who can write to the store may stop the schedules of every caller.
 """
 
 from collections.abc import AsyncIterator
@@ -19,7 +18,7 @@ from toolpost.cli.options import config_option, configured, json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.parts.conversations.plugins.schedule import list_items, remove_item, shown
+from toolpost.parts.conversations.plugins.schedule import list_items, remove_item, render_schedule
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
 from toolpost.store.key_values import Item, KeyValueStore
@@ -31,8 +30,8 @@ caller_option = click.option("--caller", metavar="NAME", help="Only the schedule
     cls=SuggestingGroup,
     invoke_without_command=True,
     epilog=examples(
-        ("toolpost schedules", "what comes by itself, the next first"),
-        ("toolpost schedules stop s-1f0c2a9b", "have it come no more"),
+        ("toolpost schedules", "list scheduled prompts, the next first"),
+        ("toolpost schedules stop s-1f0c2a9b", "stop one"),
         ("toolpost schedules --json | jq -r .[].prompt", "for other programs"),
     ),
 )
@@ -43,7 +42,7 @@ caller_option = click.option("--caller", metavar="NAME", help="Only the schedule
 def schedules(context: click.Context, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
     """List the prompts that agents have scheduled, or stop one.
 
-    Without a command: all of them, of every caller, the next first. An agent schedules a prompt when it is asked to, as in
+    Without a command: all of them, of every caller, the next first. Agents schedule prompts when they are asked to, as in
     `toolpost chat "remind me at nine"`.
     """
     if context.invoked_subcommand is not None:
@@ -59,7 +58,7 @@ def schedules(context: click.Context, caller: str | None, config_path: Path | No
 
 @schedules.command(
     epilog=examples(
-        ("toolpost schedules stop s-1f0c2a9b", "whoever has scheduled it"),
+        ("toolpost schedules stop s-1f0c2a9b", "stop one, of any caller"),
         ("toolpost schedules stop s-1f0c2a9b --json", "for other programs"),
     )
 )
@@ -69,15 +68,15 @@ def schedules(context: click.Context, caller: str | None, config_path: Path | No
 @json_option("Print `{id, caller, thread, prompt, next_at, cron}` of what was stopped, on one line.")
 @click.pass_context
 def stop(context: click.Context, schedule: str, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
-    """Have a scheduled prompt come no more, at servers that run too. A turn that it has begun goes on."""
-    # What stands before the command holds for it too.
+    """Stop a scheduled prompt, also for running servers. A turn that it has started goes on."""
+    # Options before the command apply, too: `toolpost schedules --caller ada stop ID`.
     outer: dict[str, Any] = context.parent.params if context.parent else {}
     config = configured(config_path or outer.get("config_path"))
     item = run_async(_stop, config, schedule, caller or outer.get("caller"))
     if as_json or outer.get("as_json"):
         print_json_line(_as_object(item))
     else:
-        click.echo(printable(f"`{item.id}` is stopped: {_shortened(str(item.value['prompt']))}"))
+        click.echo(printable(f"`{item.id}` is stopped: {_shorten(str(item.value['prompt']))}"))
 
 
 async def _list(config: Config, caller: str | None) -> list[Item]:
@@ -91,8 +90,10 @@ async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
         found = [] if values is None else [item for item in await list_items(values, owner) if item.id == schedule]
         if len(found) > 1:
             named = ", ".join(item.owner for item in found)
-            raise InvalidRequest(f"Several callers have a schedule `{schedule}`.", hint=f"--caller names one: {named}")
-        # It may have come for the last time between the two looks.
+            raise InvalidRequest(
+                f"Several callers have a schedule `{schedule}`.", hint=f"choose one with --caller: {named}"
+            )
+        # It may have run for the last time since it was listed.
         stopped = await remove_item(values, found[0].owner, schedule) if values is not None and found else None
         if stopped is None:
             raise NotFound(f"Unknown schedule `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
@@ -101,7 +102,7 @@ async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
 
 @asynccontextmanager
 async def _open_values(config: Config) -> AsyncIterator[KeyValueStore | None]:
-    """Open what plugins keep; None where there is no store yet: to look makes none."""
+    """Open the key-value store; yields None if there is no store yet, rather than create one."""
     if not await store_exists(config.store_url):
         yield None
         return
@@ -110,13 +111,13 @@ async def _open_values(config: Config) -> AsyncIterator[KeyValueStore | None]:
 
 
 def _row(item: Item) -> tuple[str, ...]:
-    schedule = shown(item)
-    prompt = _shortened(schedule.prompt)
+    schedule = render_schedule(item)
+    prompt = _shorten(schedule.prompt)
     return schedule.id, schedule.next_at, schedule.cron or "once", item.owner, schedule.thread, prompt
 
 
 def _as_object(item: Item) -> JsonObject:
-    schedule = shown(item)
+    schedule = render_schedule(item)
     return {
         "id": schedule.id,
         "caller": item.owner,
@@ -127,6 +128,6 @@ def _as_object(item: Item) -> JsonObject:
     }
 
 
-def _shortened(prompt: str) -> str:
+def _shorten(prompt: str) -> str:
     text = " ".join(prompt.split())
     return text if len(text) <= 200 else f"{text[:199]}…"

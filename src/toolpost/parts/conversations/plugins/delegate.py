@@ -1,4 +1,4 @@
-"""`delegate__*`: an agent has others do a part of the work: so many at once, for so long, with so many tools."""
+"""`delegate__*`: an agent hands work to other agents, with limits on how many run at once, their time and their tool calls."""
 
 import asyncio
 import secrets
@@ -24,7 +24,7 @@ AT_ONCE: Final = 4
 """How many agents may work for one conversation at once."""
 
 KEPT: Final = 50
-"""How many that have ended are remembered."""
+"""How much work that has ended is remembered."""
 
 TIMEOUT_S: Final = 300.0
 Work = Annotated[str, Field(min_length=1, max_length=100_000, description="all that the other agent has to know")]
@@ -34,12 +34,12 @@ Tools = Annotated[int, Field(ge=0, le=1_000, description="how many times it may 
 
 @checked.dataclass
 class DelegateReport:
-    """What has become of a piece of work."""
+    """The state of delegated work."""
 
     id: str
     state: Literal["running", "done", "failed", "cancelled", "interrupted"]
     thread: str = ""
-    """Where all of it can be read."""
+    """The thread of the work, with all of its messages."""
     answer: str = ""
     problem: str | None = None
     tools_used: int = 0
@@ -58,72 +58,77 @@ class _DelegatedWork:
 
 
 def make() -> Plugin:
-    """Make the plugin."""
     plugin = Plugin("delegate", version=__version__)
-    office = _WorkRunner(ConversationsHandle(plugin))
-    plugin.on_stop(office.stop)
+    runner = _WorkRunner(ConversationsHandle(plugin))
+    plugin.on_stop(runner.stop)
 
     @plugin.tool(errors=[ErrorCode.INVALID_REQUEST, ErrorCode.QUEUE_OVERLOADED])
     async def start(
         ctx: Context, work: Work, agent: str | None = None, timeout_s: Seconds = TIMEOUT_S, max_tools: Tools = 50
     ) -> DelegateReport:
         """Have another agent do a piece of work while you go on; `delegate__wait` has the answer. It knows nothing of yours."""
-        return office.start(ctx, work, agent, timeout_s, max_tools).report
+        return runner.start(ctx, work, agent, timeout_s, max_tools).report
 
     @plugin.tool(timeout_s=3700, errors=[ErrorCode.NOT_FOUND])
     async def wait(ctx: Context, id: str, timeout_s: Seconds = TIMEOUT_S) -> DelegateReport:  # noqa: A002 (what it is called)
         """Wait for a piece of work, and return what has become of it; one that still runs goes on."""
-        order = office.find(ctx, id)
+        delegated = runner.find(ctx, id)
         with anyio.move_on_after(timeout_s):
-            await order.ended.wait()
-        return order.report
+            await delegated.ended.wait()
+        return delegated.report
 
     @plugin.tool(timeout_s=3700, errors=[ErrorCode.INVALID_REQUEST, ErrorCode.QUEUE_OVERLOADED])
     async def run(
         ctx: Context, work: Work, agent: str | None = None, timeout_s: Seconds = TIMEOUT_S, max_tools: Tools = 50
     ) -> DelegateReport:
         """Have another agent do a piece of work, and wait for it. Cancelling the call cancels the work."""
-        order = office.start(ctx, work, agent, timeout_s, max_tools)
+        delegated = runner.start(ctx, work, agent, timeout_s, max_tools)
         try:
-            await order.ended.wait()
+            await delegated.ended.wait()
         finally:
-            office.cancel(order)
-        return order.report
+            runner.cancel(delegated)
+        return delegated.report
 
     @plugin.tool(errors=[ErrorCode.NOT_FOUND])
     async def cancel(ctx: Context, id: str) -> DelegateReport:  # noqa: A002
         """Stop a piece of work."""
-        order = office.find(ctx, id)
-        office.cancel(order)
-        await order.ended.wait()
-        return order.report
+        delegated = runner.find(ctx, id)
+        runner.cancel(delegated)
+        await delegated.ended.wait()
+        return delegated.report
 
     return plugin
 
 
 class _WorkRunner:
-    """All work that was given away."""
+    """Runs delegated work in tasks of its own, each in a thread of its own."""
 
-    def __init__(self, lead: ConversationsHandle) -> None:
-        self._lead = lead
-        self._orders: dict[str, _DelegatedWork] = {}
+    def __init__(self, handle: ConversationsHandle) -> None:
+        self._handle = handle
+        self._works: dict[str, _DelegatedWork] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._children: set[ThreadId] = set()
 
     def start(self, ctx: Context, work: str, agent: str | None, timeout_s: float, max_tools: int) -> _DelegatedWork:
-        principal, parent = self._lead.actor(ctx)
+        principal, parent = self._handle.acting_principal(ctx)
         if parent in self._children:
-            raise InvalidRequest("Delegated work cannot be delegated again.", hint="do it yourself")
-        running = [order for order in self._orders.values() if order.parent == parent and not order.ended.is_set()]
+            raise InvalidRequest("Delegated work cannot be delegated again.", hint="do the work yourself")
+        running = [
+            delegated
+            for delegated in self._works.values()
+            if delegated.parent == parent and not delegated.ended.is_set()
+        ]
         if len(running) >= AT_ONCE:
             raise QueueOverloaded(
                 f"{AT_ONCE} agents work for this conversation already.", retry_s=10, hint="wait for one, or cancel one"
             )
-        if not self._lead.conversations.has_room_for(principal):
-            # Whoever waits for others holds a session meanwhile: if all do, nobody would ever be asked.
-            raise QueueOverloaded("All agent sessions are busy.", retry_s=10, hint="do it yourself")
+        if not self._handle.conversations.has_room_for(principal):
+            # An agent that waits for delegated work keeps its session: if all sessions waited, none could do the work.
+            raise QueueOverloaded(
+                "All agent sessions are busy.", retry_s=10, hint="try again later, or do the work yourself"
+            )
         name = f"d-{secrets.token_hex(4)}"
-        order = _DelegatedWork(
+        delegated = _DelegatedWork(
             principal=principal,
             parent=parent,
             work=work,
@@ -132,19 +137,19 @@ class _WorkRunner:
             max_tools=max_tools,
             report=DelegateReport(id=name, state="running"),
         )
-        self._forget_some()
-        self._orders[name] = order
-        self._tasks[name] = asyncio.get_running_loop().create_task(self._carry_out(order))
-        return order
+        self._forget_oldest()
+        self._works[name] = delegated
+        self._tasks[name] = asyncio.get_running_loop().create_task(self._run(delegated))
+        return delegated
 
     def find(self, ctx: Context, name: str) -> _DelegatedWork:
-        order = self._orders.get(name)
-        if order is None or order.principal.caller.id != ctx.caller.id:
-            raise NotFound(f"No work is called `{name[:64]}`.", hint="the server forgets it when it ends")
-        return order
+        delegated = self._works.get(name)
+        if delegated is None or delegated.principal.caller.id != ctx.caller.id:
+            raise NotFound(f"Unknown delegated work `{name[:64]}`.", hint="it is lost when the server restarts")
+        return delegated
 
-    def cancel(self, order: _DelegatedWork) -> None:
-        if (task := self._tasks.get(order.report.id)) is not None and not order.ended.is_set():
+    def cancel(self, delegated: _DelegatedWork) -> None:
+        if (task := self._tasks.get(delegated.report.id)) is not None and not delegated.ended.is_set():
             task.cancel()
 
     async def stop(self) -> None:
@@ -153,10 +158,10 @@ class _WorkRunner:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry_out(self, order: _DelegatedWork) -> None:
-        report = order.report
+    async def _run(self, delegated: _DelegatedWork) -> None:
+        report = delegated.report
         try:
-            await self._ask(order)
+            await self._prompt(delegated)
         except ToolpostError as error:
             report.state, report.problem = "failed", _join_hint(error.message, error.hint)
         finally:
@@ -164,35 +169,35 @@ class _WorkRunner:
                 report.state = "cancelled"
             self._children.discard(ThreadId(report.thread))
             self._tasks.pop(report.id, None)
-            order.ended.set()
+            delegated.ended.set()
 
-    async def _ask(self, order: _DelegatedWork) -> None:
-        report, conversations = order.report, self._lead.conversations
-        title = f"delegated: {order.work}"
-        thread = await conversations.create_thread(order.principal, title=title, agent=order.agent)
+    async def _prompt(self, delegated: _DelegatedWork) -> None:
+        report, conversations = delegated.report, self._handle.conversations
+        title = f"delegated: {delegated.work}"
+        thread = await conversations.create_thread(delegated.principal, title=title, agent=delegated.agent)
         report.thread = thread.id
         self._children.add(thread.id)
-        asking = asyncio.current_task()
-        assert asking is not None
+        task = asyncio.current_task()
+        assert task is not None
 
         def count(event: TurnEvent) -> None:
             if isinstance(event, ToolUsed) and event.state == "running":
                 report.tools_used += 1
-                if report.tools_used > order.max_tools:
-                    report.state, report.problem = "failed", f"It used tools more than {order.max_tools} times."
-                    asking.cancel()
+                if report.tools_used > delegated.max_tools:
+                    report.state, report.problem = "failed", f"It used tools more than {delegated.max_tools} times."
+                    task.cancel()
 
-        options = InvokeOptions(timeout_s=order.timeout_s, on_event=count)
-        ended = await conversations.handle_message(order.principal, thread.id, order.work, options)
+        options = InvokeOptions(timeout_s=delegated.timeout_s, on_event=count)
+        ended = await conversations.handle_message(delegated.principal, thread.id, delegated.work, options)
         report.state = "failed" if ended.state == "running" else ended.state
         report.answer = ended.text
         report.problem = _join_hint(str(ended.error.get("message")), ended.error.get("hint")) if ended.error else None
 
-    def _forget_some(self) -> None:
-        ended = [name for name, order in self._orders.items() if order.ended.is_set()]
+    def _forget_oldest(self) -> None:
+        ended = [name for name, delegated in self._works.items() if delegated.ended.is_set()]
         for name in ended[: max(0, len(ended) - KEPT)]:
             with suppress(KeyError):
-                del self._orders[name]
+                del self._works[name]
 
 
 def _join_hint(problem: str, hint: str | None) -> str:

@@ -1,4 +1,4 @@
-"""`history__threads`, `history__search` and `history__read`: what was said in the caller's conversations."""
+"""`history__threads`, `history__search` and `history__read`: the messages of the caller's conversations."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -14,11 +14,13 @@ from toolpost.contracts.errors import ErrorCode
 from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.store.threads import Message
 
-LOOKED_THROUGH: Final = 200
-"""Threads that a search looks through, those that changed last first."""
+SEARCHED_THREADS: Final = 200
+"""How many threads a search reads, the last changed first."""
 
 _PAGE: Final = 500
-_AROUND: Final = 120
+_EXCERPT: Final = 120
+"""Characters of a long message that are shown before the first match; twice as many after it."""
+
 _READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
 
 
@@ -34,7 +36,7 @@ class FoundThread:
 
 @dataclass
 class FoundMessage:
-    """Something that was said."""
+    """A message of a conversation."""
 
     thread: str
     seq: int
@@ -44,16 +46,16 @@ class FoundMessage:
 
 
 def make() -> Plugin:
-    """Make the plugin."""
     plugin = Plugin("history", version=__version__)
-    lead = ConversationsHandle(plugin)
+    handle = ConversationsHandle(plugin)
 
     @plugin.tool(annotations=_READ_ONLY)
     async def threads(ctx: Context, limit: Annotated[int, Field(ge=1, le=200)] = 20) -> list[FoundThread]:
         """List your conversations, those that changed last first."""
-        found = await lead.conversations.list_threads(lead.reader(ctx), limit=limit)
+        found = await handle.conversations.list_threads(handle.reading_principal(ctx), limit=limit)
         return [
-            FoundThread(id=t.id, title=t.title, changed_at=_written(t.changed_at), messages=t.last_seq) for t in found
+            FoundThread(id=t.id, title=t.title, changed_at=_format_time(t.changed_at), messages=t.last_seq)
+            for t in found
         ]
 
     @plugin.tool(annotations=_READ_ONLY, timeout_s=60)
@@ -65,9 +67,9 @@ def make() -> Plugin:
         """Find messages of your conversations that hold all these words, the latest first."""
         words = query.casefold().split()
         found: list[FoundMessage] = []
-        for thread in await lead.conversations.list_threads(lead.reader(ctx), limit=LOOKED_THROUGH):
-            hits = [m for m in await _messages(lead, ctx, thread.id) if all(w in m.text.casefold() for w in words)]
-            found += [_shown(message, around=words[0]) for message in reversed(hits)]
+        for thread in await handle.conversations.list_threads(handle.reading_principal(ctx), limit=SEARCHED_THREADS):
+            hits = [m for m in await _read_all(handle, ctx, thread.id) if all(w in m.text.casefold() for w in words)]
+            found += [_render(message, around=words[0]) for message in reversed(hits)]
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -80,16 +82,18 @@ def make() -> Plugin:
         limit: Annotated[int, Field(ge=1, le=200)] = 50,
     ) -> list[FoundMessage]:
         """Read what was said in one of your conversations, in order."""
-        found = await lead.conversations.read_messages(lead.reader(ctx), ThreadId(thread), after=after, limit=limit)
-        return [_shown(message) for message in found]
+        found = await handle.conversations.read_messages(
+            handle.reading_principal(ctx), ThreadId(thread), after=after, limit=limit
+        )
+        return [_render(message) for message in found]
 
     return plugin
 
 
-async def _messages(lead: ConversationsHandle, ctx: Context, thread: ThreadId) -> list[Message]:
+async def _read_all(handle: ConversationsHandle, ctx: Context, thread: ThreadId) -> list[Message]:
     found: list[Message] = []
-    while page := await lead.conversations.read_messages(
-        lead.reader(ctx), thread, after=found[-1].seq if found else 0, limit=_PAGE
+    while page := await handle.conversations.read_messages(
+        handle.reading_principal(ctx), thread, after=found[-1].seq if found else 0, limit=_PAGE
     ):
         found += page
         if len(page) < _PAGE:
@@ -97,15 +101,15 @@ async def _messages(lead: ConversationsHandle, ctx: Context, thread: ThreadId) -
     return found
 
 
-def _shown(message: Message, around: str | None = None) -> FoundMessage:
+def _render(message: Message, around: str | None = None) -> FoundMessage:
     text = message.text
-    if around is not None and len(text) > 3 * _AROUND:
+    if around is not None and len(text) > 3 * _EXCERPT:
         at = text.casefold().find(around)
-        text = f"…{text[max(0, at - _AROUND) : at + 2 * _AROUND]}…"
+        text = f"…{text[max(0, at - _EXCERPT) : at + 2 * _EXCERPT]}…"
     return FoundMessage(
-        thread=message.thread, seq=message.seq, role=message.role, text=text, at=_written(message.at_utc)
+        thread=message.thread, seq=message.seq, role=message.role, text=text, at=_format_time(message.at_utc)
     )
 
 
-def _written(moment: float) -> str:
+def _format_time(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

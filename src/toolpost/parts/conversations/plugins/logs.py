@@ -1,4 +1,4 @@
-"""`logs__query`: what this server has logged of the caller's conversations, the latest first."""
+"""`logs__query`: log events about the caller's conversations, the latest first."""
 
 import logging
 from collections import deque
@@ -15,17 +15,17 @@ from toolpost.base.version import __version__
 from toolpost.parts.conversations.plugins.service import ConversationsHandle
 
 KEPT: Final = 5_000
-"""How many events are remembered."""
+"""How many events are kept in memory."""
 
 LOCAL: Final = "local"
-"""Who calls where nobody is asked who they are: whoever that is, runs the server."""
+"""The id of a caller where no authentication is configured. They run the server, and may see all events."""
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 @dataclass
 class Entry:
-    """Something that was logged."""
+    """A log event."""
 
     at: str
     level: str
@@ -36,12 +36,11 @@ class Entry:
 
 
 def make() -> Plugin:
-    """Make the plugin."""
     plugin = Plugin("logs", version=__version__)
-    lead, memory = ConversationsHandle(plugin), _Memory()
+    handle, recent = ConversationsHandle(plugin), _RecentEvents()
     logger = logging.getLogger("toolpost")
-    plugin.on_start(lambda: logger.addHandler(memory))
-    plugin.on_stop(lambda: logger.removeHandler(memory))
+    plugin.on_start(lambda: logger.addHandler(recent))
+    plugin.on_stop(lambda: logger.removeHandler(recent))
 
     @plugin.tool(annotations={"readOnlyHint": True, "openWorldHint": False})
     async def query(
@@ -55,14 +54,16 @@ def make() -> Plugin:
         """Read what was logged of your conversations, the latest first: failures of tools, hooks and agents."""
         own = None
         if ctx.caller.id != LOCAL:
-            own = {str(t.id) for t in await lead.conversations.list_threads(lead.reader(ctx), limit=1_000)}
+            own = {
+                str(t.id) for t in await handle.conversations.list_threads(handle.reading_principal(ctx), limit=1_000)
+            }
         found = []
-        for record in reversed(memory.records):
-            entry = _entry(record)
+        for record in reversed(recent.records):
+            entry = _make_entry(record)
             is_own = own is None or str(entry.fields.get("thread")) in own
-            is_meant = thread in (None, entry.fields.get("thread")) and trace in (None, entry.fields.get("trace"))
-            is_meant = is_meant and (text is None or text.casefold() in str(entry).casefold())
-            if is_own and is_meant and record.levelno >= _LEVELS[level]:
+            is_match = thread in (None, entry.fields.get("thread")) and trace in (None, entry.fields.get("trace"))
+            is_match = is_match and (text is None or text.casefold() in str(entry).casefold())
+            if is_own and is_match and record.levelno >= _LEVELS[level]:
                 found.append(entry)
             if len(found) >= limit:
                 break
@@ -71,19 +72,18 @@ def make() -> Plugin:
     return plugin
 
 
-class _Memory(logging.Handler):
-    """Keeps the latest events."""
+class _RecentEvents(logging.Handler):
+    """Keeps the latest `KEPT` events."""
 
     def __init__(self) -> None:
         super().__init__()
         self.records: deque[logging.LogRecord] = deque(maxlen=KEPT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one."""
         self.records.append(record)
 
 
-def _entry(record: logging.LogRecord) -> Entry:
+def _make_entry(record: logging.LogRecord) -> Entry:
     fields = getattr(record, "fields", None)
     error = record.exc_info[1] if record.exc_info else None
     return Entry(

@@ -1,4 +1,4 @@
-"""What plugins for conversations share: they are handed all conversations, and act in the name of whoever called."""
+"""What the plugins for agents share: access to the conversations of the server, and in whose name a call may act."""
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
@@ -9,7 +9,7 @@ from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
 
 
 class ConversationsHandle:
-    """The conversations of one server, once it has any."""
+    """The interface to conversations, which a plugin receives through a hook after it was started."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._conversations: Conversations | None = None
@@ -20,26 +20,29 @@ class ConversationsHandle:
 
     @property
     def is_ready(self) -> bool:
-        """Whether messages can be answered."""
+        """Whether the interface was received, so that messages can be answered."""
         return self._conversations is not None
 
     @property
     def conversations(self) -> Conversations:
-        """All conversations."""
+        """The interface; raises `CapabilityMissing` before it was received."""
         if self._conversations is None:
             raise CapabilityMissing("Conversations are not available yet.", hint="try again in a moment")
         return self._conversations
 
-    def reader(self, ctx: Context) -> Principal:
-        """Say whose threads may be read: those of whoever called."""
+    def reading_principal(self, ctx: Context) -> Principal:
+        """Return the principal for reading: the caller, who sees only their own threads."""
         return Principal(caller=ctx.caller)
 
-    def actor(self, ctx: Context) -> tuple[Principal, ThreadId]:
-        """Say in whose name a conversation's agent may have others act: with the limits of whoever leads it, and no more."""
+    def acting_principal(self, ctx: Context) -> tuple[Principal, ThreadId]:
+        """Return the principal in whose name an agent acts, within the limits of its conversation's caller, and its thread.
+
+        Raises `InvalidRequest` for a caller that is no agent, and for an agent without a turn in progress.
+        """
         thread = ctx.caller.thread
         if thread is None:
             raise InvalidRequest(
-                "Only an agent in a conversation may use this tool.", hint="ask an agent to: `toolpost chat`"
+                "Only an agent in a conversation may use this tool.", hint="ask an agent to use it: `toolpost chat`"
             )
         principal = self.conversations.standing_in(thread)
         if principal is None:
