@@ -1,4 +1,7 @@
-"""Conversations as plugins, the HTTP API and the chat command see them: one interface, and the values that it takes and gives."""
+"""The interface to conversations for plugins, the HTTP API and the chat, with the types of its arguments and results.
+
+`parts/conversations/service.py` implements it.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +17,7 @@ from toolpost.store.key_values import KeyValueStore
 from toolpost.store.threads import Message, Thread, Turn
 
 Listener = Callable[[TurnEvent], None]
-"""Called with each event of a turn, as it happens; one that raises is not called again."""
+"""Called with each event of a turn; one that raises is not called again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class InvokeOptions:
-    """How to ask an agent."""
+    """Options of a prompt."""
 
     agent: str | None = None
     """Its name in the configuration; None is the thread's, else the default one."""
@@ -56,13 +59,13 @@ class InvokeOptions:
     session: AgentSessionId | None = None
     """The agent's session id, where there is no thread."""
     thread: ThreadId | None = None
-    """For `invoke`: the thread in whose session to ask; overrides `session`."""
+    """For `invoke`: the thread in whose session to prompt; overrides `session`."""
     timeout_s: float | None = None
     on_event: Listener | None = None
 
 
 class AcceptedTurn(Protocol):
-    """A turn whose message was accepted; it goes on whether or not anything waits for it."""
+    """A turn whose message was accepted; it runs on in the background."""
 
     @property
     def info(self) -> TurnInfo:
@@ -190,11 +193,14 @@ class Conversations(Protocol):
     async def start_message(
         self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
     ) -> AcceptedTurn:
-        """Accept a message and return its turn, which goes on without the caller. What is wrong with it is raised at once."""
+        """Accept a message and return its turn, which runs on in the background. Raises at once if the message is refused."""
         ...
 
     async def invoke(self, principal: Principal, prompt: str, options: InvokeOptions | None = None) -> TurnEnded:
-        """Ask an agent and record nothing: in the session of a thread, else in one that is named, else in the caller's own."""
+        """Prompt an agent and record nothing; no hook runs.
+
+        It is prompted in the session of `options.thread`, else in `options.session`, else in the caller's own.
+        """
         ...
 
     async def cancel(self, principal: Principal, thread: ThreadId, turn: TurnId | None = None) -> list[TurnId]:

@@ -23,7 +23,7 @@ def toolpost_tools() -> Iterable[Tool]:  # type: ignore[empty-body]
 
 @hookspec
 def toolpost_middleware() -> Iterable[Middleware]:  # type: ignore[empty-body]
-    """Bring middleware, which runs around every call of any tool, the outermost first. Asked once, before `toolpost_start`."""
+    """Return middleware, which runs around every call of any tool, the outermost first. Called once, before `toolpost_start`."""
 
 
 @hookspec
@@ -78,4 +78,4 @@ def toolpost_summarize(turn: TurnInfo, messages: Sequence[Message]) -> Awaitable
 
 @hookspec
 def toolpost_summarise(turn: TurnInfo, messages: Sequence[Message]) -> Awaitable[str | None] | str | None:
-    """Deprecated: the former name of `toolpost_summarize`, which is asked first."""
+    """Deprecated: the former name of `toolpost_summarize`, which is called first."""

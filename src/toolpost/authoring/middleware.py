@@ -21,19 +21,19 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A call as a middleware sees it."""
 
     id: CallId
-    """The id under which the audit log and the answer's `_meta` have the call."""
+    """The id of the call in the audit log and in the answer's `_meta`."""
     trace_id: TraceId
     caller: Caller
     tool: ToolName
-    """The name that is listed, `github__create_issue`, whatever former name the client used."""
+    """The name that is listed, such as `github__create_issue`, even if the client used an alias."""
     provider: PluginName
-    """The plugin or the server that brings the tool."""
+    """The plugin or server of the tool."""
     arguments: JsonObject
-    """As the client sent them, and not validated yet: a policy must expect any JSON here."""
+    """As the client sent them, not validated yet: a policy must expect any JSON."""
     via: ToolName | None = None
     """`automatic_eval` if the client named the tool in a call of that one."""
     annotations: Mapping[str, Any] = {}
-    """The tool's own hints, such as `readOnlyHint`. A server's are its own claims, not facts."""
+    """The tool's hints, such as `readOnlyHint`. Those of a server are claims, and may be wrong."""
 
     def with_arguments(self, arguments: JsonObject) -> "CallRequest":
         """Return the same call with other arguments, to be handed to `proceed`."""
@@ -41,10 +41,10 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallResult:
-    """What a call gave back; returned as it is, it reaches the client byte for byte.
+    """The result of a call; returned unchanged, it reaches the client byte for byte.
 
-    `CallResult(data={"cached": True})` answers in the tool's place. `data` is what a tool would return; it is checked
-    against the tool's output schema, however it came about.
+    `CallResult(data={"cached": True})` answers instead of the tool. `data` is what the tool would return, and is validated
+    against its output schema like the tool's own.
     """
 
     __slots__ = ("_content", "_data", "_is_read", "_origin", "_read", "is_error", "needs_input", "replaced")
@@ -58,9 +58,9 @@ class CallResult:
         self.is_error = is_error
         """Whether a server's own result says that its tool failed. Errors of other kinds are raised by `proceed`."""
         self.needs_input = False
-        """Whether a server asks for input before it answers; the client comes back with it in a call of its own."""
+        """Whether the server requests input before it answers (`input_required`); the client sends it with another call."""
         self.replaced: frozenset[str] = frozenset({"content", "data"})
-        """What is not as the tool gave it."""
+        """Which of `data` and `content` a middleware has replaced."""
 
     @classmethod
     def of(
@@ -71,7 +71,7 @@ class CallResult:
         is_error: bool,
         needs_input: bool,
     ) -> "CallResult":
-        """Show a result that `read` decodes once somebody looks at it; for the middleware's runner."""
+        """Wrap a result that `read` decodes when `data` or `content` is first read; for the runner of middleware."""
         result = cls(is_error=is_error)
         result._origin, result._read, result._is_read = origin, read, False
         result.needs_input = needs_input
@@ -91,14 +91,14 @@ class CallResult:
 
     @property
     def content(self) -> Sequence[JsonObject]:
-        """The content blocks: all of a server's, those beside the data of a function's."""
+        """The content blocks: all of a server's result, those besides the data of a function's."""
         self._decode()
         return self._content
 
     def replace(self, *, data: Any = ..., content: Sequence[JsonObject] | None = None) -> "CallResult":
         """Return the same result with other data, or other content blocks, or both.
 
-        A server's tool says the same thing in both, so that with other data alone its content is written anew from them.
+        A server sends the same data in both. If only `data` is replaced, the content is generated from it again.
         """
         self._decode()
         result = CallResult(
@@ -122,13 +122,13 @@ class CallResult:
 
 
 Next = Callable[[CallRequest], Awaitable[CallResult]]
-"""Lets a call go on. May be called again, for a second attempt; raises the `ToolpostError` that the client would see."""
+"""Runs the rest of a call. May be called again, for a second attempt; raises the `ToolpostError` that the client would see."""
 
 Middleware = Callable[[CallRequest, Next], Awaitable[CallResult]]
 
 
 class NamedMiddleware(NamedTuple):
-    """A middleware, and the name that logs and errors give it."""
+    """A middleware, and its name in logs and errors."""
 
     name: str
     function: Middleware

@@ -45,7 +45,7 @@ class Plugin:
         tools: Iterable[Tool] = (),
         middleware: Iterable[Middleware] = (),
     ) -> None:
-        """Take tools, and middleware around the calls of all tools, its outermost first."""
+        """`middleware` runs around the calls of all tools, of other plugins and servers too, the outermost first."""
         self.name = name
         self.version = version
         self.description = description
@@ -102,7 +102,6 @@ class Plugin:
 
     @hookimpl
     def toolpost_middleware(self) -> Iterable[Middleware]:
-        """Bring the middleware."""
         return tuple(self._middleware)
 
     @hookimpl
