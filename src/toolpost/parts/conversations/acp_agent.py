@@ -227,13 +227,11 @@ def _translate(error: Exception, name: str, process: AgentProcess) -> Exception:
     if isinstance(error, pydantic.ValidationError):
         return ToolFailed(
             f"The agent `{name}` violates the Agent Client Protocol.",
-            faults=[_render_issue(issue) for issue in error.errors()[:5]],
+            faults=[
+                ": ".join(filter(None, (".".join(map(str, issue["loc"])), issue["msg"])))
+                for issue in error.errors()[:5]
+            ],
         )
     if isinstance(error, ConnectionError):
         return process.make_error()
     return error
-
-
-def _render_issue(issue: Any) -> str:
-    place = ".".join(str(part) for part in issue["loc"])
-    return f"{place}: {issue['msg']}" if place else str(issue["msg"])

@@ -63,25 +63,25 @@ async def history_of(
     if known_seq >= up_to:
         return History()
     found = await threads.last_messages(thread, after=known_seq, up_to=up_to, limit=READ_LIMIT)
-    kept = _take_newest(found, limits)
-    left_out = up_to - known_seq - len(kept)
-    older = found[: len(found) - len(kept)]
+    newest = _take_newest(found, limits)
+    left_out = up_to - known_seq - len(newest)
+    older = found[: len(found) - len(newest)]
     summary = await summarize(older) if older else None
-    return History(messages=kept, left_out=left_out, summary=summary)
+    return History(messages=newest, left_out=left_out, summary=summary)
 
 
 def _take_newest(messages: Sequence[Message], limits: HistoryLimits) -> Sequence[Message]:
     """Return the newest messages that fit; the last one is always among them, cut if necessary."""
-    kept: list[Message] = []
+    newest: list[Message] = []
     left = limits.tokens * CHARACTERS_PER_TOKEN
     for message in reversed(messages[-limits.messages :]):
         if len(message.text) > left:
-            if not kept:
-                kept.append(replace(message, text=f"…{message.text[-left:]}", details=None))
+            if not newest:
+                newest.append(replace(message, text=f"…{message.text[-left:]}", details=None))
             break
-        kept.append(message)
+        newest.append(message)
         left -= len(message.text)
-    return kept[::-1]
+    return newest[::-1]
 
 
 def _render_line(message: Message) -> str:

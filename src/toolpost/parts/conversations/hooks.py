@@ -45,10 +45,10 @@ class Hooks:
         """Whether any plugin implements a hook."""
         return bool(self._host.implementations(hook))
 
-    async def notify(self, hook: str, *, turn: TurnInfo | None = None, **given: Any) -> None:
+    async def notify(self, hook: str, *, turn: TurnInfo | None = None, **arguments: Any) -> None:
         """Call the hook of every plugin, one after the other; results are ignored."""
         for implementation in self._host.implementations(hook):
-            await self._run(hook, implementation, turn, given)
+            await self._run(hook, implementation, turn, arguments)
 
     async def chain(self, hook: str, name: str, value: str, *, turn: TurnInfo) -> str:
         """Pass a text through the hook of each plugin; one that fails or returns no text leaves it unchanged."""
@@ -57,21 +57,22 @@ class Hooks:
             value = changed if isinstance(changed, str) else value
         return value
 
-    async def first(self, hook: str, *, turn: TurnInfo, **given: Any) -> str | None:
+    async def first(self, hook: str, *, turn: TurnInfo, **arguments: Any) -> str | None:
         """Return the text of the first plugin that returns one, None if none does; later plugins are not called."""
         for implementation in self._host.implementations(hook):
-            answer = await self._run(hook, implementation, turn, given)
+            answer = await self._run(hook, implementation, turn, arguments)
             if isinstance(answer, str):
                 return answer
         return None
 
     async def _run(
-        self, hook: str, implementation: Implementation, turn: TurnInfo | None, given: Mapping[str, Any]
+        self, hook: str, implementation: Implementation, turn: TurnInfo | None, arguments: Mapping[str, Any]
     ) -> Any:
-        offered = {"turn": turn, **given}
-        arguments = [offered[name] for name in implementation.takes]
+        # A hook may leave out parameters that it does not need.
+        offered = {"turn": turn, **arguments}
+        taken = [offered[name] for name in implementation.takes]
         try:
-            return await _run_within(self._limits_s[hook], self._call(implementation, arguments))
+            return await _run_within(self._limits_s[hook], self._call(implementation, taken))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._host.degrade(implementation.plugin, f"failed in `{hook}`", error)
             event(

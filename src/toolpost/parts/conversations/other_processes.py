@@ -53,7 +53,8 @@ class OtherProcesses:
         turns = await self.request_stop(thread)
         with anyio.move_on_after(within_s):
             for turn in turns:
-                while await self._is_running(turn):  # noqa: ASYNC110 (it ends in another process)
+                # Its end is known only from the store.
+                while (found := await self._threads.find_turn(turn)) and found.state == "running":  # noqa: ASYNC110
                     await anyio.sleep(0.05)
 
     async def listen(self, runs: Mapping[TurnId, TurnRun]) -> None:
@@ -71,10 +72,6 @@ class OtherProcesses:
             self._has_turns = anyio.Event()
             if runs:
                 self._has_turns.set()
-
-    async def _is_running(self, turn: TurnId) -> bool:
-        found = await self._threads.find_turn(turn)
-        return found is not None and found.state == "running"
 
     async def _stop_requested(self, runs: Mapping[TurnId, TurnRun]) -> None:
         try:

@@ -105,7 +105,7 @@ class TurnRecorder:
             with anyio.CancelScope(shield=True):
                 number = await self._threads.end(ending, resumable=resumable)
         except GatewayError as error:
-            event(_log, logging.ERROR, "the end of a turn could not be kept", **run.ids, reason=error.message)
+            event(_log, logging.ERROR, "the end of a turn could not be stored", **run.ids, reason=error.message)
             return None
         if pooled is not None and pooled.is_open:
             # The agent knows the prompt and its own answer.
@@ -125,7 +125,7 @@ class TurnRecorder:
                 try:
                     await self._threads.note(run.info.turn, partial=run.answer, at_utc=time.time())
                 except GatewayError as error:
-                    event(_log, logging.WARNING, "a turn could not be noted", **run.ids, reason=error.message)
+                    event(_log, logging.WARNING, "a running turn could not be updated", **run.ids, reason=error.message)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(beat)

@@ -1,8 +1,8 @@
 """A pool of open agent sessions by key. One is closed when it is idle too long, when another needs its slot, or when it fails.
 
-Each session has a task of its own (`_own`) that opens, keeps and closes it, because an agent's context managers must be left in
-the task that entered them. Others only wait for its events, so prewarming and prompting share one opening. A session has a slot
-from before it is opened until it is closed, and there are never more than `size` slots.
+Each session has a task of its own (`_run_session`) that opens, keeps and closes it, because an agent's context managers must be
+left in the task that entered them. Others only wait for its events, so prewarming and prompting share one opening. A session has
+a slot from before it is opened until it is closed, and there are never more than `size` slots.
 
 Slots are shared fairly. A free slot goes to the waiting caller who has the fewest. Without a free slot, an idle session is closed
 for a waiting one: a session of the same caller, or of a caller who has at least two more. For
@@ -190,10 +190,10 @@ class SessionPool:
                 is_own=self._count_slots()[key.caller] >= self._share,
                 hint="send the message: it waits for a session",
             )
-        if (kept := self.find(key)) is not None and kept.is_idle and await self._is_alive(kept):
-            # The message that is being prepared may come late: its session is kept as long as after a turn.
-            kept.idle_since = anyio.current_time()
-            return kept
+        if (found := self.find(key)) is not None and found.is_idle and await self._is_alive(found):
+            # The message may come late: its session stays open as long as after a turn.
+            found.idle_since = anyio.current_time()
+            return found
         pooled = self._warm.get(key) or self._start(key, opener)
         await self._wait_open(pooled)
         return pooled
@@ -250,7 +250,7 @@ class SessionPool:
             return False
         finally:
             pooled.claims -= 1
-            self._make_room()
+            self._evict_for_waiting()
         return True
 
     @asynccontextmanager
@@ -270,29 +270,34 @@ class SessionPool:
         finally:
             pooled.claims -= 1
             pooled.idle_since = anyio.current_time()
-            self._make_room()
+            self._evict_for_waiting()
 
     def _start(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
         if self._tasks is None:
             raise GatewayError("the session pool is closed")
         pooled = self._warm[key] = PooledSession(key, self.limits)
-        self._tasks.start_soon(self._own, pooled, opener)
+        self._tasks.start_soon(self._run_session, pooled, opener)
         return pooled
 
-    async def _own(self, pooled: PooledSession, opener: SessionOpener) -> None:
+    async def _run_session(self, pooled: PooledSession, opener: SessionOpener) -> None:
         with pooled.scope:
             try:
-                await self._wait_slot(pooled)
-                await self._keep(pooled, opener)
+                self._waiting_for_slot.append(pooled)
+                self._assign_slots()
+                self._evict_for_waiting()
+                await pooled.slot.wait()
+                await self._hold_open(pooled, opener)
             except Exception as raised:  # noqa: BLE001 (raised in the waiters, by `_wait_open`)
                 self._note_failure(pooled, raised)
             finally:
-                self._forget(pooled)
+                self._remove(pooled)
 
-    async def _keep(self, pooled: PooledSession, opener: SessionOpener) -> None:
+    async def _hold_open(self, pooled: PooledSession, opener: SessionOpener) -> None:
+        """Open a session within `open_s`, and close it when `closing` is set; raises `ToolTimedOut`."""
         started = anyio.current_time()
         with anyio.move_on_after(self.limits.open_s) as limit:
             async with opener(lambda reason: self._note_gone(pooled, reason)) as opened:
+                # The time limit is for opening alone.
                 limit.deadline = math.inf
                 self.metrics.agent_openings.add()
                 self.metrics.agent_opening_seconds.add(anyio.current_time() - started)
@@ -330,31 +335,26 @@ class SessionPool:
             event(_log, logging.INFO, "session ended", thread=pooled.key.thread, why=reason)
             pooled.closing.set()
         else:
-            self._withdraw(pooled)
+            self._stop_waiting(pooled)
             pooled.scope.cancel()
 
-    def _forget(self, pooled: PooledSession) -> None:
+    def _remove(self, pooled: PooledSession) -> None:
         if self._warm.get(pooled.key) is pooled:
             del self._warm[pooled.key]
         self._leaving.discard(pooled)
-        self._withdraw(pooled)
+        self._stop_waiting(pooled)
+        # `opened` is set for a session that failed, too: its waiters find `error`, or that it is not open.
         pooled.closing.set()
         pooled.opened.set()
         pooled.closed.set()
         if pooled.has_slot:
             pooled.has_slot = False
             self._assign_slots()
-            self._make_room()
+            self._evict_for_waiting()
 
-    def _withdraw(self, pooled: PooledSession) -> None:
+    def _stop_waiting(self, pooled: PooledSession) -> None:
         if pooled in self._waiting_for_slot:
             self._waiting_for_slot.remove(pooled)
-
-    async def _wait_slot(self, pooled: PooledSession) -> None:
-        self._waiting_for_slot.append(pooled)
-        self._assign_slots()
-        self._make_room()
-        await pooled.slot.wait()
 
     @property
     def _share(self) -> int:
@@ -377,9 +377,10 @@ class SessionPool:
             first.slot.set()
             slots[first.key.caller] += 1
 
-    def _make_room(self) -> None:
+    def _evict_for_waiting(self) -> None:
         """Close the sessions that were idle longest, one for each that waits for a slot; never a busy one."""
         slots = self._count_slots()
+        # Slots of sessions that are being closed are about to be free: no further session is closed for them.
         slots.subtract(pooled.key.caller for pooled in self._leaving if pooled.has_slot)
         idle = sorted(
             (pooled for pooled in self._warm.values() if pooled.is_idle), key=lambda pooled: pooled.idle_since

@@ -64,7 +64,7 @@ class TurnRun:
         """The session in which the agent was prompted; None until then."""
         self.end: AgentEnd | None = None
         self.events = 0
-        """How many events have come from the agent."""
+        """How many events the agent has sent; an agent that has sent any is not prompted again."""
         self.has_agent_end = anyio.Event()
         self.is_quiet = True
         """Whether no listener was notified since the heartbeat last set this."""
@@ -109,7 +109,10 @@ class TurnRun:
         await self.stopping.wait()
         if self._session is not None:
             with anyio.move_on_after(cancel_s):
-                await _cancel_session(self._session)
+                try:
+                    await self._session.cancel()
+                except Exception as error:  # noqa: BLE001 (an agent may raise anything; its session is closed instead)
+                    event(_log, logging.WARNING, "agent could not be cancelled", reason=str(error))
                 await self.has_agent_end.wait()
         if self._scope is not None and not self.has_agent_end.is_set():
             self._scope.cancel()
@@ -143,13 +146,13 @@ class TurnRun:
                 raise _make_too_long("in one answer", TEXT_LIMIT)
             self._parts.append(agent_event.text)
         elif isinstance(agent_event, ToolUsed) and (agent_event.id in self._tools or len(self._tools) < TOOLS_KEPT):
-            self._tools[agent_event.id] = _merge(self._tools.get(agent_event.id), agent_event)
+            self._tools[agent_event.id] = _merge_events(self._tools.get(agent_event.id), agent_event)
         self.notify(agent_event)
 
     @property
     def tools(self) -> list[JsonObject]:
         """The tools that the agent has used, in order, as they are stored with the answer."""
-        return [_shorten(used) for used in self._tools.values()]
+        return [_encode_tool(used) for used in self._tools.values()]
 
     def set_answer(self, text: str) -> None:
         """Take a whole answer at once, from a plugin."""
@@ -168,6 +171,7 @@ class TurnRun:
 
     def outcome(self, raised: Exception | None) -> tuple[TurnState, JsonObject | None]:
         """Return the state in which the turn ended and, if it did not succeed, the error object."""
+        # A stop that came before the end of the answer explains what was raised: the cancelled scope, a closed session.
         if self.stop_kind is not None and (raised is None or not self.has_agent_end.is_set()):
             return self._stop_outcome()
         if raised is None:
@@ -185,18 +189,16 @@ class TurnRun:
 
     def _stop_outcome(self) -> tuple[TurnState, JsonObject]:
         if self.stop_kind == "timeout":
-            return "failed", self._make_timeout().as_object()
+            if self.pooled is None:
+                message = f"No agent could be prompted within {self.timeout_s:g} s."
+                hint = "it waited for earlier messages, for a free session (harness.sessions) or for the agent to start"
+            else:
+                message = f"The agent did not end its answer within {self.timeout_s:g} s."
+                hint = "ask for less at once, or raise the agent's timeout_s"
+            timeout = ToolTimedOut(message, timeout_ms=round(self.timeout_s * 1000), hint=hint)
+            return "failed", timeout.as_object()
         cancelled = CallCancelled(f"The turn was cancelled: {self.stop_reason}.")
         return "interrupted" if self.stop_kind == "closing" else "cancelled", cancelled.as_object()
-
-    def _make_timeout(self) -> ToolTimedOut:
-        if self.pooled is None:
-            what = f"No agent could be prompted within {self.timeout_s:g} s."
-            hint = "it waited for earlier messages, for a free session (harness.sessions) or for the agent to start"
-        else:
-            what = f"The agent did not end its answer within {self.timeout_s:g} s."
-            hint = "ask for less at once, or raise the agent's timeout_s"
-        return ToolTimedOut(what, timeout_ms=round(self.timeout_s * 1000), hint=hint)
 
 
 def _make_too_long(where: str, limit: int) -> ToolFailed:
@@ -206,31 +208,24 @@ def _make_too_long(where: str, limit: int) -> ToolFailed:
     )
 
 
-def _merge(known: ToolUsed | None, more: ToolUsed) -> ToolUsed:
-    """Merge two events of one use of a tool; what the later one leaves out stays."""
+def _merge_events(known: ToolUsed | None, later: ToolUsed) -> ToolUsed:
+    """Merge two events of one tool call; fields that the later one omits stay."""
     if known is None:
-        return more
+        return later
     return ToolUsed(
-        id=more.id,
-        tool=more.tool or known.tool,
-        state=more.state,
-        arguments=known.arguments if more.arguments is None else more.arguments,
-        result=known.result if more.result is None else more.result,
+        id=later.id,
+        tool=later.tool or known.tool,
+        state=later.state,
+        arguments=known.arguments if later.arguments is None else later.arguments,
+        result=known.result if later.result is None else later.result,
     )
 
 
-def _shorten(used: ToolUsed) -> JsonObject:
-    kept: JsonObject = {"tool": used.tool, "state": used.state}
+def _encode_tool(used: ToolUsed) -> JsonObject:
+    encoded: JsonObject = {"tool": used.tool, "state": used.state}
     if used.arguments is not None:
-        written = msgspec.json.encode(used.arguments).decode()
-        kept["arguments"] = used.arguments if len(written) <= TOOL_TEXT else f"{written[:TOOL_TEXT]}…"
+        text = msgspec.json.encode(used.arguments).decode()
+        encoded["arguments"] = used.arguments if len(text) <= TOOL_TEXT else f"{text[:TOOL_TEXT]}…"
     if used.result is not None:
-        kept["result"] = used.result if len(used.result) <= TOOL_TEXT else f"{used.result[:TOOL_TEXT]}…"
-    return kept
-
-
-async def _cancel_session(session: AgentSession) -> None:
-    try:
-        await session.cancel()
-    except Exception as error:  # noqa: BLE001 (the session is closed instead)
-        event(_log, logging.WARNING, "agent could not be asked to stop", reason=str(error))
+        encoded["result"] = used.result if len(used.result) <= TOOL_TEXT else f"{used.result[:TOOL_TEXT]}…"
+    return encoded

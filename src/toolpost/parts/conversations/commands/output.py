@@ -231,8 +231,8 @@ def _render_tool(event: ToolUsed) -> Text:
 
 
 def _render_details(event: ToolUsed) -> str:
-    given = f" {_shorten(event.arguments)}" if event.arguments else ""
-    return f"{given} → {_shorten(event.result)}" if event.result else given
+    arguments = f" {_shorten(event.arguments)}" if event.arguments else ""
+    return f"{arguments} → {_shorten(event.result)}" if event.result else arguments
 
 
 def _shorten(value: Json) -> str:

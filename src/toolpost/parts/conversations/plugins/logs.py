@@ -91,10 +91,11 @@ def _make_entry(record: logging.LogRecord) -> Entry:
         level=record.levelname.lower(),
         logger=record.name,
         event=record.getMessage(),
-        fields={str(key): _plain(value) for key, value in fields.items()} if isinstance(fields, dict) else {},
+        fields={
+            str(key): value if isinstance(value, str | int | float | bool | None) else str(value)
+            for key, value in fields.items()
+        }
+        if isinstance(fields, dict)
+        else {},
         exception=f"{type(error).__name__}: {error}" if error is not None else None,
     )
-
-
-def _plain(value: object) -> Json:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
