@@ -127,7 +127,8 @@ class ClaudeSession:
                     yield agent_event
                 if isinstance(message, ResultMessage):
                     yield self._make_end(message)
-        except ClaudeSDKError as error:
+        except (ClaudeSDKError, anyio.ClosedResourceError) as error:
+            # The pool closes the session once the process is gone, which may be before the rest of the answer is read.
             raise self._process.make_error() from error
         if self._process.reason is not None:
             raise self._process.make_error()
