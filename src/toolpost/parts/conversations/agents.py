@@ -133,6 +133,7 @@ class AgentRegistry:
         async def open_session(on_gone: OnGone) -> AsyncIterator[OpenedSession]:
             # Read only here: a turn in a pooled session does not need the session that is stored.
             found = await self._threads.find(thread.id) if thread is not None else None
+            # A session with another model, or with other tools, does not continue under this profile.
             may_resume = found is not None and found.session_profile == profile.digest
             caller = Caller(id=principal.caller.id, transport="agent", thread=thread.id if thread else None)
             with open_gateway_access(self._tokens, caller, profile.scopes) as gateway:

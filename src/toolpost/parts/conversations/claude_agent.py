@@ -61,6 +61,7 @@ class ClaudeAgent:
     @asynccontextmanager
     async def open(self, order: SessionOrder) -> AsyncIterator["ClaudeSession"]:
         """Start the program; if it cannot resume the session, start it again with a new one."""
+        # A stack, because the `yield` may not be inside the `try`: it would catch errors of the turn.
         async with AsyncExitStack() as stack:
             session: ClaudeSession | None = None
             if order.resume is not None:

@@ -102,6 +102,7 @@ class TurnRecorder:
         if pooled is not None and pooled.is_open and pooled.session.id is not None:
             resumable = Resumable(session=pooled.session.id, profile=pooled.key.profile)
         try:
+            # Shielded: a turn that is cancelled by the shutdown of the server has an end, too.
             with anyio.CancelScope(shield=True):
                 number = await self._threads.end(ending, resumable=resumable)
         except GatewayError as error:

@@ -64,6 +64,7 @@ class RunningTurns:
     async def stop_all(self) -> None:
         """Stop every turn because the server ends; wait up to `CLOSE_S` for them, even if cancelled."""
         runs = list(self._runs.values())
+        # All are told before any is waited for, so that the time limit is for all of them together.
         for run in runs:
             run.stop("closing", "the server is shutting down")
         with anyio.move_on_after(CLOSE_S, shield=True):

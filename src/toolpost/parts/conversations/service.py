@@ -183,6 +183,7 @@ class ConversationService:
     async def delete_thread(self, principal: Principal, thread: ThreadId) -> None:
         """Delete a thread with its messages; turns that run in it are stopped first, in other processes too."""
         await self.find_thread(principal, thread)
+        # A turn that ended after its thread was deleted would have nowhere to record its answer.
         for run in self.running.list_in(thread):
             run.stop("cancelled", "the thread was deleted")
             await run.done.wait()

@@ -136,6 +136,7 @@ class SessionPool:
                 self._tasks = None
                 for pooled in list(self._warm.values()):
                     self._evict(pooled, "closing")
+                # Shielded: agents' processes have to end even if the server is cancelled.
                 with anyio.CancelScope(shield=True):
                     for pooled in list(self._leaving):
                         await pooled.closed.wait()
@@ -175,6 +176,7 @@ class SessionPool:
         try:
             async with place.wait_turn():
                 pooled = await self._claim(key, opener)
+                # Turns in progress do not count against the limit of waiting ones.
                 self._waiters.pop(waiter, None)
                 async with self._use(pooled):
                     yield pooled
@@ -265,6 +267,7 @@ class SessionPool:
             self._evict(pooled, "error")
             raise
         except BaseException:
+            # A turn that is cancelled leaves the agent in the middle of its answer, which the next turn would receive.
             self._evict(pooled, "abandoned")
             raise
         finally:
@@ -326,6 +329,7 @@ class SessionPool:
             self._evict(pooled, "gone")
 
     def _evict(self, pooled: PooledSession, reason: str) -> None:
+        # It was evicted before, and its key may have a new session.
         if self._warm.get(pooled.key) is not pooled:
             return
         del self._warm[pooled.key]
@@ -409,6 +413,7 @@ class SessionPool:
 
     async def _sweep(self) -> None:
         while True:
+            # A short `idle_s` is kept to within a quarter.
             await anyio.sleep(min(self.limits.sweep_s, self.limits.idle_s / 4))
             now = anyio.current_time()
             for pooled in list(self._warm.values()):

@@ -82,6 +82,7 @@ class TurnRun:
 
     def stop(self, kind: StopKind, reason: str) -> None:
         """Stop the turn, wherever it is; does nothing if it is stopping already, or once the agent has ended its answer."""
+        # An answer that is complete is not thrown away because a cancellation came a moment too late.
         if self.stop_kind is None and not self.has_agent_end.is_set():
             self.stop_kind, self.stop_reason = kind, reason
             self.stopping.set()
@@ -96,6 +97,7 @@ class TurnRun:
     @asynccontextmanager
     async def open_watch(self, cancel_s: float) -> AsyncIterator[None]:
         """Act on `stop` and on the time limit until the block is left."""
+        # The time limit stops the turn like a user does, so that the agent is asked to cancel first.
         timer = asyncio.get_running_loop().call_later(self.timeout_s, self.stop, "timeout", "it took too long")
         try:
             async with anyio.create_task_group() as tasks:
@@ -162,6 +164,7 @@ class TurnRun:
     def notify(self, turn_event: TurnEvent) -> None:
         """Pass an event to every listener; one that raises is removed."""
         self.is_quiet = False
+        # A copy: a listener may remove itself while it is called.
         for listener in tuple(self.listeners):
             try:
                 listener(turn_event)
@@ -178,6 +181,7 @@ class TurnRun:
             return "done", None
         error = raised if isinstance(raised, ToolpostError) else GatewayError(cause=raised)
         if isinstance(error, GatewayError):
+            # The client gets no details of an internal error, only where to find them.
             event(_log, logging.ERROR, "turn failed", **self.ids, reason=error.message, exception=raised)
             error = GatewayError(hint=f"the server's log has more under trace id {self.info.trace_id}")
         return "failed", error.as_object()
