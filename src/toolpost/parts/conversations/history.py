@@ -71,7 +71,9 @@ async def history_of(
 
 
 def _take_newest(messages: Sequence[Message], limits: HistoryLimits) -> Sequence[Message]:
-    """Return the newest messages that fit; the last one is always among them, cut if necessary."""
+    """Return the newest messages that fit; the last one is always among them, cut if necessary. None if a limit is 0."""
+    if not limits.messages or not limits.tokens:
+        return []
     newest: list[Message] = []
     left = limits.tokens * CHARACTERS_PER_TOKEN
     for message in reversed(messages[-limits.messages :]):
